@@ -1,0 +1,40 @@
+# Two words do everything on a fresh machine with Python 3.11, make and pip: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TORCH := torch==2.13.0
+
+.PHONY: demo test check docs bench clean
+
+$(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	touch $@
+
+# torch first and pinned: a range in another package would fetch gigabytes of GPU libraries.
+$(VENV)/test: $(VENV)/core
+	$(PIP) $(TORCH)
+	$(PIP) --editable '.[test]'
+	touch $@
+
+demo: $(VENV)/core
+	$(BIN)/gemel demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: $(VENV)/test
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/core
+	$(BIN)/python benchmarks/encode.py
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info
+	find src -name '*.so' -delete

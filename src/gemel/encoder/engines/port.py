@@ -1,0 +1,21 @@
+"""The port every engine fits: token ids in, hidden states out, nothing else."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gemel.types import Ids, Vectors
+
+
+class Engine(Protocol):
+    """Runs one network. Safe to call from several threads at once; each call uses one core.
+
+    Law: the hidden states of a row are the same bits whatever the other rows are.
+    """
+
+    name: str
+    width: int
+
+    def hidden(self, ids: Ids) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+        ...

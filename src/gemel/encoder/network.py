@@ -1,0 +1,87 @@
+"""A transformer encoder as data: what an architecture file reads out of a checkpoint, and what an engine runs.
+
+Every encoder of the BERT line is this page with some fields left out. Architectures know names of weights,
+engines know arithmetic; neither knows the other.
+
+    h  = norm(word[ids] + positions[0:t])            then `projection`, if the table is narrower than the network
+    post-norm block   h = norm(h + out(attention(qkv(h))));  h = norm(h + down(act(up(h))))
+    pre-norm block    h = h + out(attention(qkv(norm(h))));  h = h + down(act(up(norm(h))))
+    h  = final_norm(h)                               pre-norm networks only
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Activation = Literal["gelu", "gelu-tanh", "relu", "silu"]
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """x -> x @ weight.T + bias, the layout of the checkpoints: weight (out, in), bias (out,)."""
+
+    weight: Array
+    bias: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """Layer normalisation over the last axis."""
+
+    weight: Array
+    bias: Array | None
+    epsilon: float
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One attention step and one feed-forward step. Equal objects are shared weights (ALBERT)."""
+
+    qkv: Linear
+    """(3 d, d): the rows of query, then key, then value."""
+    out: Linear
+    attention_norm: Norm | None
+    """After the residual sum (post-norm) or before the attention (pre-norm; None where the model has none)."""
+    up: Linear
+    """(f, d), or (2 f, d) when gated: the rows to activate first, then the rows that multiply."""
+    down: Linear
+    ffn_norm: Norm
+    rotary_theta: float | None = None
+    """Base of the rotary position angles; None: no rotary positions."""
+    window: int | None = None
+    """Tokens see others at most this many places away, to each side; None: all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """All weights of an encoder, by role. Arrays may be views of a memory-mapped file: read only."""
+
+    word: Array
+    """(vocabulary, e)"""
+    positions: Array | None
+    """(max_positions, e): what is added to the i-th token, token-type row included; None: nothing is."""
+    embedding_norm: Norm | None
+    projection: Linear | None
+    blocks: tuple[Block, ...]
+    heads: int
+    activation: Activation
+    max_positions: int
+    prenorm: bool = False
+    gated: bool = False
+    final_norm: Norm | None = None
+    relative_bias: Array | None = None
+    """(heads, 2 * max_positions - 1): added to the score of query i and key j at column j - i + max_positions - 1."""
+
+    @property
+    def width(self) -> int:
+        """Numbers per token that leave the network."""
+        return int(self.blocks[0].qkv.weight.shape[1])
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.word.shape[0])

@@ -1,0 +1,69 @@
+"""Every setting of encoding, once: Python keyword, command-line flag, manifest field and config key read this."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gemel.errors import InputError
+
+Precision = Literal["float32", "int8"]
+Output = Literal["float32", "float16", "int8", "binary"]
+OnLong = Literal["warn", "error", "truncate", "chunk"]
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions:
+    """How texts become vectors. The default of every field is what the checkpoint says, or the safe choice."""
+
+    prompt: str | None = None
+    """Put in front of every text, word for word. Wins over `prompt_name`."""
+    prompt_name: str | None = None
+    """A prompt that the checkpoint brings by name, such as "query" or "document"."""
+    normalize: bool | None = None
+    """Scale each vector to length 1. None: as the checkpoint says."""
+    dim: int | None = None
+    """Keep only the first `dim` numbers (for models trained with matryoshka), then normalise again."""
+    precision: Precision | None = None
+    """Numbers used in the computation: float32, or int8 (faster, nearly as good). None: as chosen at load."""
+    output: Output = "float32"
+    """Numbers of the result: float32, float16, int8 (a scale per vector), binary (8 dimensions per byte)."""
+    max_length: int | None = None
+    """Tokens of a text that count, marks included. None: as the checkpoint says."""
+    on_long: OnLong = "warn"
+    """A text over `max_length`: warn and cut, error, truncate without a word, or chunk (windows, averaged)."""
+    threads: int | None = None
+    """Texts are encoded on this many cores. None: all that the process may use. Never changes a bit."""
+    memory: int | str = "256MB"
+    """Working memory for activations, all threads together, in bytes or as "1GB". Never changes a bit."""
+    progress: bool = False
+    """Show texts per second and the time left on standard error."""
+
+    def __post_init__(self) -> None:
+        _one_of("precision", self.precision, (None, *get_args(Precision)))
+        _one_of("output", self.output, get_args(Output))
+        _one_of("on_long", self.on_long, get_args(OnLong))
+        for name in ("dim", "max_length", "threads"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        parse_bytes(self.memory)
+
+
+def parse_bytes(size: int | str) -> int:
+    """A number of bytes out of `268435456`, `"256MB"` (10^6) or `"1GiB"` (2^30)."""
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or float(match[1]) * unit < 1:
+        raise InputError(f"memory must be bytes or a size like '256MB' or '1GiB', got {size!r}")
+    return int(float(match[1]) * unit)
+
+
+def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name} must be one of {', '.join(str(k) for k in known if k)}, got {value!r}")
