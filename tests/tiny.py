@@ -1,0 +1,177 @@
+"""Tiny random checkpoints in the sentence-transformers layout: milliseconds to write, nothing to download.
+
+`tiny_bert` needs numpy, safetensors and tokenizers only. `tiny_checkpoint` makes any architecture, through
+transformers. Norms and biases are random too, so that a forgotten one shows.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+TEXT = (
+    "the a man woman cat dog is was are playing sleeping running guitar flute street sofa rain stock market "
+    "fell rose sharply today how do i reset my password refund not received hello world and in on of to"
+)
+POOLINGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean-sqrt-len": "pooling_mode_mean_sqrt_len_tokens",
+    "weighted-mean": "pooling_mode_weightedmean_tokens",
+    "last": "pooling_mode_lasttoken",
+}
+
+
+def tiny_vocabulary() -> list[str]:
+    """Marks, printable ASCII characters alone and inside a word, some letters beyond ASCII, some words."""
+    characters = sorted(set(string.printable) - set(string.whitespace) - set(string.ascii_uppercase))
+    characters += list("éüñß日本語שלוםمرحبا😀")
+    characters = list(dict.fromkeys(characters))
+    words = [word for word in TEXT.split() if word not in characters]
+    return [*MARKS, *characters, *(f"##{character}" for character in characters), *words, "##ing"]
+
+
+def tiny_tokenizer(path: Path, vocabulary: Sequence[str] | None = None) -> None:
+    """A lower-casing WordPiece tokenizer that puts [CLS] before a text and [SEP] after it."""
+    from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
+    from tokenizers.models import WordPiece
+
+    ids = {piece: number for number, piece in enumerate(vocabulary or tiny_vocabulary())}
+    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    tokenizer.add_special_tokens(MARKS)
+    tokenizer.save(str(path))
+
+
+def tiny_bert(
+    folder: Path,
+    *,
+    seed: int = 0,
+    layers: int = 2,
+    width: int = 32,
+    heads: int = 4,
+    pooling: str | Sequence[str] = "mean",
+    dense: int | None = None,
+    normalize: bool = True,
+    prompts: Mapping[str, str] | None = None,
+    max_length: int | None = 64,
+    max_positions: int = 128,
+    vocabulary: Sequence[str] | None = None,
+    similarity: str | None = "cosine",
+) -> Path:
+    """A BERT of random numbers; `dense` adds a Tanh layer of that many outputs. Returns `folder`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = list(vocabulary or tiny_vocabulary())
+    config = {
+        "architectures": ["BertModel"],
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "layer_norm_eps": 1e-12,
+        "max_position_embeddings": max_positions,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "pad_token_id": 0,
+        "position_embedding_type": "absolute",
+        "type_vocab_size": 2,
+        "vocab_size": len(vocabulary),
+    }
+    _write_json(folder / "config.json", config)
+    save_file(_bert_weights(config, seed), folder / "model.safetensors")
+    tiny_tokenizer(folder / "tokenizer.json", vocabulary)
+    _write_modules(folder, width, pooling=pooling, dense=dense, normalize=normalize, seed=seed)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    _write_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": dict(prompts or {}), "default_prompt_name": None, "similarity_fn_name": similarity},
+    )
+    return folder
+
+
+def _bert_weights(config: Mapping[str, Any], seed: int) -> dict[str, NDArray[np.float32]]:
+    random = np.random.default_rng(seed)
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    weights: dict[str, NDArray[np.float32]] = {}
+
+    def table(name: str, rows: int) -> None:
+        weights[f"{name}.weight"] = random.normal(0, 0.5, (rows, width)).astype(np.float32)
+
+    def linear(name: str, outputs: int, inputs: int) -> None:
+        weights[f"{name}.weight"] = random.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32)
+        weights[f"{name}.bias"] = random.normal(0, 0.1, outputs).astype(np.float32)
+
+    def norm(name: str) -> None:
+        weights[f"{name}.weight"] = random.normal(1, 0.1, width).astype(np.float32)
+        weights[f"{name}.bias"] = random.normal(0, 0.1, width).astype(np.float32)
+
+    table("embeddings.word_embeddings", config["vocab_size"])
+    table("embeddings.position_embeddings", config["max_position_embeddings"])
+    table("embeddings.token_type_embeddings", config["type_vocab_size"])
+    norm("embeddings.LayerNorm")
+    for layer in range(config["num_hidden_layers"]):
+        start = f"encoder.layer.{layer}"
+        for role in ("query", "key", "value"):
+            linear(f"{start}.attention.self.{role}", width, width)
+        linear(f"{start}.attention.output.dense", width, width)
+        norm(f"{start}.attention.output.LayerNorm")
+        linear(f"{start}.intermediate.dense", inner, width)
+        linear(f"{start}.output.dense", width, inner)
+        norm(f"{start}.output.LayerNorm")
+    return weights
+
+
+def _write_modules(
+    folder: Path, width: int, *, pooling: str | Sequence[str], dense: int | None, normalize: bool, seed: int
+) -> None:
+    """modules.json and the folders of the steps after the transformer."""
+    modes = [pooling] if isinstance(pooling, str) else list(pooling)
+    pooled = width * len(modes)
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    flags = {key: mode in modes for mode, key in POOLINGS.items()}
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    _write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **flags})
+    if dense is not None:
+        place = f"{len(modules)}_Dense"
+        modules.append(("Dense", place))
+        (folder / place).mkdir(exist_ok=True)
+        function = "torch.nn.modules.activation.Tanh"
+        _write_json(
+            folder / place / "config.json",
+            {"in_features": pooled, "out_features": dense, "bias": True, "activation_function": function},
+        )
+        random = np.random.default_rng(seed + 1)
+        layer = {
+            "linear.weight": random.normal(0, pooled**-0.5, (dense, pooled)).astype(np.float32),
+            "linear.bias": random.normal(0, 0.1, dense).astype(np.float32),
+        }
+        save_file(layer, folder / place / "model.safetensors")
+    if normalize:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+        (folder / modules[-1][1]).mkdir(exist_ok=True)
+    listed = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (kind, path) in enumerate(modules)
+    ]
+    _write_json(folder / "modules.json", listed)
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
