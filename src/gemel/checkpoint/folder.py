@@ -1,0 +1,296 @@
+"""A folder on disk -> `Checkpoint`: what to run, in plain data. No code of a checkpoint is ever run.
+
+Three layouts: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
+mean), and a table of token vectors (StaticEmbedding or model2vec).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gemel.checkpoint.head import Dense, Pooling, read_dense, read_pooling
+from gemel.checkpoint.json_file import inside, read_json, read_object, read_object_if_there
+from gemel.checkpoint.tensors import Tensors
+from gemel.checkpoint.weights import module_weights
+from gemel.errors import ModelError
+
+__all__ = ["Checkpoint", "Dense", "Pooling", "is_model_folder", "read_checkpoint"]
+
+_TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
+_KNOWN_MODULES = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout")
+_LENGTH_FILES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_OFFSET_POSITIONS = {
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "mpnet",
+    "xlm-roberta-xl",
+    "data2vec-text",
+    "xmod",
+}
+_STATIC_TABLES = ("embedding.weight", "embeddings")
+_MODEL2VEC_LENGTH = 512  # what model2vec's own encode cuts at
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """One model as its folder describes it."""
+
+    folder: Path
+    name: str
+    kind: Literal["transformer", "static"]
+    config: Mapping[str, Any]
+    """config.json of the transformer, as it is; empty where there is none."""
+    weights: Tensors
+    """Of the transformer, or of the static table."""
+    tokenizer_file: Path
+    """tokenizer.json, or the vocab.txt of a BERT WordPiece; `load_tokenizer` reads both."""
+    lowercase: bool
+    """The checkpoint asks for lower-cased texts; `load_tokenizer` sees to it."""
+    max_length: int | None
+    """Tokens of a text that count, marks included. None: no limit."""
+    pooling: Pooling
+    dense: tuple[Dense, ...]
+    normalize: bool
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None
+    similarity: str | None
+    """cosine, dot, euclidean or manhattan"""
+    notes: tuple[str, ...]
+    """What was assumed, for a person."""
+    skip_unknown: bool = False
+    """Unknown tokens do not count (model2vec's rule)."""
+    parts: tuple[Path, ...] = field(default=())
+    """Every weight file, of the dense layers too."""
+
+    @property
+    def width(self) -> int | None:
+        """Numbers per token; None if the config does not say."""
+        if self.kind == "static":
+            return self.weights.shape(next(name for name in _STATIC_TABLES if name in self.weights))[1]
+        found = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
+        return next((value for value in found if isinstance(value, int)), None)
+
+    @property
+    def dim(self) -> int | None:
+        """Numbers per text; None if the config does not say."""
+        if self.dense:
+            return int(self.dense[-1].weight.shape[0])
+        return None if self.width is None else self.width * len(self.pooling.modes)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """modules.json, understood: the folder of the first module and what comes after it."""
+
+    kind: Literal["transformer", "static"]
+    folder: Path
+    pooling: Pooling | None
+    dense: tuple[Dense, ...]
+    dense_folders: tuple[Path, ...]
+    normalize: bool
+
+
+def is_model_folder(folder: Path) -> bool:
+    """True if `folder` looks like a checkpoint of any layout."""
+    return any((folder / name).is_file() for name in ("modules.json", "config.json"))
+
+
+def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
+    """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own)."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+    if not is_model_folder(folder):
+        raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json")
+    notes: list[str] = []
+    steps = _read_steps(folder) if (folder / "modules.json").is_file() else _plain(folder, notes)
+    config = read_object_if_there(steps.folder / "config.json")
+    settings = _read_settings(folder)
+    weights = module_weights(folder, steps.folder)
+    if steps.kind == "static":
+        _check_static(steps.folder, weights)
+    elif not config:
+        raise ModelError(f"no config.json in {steps.folder}: the transformer's shape is not known")
+    if steps.kind == "transformer" and steps.pooling is None:
+        notes.append("no pooling is configured: token vectors are averaged (mean)")
+    lengths = _length_settings(steps.folder)
+    model2vec = _is_model2vec(config) and not (folder / "modules.json").is_file()
+    checkpoint = Checkpoint(
+        folder=folder,
+        name=name or _name_of(folder),
+        kind=steps.kind,
+        config=config,
+        weights=weights,
+        tokenizer_file=_tokenizer_file(folder, steps.folder),
+        lowercase=lengths.get("do_lower_case") is True,
+        max_length=_max_length(steps, config, lengths) if not model2vec else _MODEL2VEC_LENGTH,
+        pooling=steps.pooling or Pooling(),
+        dense=steps.dense,
+        normalize=steps.normalize,
+        prompts={key: text for key, text in (settings.get("prompts") or {}).items() if isinstance(text, str)},
+        default_prompt_name=settings.get("default_prompt_name"),
+        similarity=_similarity(settings.get("similarity_fn_name")),
+        notes=tuple(notes),
+        skip_unknown=model2vec,
+        parts=(*weights.files, *(path / "model.safetensors" for path in steps.dense_folders)),
+    )
+    _check_widths(checkpoint)
+    return checkpoint
+
+
+def _read_steps(folder: Path) -> _Steps:
+    """modules.json, in its order: Transformer, Pooling, then any Dense, then Normalize."""
+    first: tuple[Literal["transformer", "static"], Path] | None = None
+    pooling: Pooling | None = None
+    dense: list[Path] = []
+    normalize = False
+    for kind, path in _modules(folder):
+        misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
+        if kind == "Dropout" or (kind == "Normalize" and normalize):
+            continue  # nothing happens here when a trained model is used
+        if misplaced or (kind == "Pooling" and (pooling is not None or dense)):
+            raise ModelError(
+                f"{folder}: module {kind!r} stands at an unknown place in modules.json. "
+                "The order that is read: Transformer or StaticEmbedding, Pooling, any Dense, Normalize"
+            )
+        if first is None:
+            first = ("static" if kind == "StaticEmbedding" else "transformer", path)
+        elif kind == "Pooling":
+            pooling = read_pooling(path)
+        elif kind == "Dense":
+            dense.append(path)
+        else:
+            _check_normalize(path)
+            normalize = True
+    if first is None:
+        raise ModelError(f"{folder / 'modules.json'} lists no module")
+    layers = tuple(read_dense(folder, path) for path in dense)
+    return _Steps(first[0], first[1], pooling, layers, tuple(dense), normalize)
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """(last word of the type, folder) of each module; old and new class paths end in the same word."""
+    listed = read_json(folder / "modules.json")
+    modules: list[tuple[str, Path]] = []
+    for entry in listed if isinstance(listed, list) else [None]:
+        kind, path = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(kind, str) or not isinstance(path, str):
+            raise ModelError(
+                f"{folder / 'modules.json'} must be a list of modules, each with a type and a path"
+            )
+        word = kind.rpartition(".")[2]
+        if word not in _TRANSFORMERS and word not in _KNOWN_MODULES:
+            raise ModelError(f"{folder}: unknown module {kind!r}. Known: {', '.join(_KNOWN_MODULES)}")
+        modules.append((word, inside(folder, path)))
+    return modules
+
+
+def _plain(folder: Path, notes: list[str]) -> _Steps:
+    """A folder without modules.json: a model2vec table, or an encoder to be pooled by the mean."""
+    config = read_object(folder / "config.json")
+    if _is_model2vec(config):
+        return _Steps("static", folder, None, (), (), config.get("normalize") is True)
+    notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalised")
+    return _Steps("transformer", folder, Pooling(), (), (), False)
+
+
+def _is_model2vec(config: Mapping[str, Any]) -> bool:
+    return config.get("model_type") == "model2vec" or config.get("architectures") == ["StaticModel"]
+
+
+def _read_settings(folder: Path) -> Mapping[str, Any]:
+    """config_sentence_transformers.json, checked; cross-encoders and sparse encoders are refused here."""
+    path = folder / "config_sentence_transformers.json"
+    settings = read_object_if_there(path)
+    kind = settings.get("model_type", "SentenceTransformer")
+    if kind != "SentenceTransformer":
+        raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict):
+        raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
+    if default is not None and default not in prompts:
+        raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
+    return settings
+
+
+def _length_settings(folder: Path) -> Mapping[str, Any]:
+    """sentence_bert_config.json, or the same file under the name of another architecture."""
+    paths = (folder / f"sentence_{name}_config.json" for name in _LENGTH_FILES)
+    settings = next((read_object(path) for path in paths if path.is_file()), {})
+    task = settings.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise ModelError(f"{folder}: a transformer for {task!r} is not supported, only 'feature-extraction'")
+    return settings
+
+
+def _max_length(steps: _Steps, config: Mapping[str, Any], lengths: Mapping[str, Any]) -> int | None:
+    """The checkpoint's own word, else the tokenizer's; never more than there are positions."""
+    if steps.kind == "static":
+        return None
+    tokenizer = read_object_if_there(steps.folder / "tokenizer_config.json").get("model_max_length")
+    said = _positive(lengths.get("max_seq_length"))
+    if said is None and isinstance(tokenizer, int | float) and tokenizer < 1e6:  # 1e30 means: no limit
+        said = _positive(int(tokenizer))
+    positions = _positive(config.get("max_position_embeddings"))
+    if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
+        # Positions are counted from the one after the padding's id.
+        padding = config.get("pad_token_id")
+        positions -= 1 + (padding if isinstance(padding, int) else 1)
+    return min((length for length in (said, positions) if length is not None), default=None)
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _tokenizer_file(model: Path, folder: Path) -> Path:
+    for path in (folder / "tokenizer.json", folder / "vocab.txt", model / "tokenizer.json"):
+        if path.is_file():
+            return path
+    raise ModelError(
+        f"no tokenizer.json in {folder}. Write one with: gemel models convert {model} (needs gemel[train])"
+    )
+
+
+def _similarity(name: object) -> str | None:
+    return {"cosine": "cosine", "cos_sim": "cosine", "dot": "dot", "dot_score": "dot"}.get(
+        str(name), str(name) if name in ("euclidean", "manhattan") else None
+    )
+
+
+def _name_of(folder: Path) -> str:
+    """The folder's name; for a snapshot in the Hub's cache, the name of its repository."""
+    folder = folder.resolve()
+    if folder.parent.name == "snapshots":
+        return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
+    return folder.name
+
+
+def _check_normalize(folder: Path) -> None:
+    for key, value in read_object_if_there(folder / "config.json").items():
+        if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
+            raise ModelError(f"{folder}: normalising {value!r} is not supported, only the pooled vector")
+
+
+def _check_static(folder: Path, weights: Tensors) -> None:
+    found = [name for name in _STATIC_TABLES if name in weights]
+    if not found or len(weights.shape(found[0])) != 2:
+        raise ModelError(
+            f"{folder}: no token table; expected a matrix {' or '.join(map(repr, _STATIC_TABLES))}"
+        )
+
+
+def _check_widths(checkpoint: Checkpoint) -> None:
+    width = checkpoint.width
+    inputs = None if width is None else width * len(checkpoint.pooling.modes)
+    for number, dense in enumerate(checkpoint.dense, start=1):
+        outputs, takes = dense.weight.shape
+        if inputs is not None and takes != inputs:
+            raise ModelError(
+                f"{checkpoint.folder}: dense layer {number} takes {takes} numbers, but gets {inputs}"
+            )
+        inputs = outputs

@@ -1,0 +1,54 @@
+"""JSON files and sub-folders of a checkpoint, read with care: a checkpoint is data from a stranger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from gemel.errors import ModelError
+
+MAX_JSON = 10 * 2**20
+MAX_TOKENIZER = 200 * 2**20
+
+
+def read_json(path: Path, limit: int = MAX_JSON) -> Any:  # noqa: ANN401 - the caller checks the shape
+    """The content of a JSON file of at most `limit` bytes."""
+    try:
+        size = path.stat().st_size
+        if size > limit:
+            raise ModelError(f"{path} has {size:,} bytes; at most {limit:,} are read. Is it the right file?")
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise ModelError(f"no file {path}: the checkpoint is not complete. Fetch or copy it again") from None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{path} is not valid JSON ({error}). Fetch or copy the checkpoint again") from error
+
+
+def read_object(path: Path, limit: int = MAX_JSON) -> Mapping[str, Any]:
+    """The content of a JSON file that must hold an object."""
+    content = read_json(path, limit)
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def read_object_if_there(path: Path) -> Mapping[str, Any]:
+    """As `read_object`; an absent file is an empty object."""
+    return read_object(path) if path.is_file() else {}
+
+
+def inside(folder: Path, relative: str) -> Path:
+    """`folder / relative`, refused when a checkpoint's path would leave the folder."""
+    windows = PureWindowsPath(relative)
+    parts = PurePosixPath(relative.replace("\\", "/")).parts
+    if windows.drive or windows.root or ".." in parts or "\0" in relative:
+        raise ModelError(
+            f"{folder}: the path {relative!r} leaves the model's folder. Do not use this checkpoint"
+        )
+    return folder.joinpath(*parts)
