@@ -1,0 +1,118 @@
+"""The command `gemel`: a table of verbs, loaded when used, and the whole error policy of the program.
+
+Exit 0 done, 1 the work failed, 2 the request was wrong. `gemel --help` reads only the table below.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from gemel.errors import GemelError, WorkError
+from gemel.registry import Table
+
+
+class Verb(NamedTuple):
+    """Where a command lives and what `gemel --help` says of it, so that help need not import it."""
+
+    module: str
+    help: str
+
+
+VERBS: Table[Verb] = Table("verb")
+VERBS.add("encode")(Verb("gemel.cli.encode", "Turn texts into vectors, on the screen or in a folder."))
+VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe and remove models."))
+VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
+VERBS.add("info")(Verb("gemel.cli.info", "Show versions, engines, the processor and the cache."))
+VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and show what was chosen."))
+
+# click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
+_BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are rows of `VERBS`: each module holds one object named `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        command = import_module(VERBS[cmd_name].module).command
+        assert isinstance(command, click.Command), f"{VERBS[cmd_name].module}.command is no click command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, VERBS[name].help) for name in VERBS])
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from gemel import __version__
+
+        click.echo(f"gemel {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n  gemel demo\n  gemel encode texts.txt -o vectors/\n  gemel encode --help",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, callback=_show_version, expose_value=False, help="Show it."
+)
+@click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; fits anywhere."
+)
+def cli() -> None:
+    """Sentence embeddings: encode, compare and search texts, without torch."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    # Every option in front of the verb is a bare flag, so the first other word is the verb.
+    name = next((f"gemel {word}" for word in given if not word.startswith("-")), "gemel")
+    try:
+        return _run(given)
+    except click.ClickException as error:
+        message = f"{error.format_message().rstrip('.')}. See: {name} --help"
+        return _fail(name, message, error.exit_code, debug)
+    except GemelError as error:
+        return _fail(name, str(error), 1 if isinstance(error, WorkError) else 2, debug)
+    except BrokenPipeError:  # `gemel ... | head` is not a failure
+        # The interpreter flushes standard output once more on its way out; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(name, "interrupted", 130, debug)
+
+
+def _run(arguments: list[str]) -> int:
+    # Not `cli.main()`: click's own would turn a broken pipe into exit 1 and Ctrl-C into "Aborted!".
+    try:
+        with cli.make_context("gemel", arguments or ["--help"]) as context:
+            cli.invoke(context)
+    except _BARE_GROUP as bare:
+        click.echo(bare.ctx.get_help())
+    except click.exceptions.Exit as end:
+        sys.stdout.flush()
+        return end.exit_code
+    sys.stdout.flush()
+    return 0
+
+
+def _fail(name: str, message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc(file=sys.stderr)
+    click.echo(f"{name}: {' '.join(message.splitlines())}", err=True)
+    return code
