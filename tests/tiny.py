@@ -175,3 +175,60 @@ def _write_modules(
 
 def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+# For each HF model_type: the config class of transformers and what makes its tiny model small and telling.
+_SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+_BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64}
+_MARK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "albert": (
+        "AlbertConfig",
+        {**_BERT, "num_hidden_layers": 4, "embedding_size": 16, "num_hidden_groups": 2},
+    ),
+    "bert": ("BertConfig", {**_BERT}),
+    "camembert": ("CamembertConfig", {**_BERT, "pad_token_id": 1, "hidden_act": "gelu_new"}),
+    "distilbert": (
+        "DistilBertConfig",
+        {
+            "vocab_size": 212,
+            "dim": 32,
+            "hidden_dim": 64,
+            "n_layers": 2,
+            "n_heads": 4,
+            "max_position_embeddings": 64,
+        },
+    ),
+    "electra": ("ElectraConfig", {**_BERT, "embedding_size": 16}),
+    "modernbert": (
+        "ModernBertConfig",
+        # Two local layers of four, where a token sees 4 neighbours to a side.
+        {**_BERT, "num_hidden_layers": 4, "local_attention": 8, "norm_bias": True, **_MARK_IDS},
+    ),
+    "mpnet": ("MPNetConfig", {**_BERT, "hidden_act": "relu"}),
+    "roberta": ("RobertaConfig", {**_BERT, "pad_token_id": 1}),
+    "xlm-roberta": ("XLMRobertaConfig", {**_BERT, "pad_token_id": 0, "hidden_act": "silu"}),
+}
+
+
+def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings: Any) -> Path:
+    """Any architecture, made by transformers with random numbers; `settings` go to its config."""
+    import torch
+    import transformers
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    name, own = ARCHITECTURES[model_type]
+    model = transformers.AutoModel.from_config(getattr(transformers, name)(**{**own, **settings}))
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for label, weight in model.named_parameters():
+            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
+            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    model.save_pretrained(folder)
+    tiny_tokenizer(folder / "tokenizer.json")
+    width = int(json.loads((folder / "config.json").read_text()).get("hidden_size", 32))
+    _write_modules(folder, width, pooling="mean", dense=None, normalize=True, seed=seed)
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": False})
+    _write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": None})
+    return folder

@@ -1,0 +1,50 @@
+"""ALBERT (arXiv 1909.11942): one block, or a few, run again and again over a narrow word table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemel.encoder.architectures.bert_family import position_table
+from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
+from gemel.encoder.architectures.settings import activation_of, heads_of, positive, refuse_variants
+from gemel.encoder.architectures.table import ARCHITECTURES, Config
+from gemel.encoder.network import Array, Block, Network
+
+
+@ARCHITECTURES.add("albert")
+def read(config: Config, weights: Mapping[str, Array]) -> Network:
+    """Layers of one group are the same Block object, so an engine stores their weights once."""
+    refuse_variants(config)
+    take = CheckpointWeights(weights)
+    width, embedding = positive(config, "hidden_size"), positive(config, "embedding_size", 128)
+    layers, groups = positive(config, "num_hidden_layers"), positive(config, "num_hidden_groups", 1)
+    inner = positive(config, "inner_group_num", 1)
+    shared = [[_block(config, take, group, part) for part in range(inner)] for group in range(groups)]
+    positions = position_table(config, take, embedding)
+    return Network(
+        word=take.word(embedding),
+        positions=positions,
+        embedding_norm=take.norm("embeddings.LayerNorm", embedding, config.get("layer_norm_eps", 1e-12)),
+        projection=take.linear("encoder.embedding_hidden_mapping_in", width, embedding),
+        # Layer i belongs to the group in whose equal share of the layers it falls.
+        blocks=tuple(block for layer in range(layers) for block in shared[int(layer / (layers / groups))]),
+        heads=heads_of(config, width),
+        activation=activation_of(config, default="gelu_new"),
+        max_positions=len(positions),
+    )
+
+
+def _block(config: Config, weights: CheckpointWeights, group: int, part: int) -> Block:
+    d, f = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    at, epsilon = (
+        f"encoder.albert_layer_groups.{group}.albert_layers.{part}",
+        config.get("layer_norm_eps", 1e-12),
+    )
+    return Block(
+        qkv=weights.stacked([f"{at}.attention.{role}" for role in ("query", "key", "value")], d, d),
+        out=weights.linear(f"{at}.attention.dense", d, d),
+        attention_norm=weights.norm(f"{at}.attention.LayerNorm", d, epsilon),
+        up=weights.linear(f"{at}.ffn", f, d),
+        down=weights.linear(f"{at}.ffn_output", d, f),
+        ffn_norm=weights.norm(f"{at}.full_layer_layer_norm", d, epsilon),
+    )

@@ -1,0 +1,54 @@
+"""What BERT, RoBERTa and ELECTRA (and, for its embeddings, ALBERT) have in common, weight names included."""
+
+from __future__ import annotations
+
+from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
+from gemel.encoder.architectures.settings import activation_of, heads_of, positive, refuse_variants
+from gemel.encoder.architectures.table import Config
+from gemel.encoder.network import Array, Block, Linear, Network
+
+
+def read_bert_like(
+    config: Config,
+    weights: CheckpointWeights,
+    *,
+    embedding: int,
+    projection: Linear | None = None,
+    first_position: int = 0,
+) -> Network:
+    """A BERT with a word table `embedding` wide, whose first token takes row `first_position`."""
+    refuse_variants(config)
+    width, epsilon = positive(config, "hidden_size"), config.get("layer_norm_eps", 1e-12)
+    positions = position_table(config, weights, embedding)[first_position:]
+    return Network(
+        word=weights.word(embedding),
+        positions=positions,
+        embedding_norm=weights.norm("embeddings.LayerNorm", embedding, epsilon),
+        projection=projection,
+        blocks=tuple(
+            _block(config, weights, layer) for layer in range(positive(config, "num_hidden_layers"))
+        ),
+        heads=heads_of(config, width),
+        activation=activation_of(config),
+        max_positions=len(positions),
+    )
+
+
+def position_table(config: Config, weights: CheckpointWeights, embedding: int) -> Array:
+    """Position rows with token type 0 added: a text on its own has no other type."""
+    rows, types = positive(config, "max_position_embeddings"), positive(config, "type_vocab_size", 2)
+    positions = weights.array("embeddings.position_embeddings.weight", rows, embedding)
+    return positions + weights.array("embeddings.token_type_embeddings.weight", types, embedding)[0]
+
+
+def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
+    d, f = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    at, epsilon = f"encoder.layer.{layer}", config.get("layer_norm_eps", 1e-12)
+    return Block(
+        qkv=weights.stacked([f"{at}.attention.self.{role}" for role in ("query", "key", "value")], d, d),
+        out=weights.linear(f"{at}.attention.output.dense", d, d),
+        attention_norm=weights.norm(f"{at}.attention.output.LayerNorm", d, epsilon),
+        up=weights.linear(f"{at}.intermediate.dense", f, d),
+        down=weights.linear(f"{at}.output.dense", d, f),
+        ffn_norm=weights.norm(f"{at}.output.LayerNorm", d, epsilon),
+    )

@@ -1,0 +1,41 @@
+"""DistilBERT (arXiv 1910.01108): BERT with fewer blocks, no token types, and names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
+from gemel.encoder.architectures.settings import activation_of, heads_of, positive
+from gemel.encoder.architectures.table import ARCHITECTURES, Config
+from gemel.encoder.network import Array, Block, Network
+
+_EPSILON = 1e-12  # fixed by the architecture, its config has no such setting
+
+
+@ARCHITECTURES.add("distilbert")
+def read(config: Config, weights: Mapping[str, Array]) -> Network:
+    """Sinusoidal positions need no case of their own: the checkpoint stores them as a table."""
+    take = CheckpointWeights(weights)
+    width, rows = positive(config, "dim"), positive(config, "max_position_embeddings")
+    return Network(
+        word=take.word(width),
+        positions=take.array("embeddings.position_embeddings.weight", rows, width),
+        embedding_norm=take.norm("embeddings.LayerNorm", width, _EPSILON),
+        projection=None,
+        blocks=tuple(_block(config, take, layer) for layer in range(positive(config, "n_layers"))),
+        heads=heads_of(config, width, "n_heads"),
+        activation=activation_of(config, "activation"),
+        max_positions=rows,
+    )
+
+
+def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
+    d, f, at = positive(config, "dim"), positive(config, "hidden_dim"), f"transformer.layer.{layer}"
+    return Block(
+        qkv=weights.stacked([f"{at}.attention.{role}_lin" for role in "qkv"], d, d),
+        out=weights.linear(f"{at}.attention.out_lin", d, d),
+        attention_norm=weights.norm(f"{at}.sa_layer_norm", d, _EPSILON),
+        up=weights.linear(f"{at}.ffn.lin1", f, d),
+        down=weights.linear(f"{at}.ffn.lin2", d, f),
+        ffn_norm=weights.norm(f"{at}.output_layer_norm", d, _EPSILON),
+    )

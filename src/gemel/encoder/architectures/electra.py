@@ -1,0 +1,20 @@
+"""ELECTRA (arXiv 2003.10555): BERT with a narrower word table and a layer that widens it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemel.encoder.architectures.bert_family import read_bert_like
+from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
+from gemel.encoder.architectures.settings import positive
+from gemel.encoder.architectures.table import ARCHITECTURES, Config
+from gemel.encoder.network import Array, Network
+
+
+@ARCHITECTURES.add("electra")
+def read(config: Config, weights: Mapping[str, Array]) -> Network:
+    """The projection is there only where the two widths differ."""
+    take = CheckpointWeights(weights)
+    width, embedding = positive(config, "hidden_size"), positive(config, "embedding_size", 128)
+    projection = take.linear("embeddings_project", width, embedding) if width != embedding else None
+    return read_bert_like(config, take, embedding=embedding, projection=projection)

@@ -1,0 +1,76 @@
+"""ModernBERT (arXiv 2412.13663): norms before the steps, gates, rotary positions, most layers local."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
+from gemel.encoder.architectures.settings import activation_of, heads_of, positive
+from gemel.encoder.architectures.table import ARCHITECTURES, Config
+from gemel.encoder.network import Array, Block, Network
+from gemel.errors import ModelError
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+@ARCHITECTURES.add("modernbert")
+def read(config: Config, weights: Mapping[str, Array]) -> Network:
+    """No position table: the place of a token is in the rotation of its query and key."""
+    take = CheckpointWeights(weights, word="embeddings.tok_embeddings.weight")
+    width, epsilon = positive(config, "hidden_size"), config.get("norm_eps", 1e-5)
+    norm_bias = bool(config.get("norm_bias", False))
+    kinds = _layer_kinds(config)
+    return Network(
+        word=take.word(width),
+        positions=None,
+        embedding_norm=take.norm("embeddings.norm", width, epsilon, bias=norm_bias),
+        projection=None,
+        blocks=tuple(_block(config, take, layer, kind) for layer, kind in enumerate(kinds)),
+        heads=heads_of(config, width),
+        activation=activation_of(config, "hidden_activation"),
+        max_positions=positive(config, "max_position_embeddings"),
+        prenorm=True,
+        gated=True,
+        final_norm=take.norm("final_norm", width, epsilon, bias=norm_bias),
+    )
+
+
+def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) -> Block:
+    d, f, at = positive(config, "hidden_size"), positive(config, "intermediate_size"), f"layers.{layer}"
+    attention_bias, mlp_bias = bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))
+    norm_bias, epsilon = bool(config.get("norm_bias", False)), config.get("norm_eps", 1e-5)
+    return Block(
+        qkv=weights.linear(f"{at}.attn.Wqkv", 3 * d, d, bias=attention_bias),
+        out=weights.linear(f"{at}.attn.Wo", d, d, bias=attention_bias),
+        # The embeddings are normalised already, so the first block has no norm of its own.
+        attention_norm=weights.norm(f"{at}.attn_norm", d, epsilon, bias=norm_bias) if layer else None,
+        up=weights.linear(f"{at}.mlp.Wi", 2 * f, d, bias=mlp_bias),
+        down=weights.linear(f"{at}.mlp.Wo", d, f, bias=mlp_bias),
+        ffn_norm=weights.norm(f"{at}.mlp_norm", d, epsilon, bias=norm_bias),
+        rotary_theta=_theta(config, kind),
+        window=positive(config, "local_attention", 128) // 2 if kind == "sliding_attention" else None,
+    )
+
+
+def _layer_kinds(config: Config) -> list[str]:
+    """The kind of each layer; older configs give only the distance between the full ones."""
+    layers, every = positive(config, "num_hidden_layers"), positive(config, "global_attn_every_n_layers", 3)
+    kinds = config.get("layer_types") or [_KINDS[bool(layer % every)] for layer in range(layers)]
+    if len(kinds) != layers or not set(kinds) <= set(_KINDS):
+        raise ModelError(
+            f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r}"
+        )
+    return list(kinds)
+
+
+def _theta(config: Config, kind: str) -> float:
+    """The base of the angles, under its newer or its older name."""
+    given = (config.get("rope_parameters") or {}).get(kind) or {}
+    scaling = given.get("rope_type", "default"), config.get("rope_scaling")
+    if scaling != ("default", None):
+        raise ModelError(
+            f"config.json scales the rotary positions ({scaling}), only the default kind is read"
+        )
+    world = config.get("global_rope_theta") or 160_000.0
+    local = config.get("local_rope_theta", 10_000.0) or world
+    return float(given.get("rope_theta") or (world if kind == "full_attention" else local))

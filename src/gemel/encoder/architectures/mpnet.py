@@ -1,0 +1,65 @@
+"""MPNet (arXiv 2004.09297): learned positions as in RoBERTa, and a bias on every score by the distance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
+from gemel.encoder.architectures.settings import activation_of, heads_of, positive
+from gemel.encoder.architectures.table import ARCHITECTURES, Config
+from gemel.encoder.network import Array, Block, Network
+
+_FIRST_POSITION = 2  # after the padding id, which the architecture fixes at 1
+_BUCKETS = 32  # of the bias table: 16 for keys up to the query, 16 for keys after it
+_FARTHEST = 128  # from this distance on all share the last bucket
+
+
+@ARCHITECTURES.add("mpnet")
+def read(config: Config, weights: Mapping[str, Array]) -> Network:
+    """One bias table serves all blocks; here it is spread out to one column per distance."""
+    take = CheckpointWeights(weights)
+    width, rows = positive(config, "hidden_size"), positive(config, "max_position_embeddings")
+    heads, epsilon = heads_of(config, width), config.get("layer_norm_eps", 1e-12)
+    positions = take.array("embeddings.position_embeddings.weight", rows, width)[_FIRST_POSITION:]
+    buckets = positive(config, "relative_attention_num_buckets", _BUCKETS)
+    bias = take.array("encoder.relative_attention_bias.weight", buckets, heads)
+    distances = np.arange(1 - len(positions), len(positions))
+    return Network(
+        word=take.word(width),
+        positions=positions,
+        embedding_norm=take.norm("embeddings.LayerNorm", width, epsilon),
+        projection=None,
+        blocks=tuple(_block(config, take, layer) for layer in range(positive(config, "num_hidden_layers"))),
+        heads=heads,
+        activation=activation_of(config),
+        max_positions=len(positions),
+        relative_bias=np.ascontiguousarray(bias[bucket_of(distances)].T),
+    )
+
+
+def bucket_of(distances: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of the bias table for key place minus query place: exact up to 7, then wider and wider."""
+    half = _BUCKETS // 2
+    exact, away = half // 2, np.abs(distances)
+    # In float32, as the reference does: on a border between buckets the last bit decides.
+    ratio = np.log(np.maximum(away, 1).astype(np.float32) / np.float32(exact))
+    wide = ratio / np.float32(math.log(_FARTHEST / exact)) * np.float32(half - exact)
+    far = np.minimum(exact + wide.astype(np.int64), half - 1)
+    return np.where(away < exact, away, far) + np.where(distances > 0, half, 0)
+
+
+def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
+    d, f = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    at, epsilon = f"encoder.layer.{layer}", config.get("layer_norm_eps", 1e-12)
+    return Block(
+        qkv=weights.stacked([f"{at}.attention.attn.{role}" for role in "qkv"], d, d),
+        out=weights.linear(f"{at}.attention.attn.o", d, d),
+        attention_norm=weights.norm(f"{at}.attention.LayerNorm", d, epsilon),
+        up=weights.linear(f"{at}.intermediate.dense", f, d),
+        down=weights.linear(f"{at}.output.dense", d, f),
+        ffn_norm=weights.norm(f"{at}.output.LayerNorm", d, epsilon),
+    )

@@ -1,0 +1,58 @@
+"""What config.json says, checked: a setting that this package would get wrong in silence is refused here."""
+
+from __future__ import annotations
+
+from gemel.encoder.architectures.table import Config
+from gemel.encoder.network import Activation
+from gemel.errors import ModelError
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_python_tanh": "gelu-tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def positive(config: Config, name: str, default: int | None = None) -> int:
+    """A size: a whole number of at least 1."""
+    value = config.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(f"config.json must give {name!r} as a whole number of at least 1, got {value!r}")
+    return value
+
+
+def heads_of(config: Config, width: int, name: str = "num_attention_heads") -> int:
+    """The number of attention heads, which must divide the width."""
+    heads = positive(config, name)
+    if width % heads:
+        raise ModelError(
+            f"config.json asks for {heads} attention heads, which do not divide the width {width}"
+        )
+    return heads
+
+
+def activation_of(config: Config, name: str = "hidden_act", default: str = "gelu") -> Activation:
+    """The function between the two feed-forward layers, in our words."""
+    asked = config.get(name, default)
+    if asked not in _ACTIVATIONS:
+        raise ModelError(
+            f"unknown activation {asked!r} in config.json. Known: {', '.join(sorted(_ACTIVATIONS))}"
+        )
+    return _ACTIVATIONS[asked]
+
+
+def refuse_variants(config: Config) -> None:
+    """Decoders (a token sees only those before it) and relative position kinds are other networks."""
+    positions = config.get("position_embedding_type") or "absolute"
+    if positions != "absolute":
+        raise ModelError(
+            f"config.json asks for position_embedding_type {positions!r}, only 'absolute' is known"
+        )
+    for name in ("is_decoder", "add_cross_attention"):
+        if config.get(name):
+            raise ModelError(f"config.json sets {name}: that is a decoder, only encoders are read")
