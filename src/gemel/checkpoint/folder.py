@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gemel.checkpoint.head import Dense, Pooling, read_dense, read_pooling
-from gemel.checkpoint.json_file import inside, read_json, read_object, read_object_if_there
+from gemel.checkpoint.head import Dense, Pooling
+from gemel.checkpoint.json_file import read_object, read_object_if_there
+from gemel.checkpoint.modules import Steps, read_steps
 from gemel.checkpoint.tensors import Tensors
 from gemel.checkpoint.weights import module_weights
 from gemel.errors import ModelError
 
 __all__ = ["Checkpoint", "Dense", "Pooling", "is_model_folder", "read_checkpoint"]
 
-_TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
-_KNOWN_MODULES = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout")
 _LENGTH_FILES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _OFFSET_POSITIONS = {
     "roberta",
@@ -82,18 +81,6 @@ class Checkpoint:
         return None if self.width is None else self.width * len(self.pooling.modes)
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """modules.json, understood: the folder of the first module and what comes after it."""
-
-    kind: Literal["transformer", "static"]
-    folder: Path
-    pooling: Pooling | None
-    dense: tuple[Dense, ...]
-    dense_folders: tuple[Path, ...]
-    normalize: bool
-
-
 def is_model_folder(folder: Path) -> bool:
     """True if `folder` looks like a checkpoint of any layout."""
     return any((folder / name).is_file() for name in ("modules.json", "config.json"))
@@ -107,7 +94,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
     if not is_model_folder(folder):
         raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json")
     notes: list[str] = []
-    steps = _read_steps(folder) if (folder / "modules.json").is_file() else _plain(folder, notes)
+    steps = read_steps(folder) if (folder / "modules.json").is_file() else _plain(folder, notes)
     config = read_object_if_there(steps.folder / "config.json")
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder)
@@ -142,60 +129,13 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _read_steps(folder: Path) -> _Steps:
-    """modules.json, in its order: Transformer, Pooling, then any Dense, then Normalize."""
-    first: tuple[Literal["transformer", "static"], Path] | None = None
-    pooling: Pooling | None = None
-    dense: list[Path] = []
-    normalize = False
-    for kind, path in _modules(folder):
-        misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
-        if kind == "Dropout" or (kind == "Normalize" and normalize):
-            continue  # nothing happens here when a trained model is used
-        if misplaced or (kind == "Pooling" and (pooling is not None or dense)):
-            raise ModelError(
-                f"{folder}: module {kind!r} stands at an unknown place in modules.json. "
-                "The order that is read: Transformer or StaticEmbedding, Pooling, any Dense, Normalize"
-            )
-        if first is None:
-            first = ("static" if kind == "StaticEmbedding" else "transformer", path)
-        elif kind == "Pooling":
-            pooling = read_pooling(path)
-        elif kind == "Dense":
-            dense.append(path)
-        else:
-            _check_normalize(path)
-            normalize = True
-    if first is None:
-        raise ModelError(f"{folder / 'modules.json'} lists no module")
-    layers = tuple(read_dense(folder, path) for path in dense)
-    return _Steps(first[0], first[1], pooling, layers, tuple(dense), normalize)
-
-
-def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """(last word of the type, folder) of each module; old and new class paths end in the same word."""
-    listed = read_json(folder / "modules.json")
-    modules: list[tuple[str, Path]] = []
-    for entry in listed if isinstance(listed, list) else [None]:
-        kind, path = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(kind, str) or not isinstance(path, str):
-            raise ModelError(
-                f"{folder / 'modules.json'} must be a list of modules, each with a type and a path"
-            )
-        word = kind.rpartition(".")[2]
-        if word not in _TRANSFORMERS and word not in _KNOWN_MODULES:
-            raise ModelError(f"{folder}: unknown module {kind!r}. Known: {', '.join(_KNOWN_MODULES)}")
-        modules.append((word, inside(folder, path)))
-    return modules
-
-
-def _plain(folder: Path, notes: list[str]) -> _Steps:
+def _plain(folder: Path, notes: list[str]) -> Steps:
     """A folder without modules.json: a model2vec table, or an encoder to be pooled by the mean."""
     config = read_object(folder / "config.json")
     if _is_model2vec(config):
-        return _Steps("static", folder, None, (), (), config.get("normalize") is True)
+        return Steps("static", folder, None, (), (), config.get("normalize") is True)
     notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalised")
-    return _Steps("transformer", folder, Pooling(), (), (), False)
+    return Steps("transformer", folder, Pooling(), (), (), False)
 
 
 def _is_model2vec(config: Mapping[str, Any]) -> bool:
@@ -227,7 +167,7 @@ def _length_settings(folder: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _max_length(steps: _Steps, config: Mapping[str, Any], lengths: Mapping[str, Any]) -> int | None:
+def _max_length(steps: Steps, config: Mapping[str, Any], lengths: Mapping[str, Any]) -> int | None:
     """The checkpoint's own word, else the tokenizer's; never more than there are positions."""
     if steps.kind == "static":
         return None
@@ -268,12 +208,6 @@ def _name_of(folder: Path) -> str:
     if folder.parent.name == "snapshots":
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/")
     return folder.name
-
-
-def _check_normalize(folder: Path) -> None:
-    for key, value in read_object_if_there(folder / "config.json").items():
-        if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
-            raise ModelError(f"{folder}: normalising {value!r} is not supported, only the pooled vector")
 
 
 def _check_static(folder: Path, weights: Tensors) -> None:

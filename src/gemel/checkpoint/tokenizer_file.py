@@ -12,7 +12,8 @@ from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.json_file import MAX_TOKENIZER, read_object_if_there
 from gemel.errors import ModelError
 
-_WORDPIECE = {"bert", "distilbert", "electra", "mobilebert"}
+WORDPIECE = {"bert", "distilbert", "electra", "mobilebert"}
+"""Model types whose vocab.txt is a BERT vocabulary."""
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
@@ -49,7 +50,7 @@ def _from_vocabulary(checkpoint: Checkpoint) -> Tokenizer:
         **read_object_if_there(path.with_name("tokenizer_config.json")),
     }
     kind = checkpoint.config.get("model_type", "bert")
-    if kind not in _WORDPIECE:
+    if kind not in WORDPIECE:
         raise ModelError(
             f"{path.parent} has no tokenizer.json, and a vocab.txt of the model type {kind!r} is not read. "
             f"Write tokenizer.json with: gemel models convert {checkpoint.folder} (needs gemel[train])"

@@ -1,0 +1,140 @@
+"""The local cache: `models/NAME/` folders that are either whole or not there.
+
+A model is put together in a working folder next to its place and moved there by one rename, so a kill at any
+moment leaves no half model, and of two processes the second one finds the first one's work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from gemel.errors import ModelError, WorkError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_WORKING = ".part"
+_DAY = 24 * 60 * 60  # seconds; no pull takes that long
+
+
+def cache_root() -> Path:
+    """$GEMEL_CACHE, or "gemel" in the place where this system keeps caches."""
+    chosen = os.environ.get("GEMEL_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "gemel"
+
+
+def models_folder() -> Path:
+    """The folder with one sub-folder per model; it may not exist yet."""
+    return cache_root() / "models"
+
+
+def is_name(name: str) -> bool:
+    """True for `name` or `org/name` that can be a folder of the cache: no path tricks, no hidden files."""
+    parts = name.split("/")
+    return len(parts) <= 2 and "--" not in name and all(_is_part(part) for part in parts)
+
+
+def _is_part(part: str) -> bool:
+    return _NAME.fullmatch(part) is not None and ".." not in part and not part.endswith(".")
+
+
+def place(name: str) -> Path:
+    """Where the model `name` is, or would be, in the cache; "org/name" is the folder "org--name"."""
+    if not is_name(name):
+        raise ModelError(
+            f"{name!r} is not the name of a model. Names look like 'all-MiniLM-L6-v2' or 'org/name'"
+        )
+    return models_folder() / name.replace("/", "--")
+
+
+def cached_folders() -> dict[str, Path]:
+    """Name -> folder of each model in the cache, by name."""
+    home = models_folder()
+    found = sorted(home.iterdir()) if home.is_dir() else []
+    names = {path.name.replace("--", "/", 1): path for path in found if path.is_dir()}
+    return {name: path for name, path in names.items() if is_name(name)}
+
+
+def install(name: str, fill: Callable[[Path, Path], None]) -> Path:
+    """The cached folder of `name`; made now by `fill(folder, scratch)` if it is not there.
+
+    `fill` writes the model into `folder`; what it leaves in `scratch` is thrown away.
+    """
+    target = place(name)
+    if target.is_dir():
+        return target
+    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_WORKING}")
+    folder, scratch = working / "model", working / "scratch"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        clean_leftovers()
+        folder.mkdir(parents=True)
+        scratch.mkdir()
+        fill(folder, scratch)
+        for path in (*folder.rglob("*"), folder):
+            _sync(path)
+        _move(folder, target)
+    except OSError as error:
+        raise WorkError(f"cannot put {name!r} into the cache {target.parent}: {error}") from error
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+    return target
+
+
+def remove(name: str) -> Path:
+    """Delete the cached model `name`; one rename makes it gone, then its files are deleted."""
+    target = place(name)
+    if not target.is_dir():
+        raise ModelError(f"{name!r} is not in the cache {target.parent}. See: gemel models list")
+    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_WORKING}")
+    try:
+        target.rename(working)
+        shutil.rmtree(working)
+    except OSError as error:
+        raise WorkError(f"cannot remove {target}: {error}") from error
+    return target
+
+
+def clean_leftovers(*, older_than: float = _DAY) -> None:
+    """Delete working folders of pulls that were killed; younger ones may belong to a running process."""
+    for path in models_folder().glob(f".*{_WORKING}"):
+        try:
+            if time.time() - path.stat().st_mtime >= older_than:
+                shutil.rmtree(path, ignore_errors=True)
+        except FileNotFoundError:
+            continue  # another process cleaned it, or finished
+
+
+def _move(folder: Path, target: Path) -> None:
+    try:
+        folder.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        return  # another process was first; its folder is as good as ours
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the file, or the list of files of a folder, is on disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows cannot open folders
+    # Windows syncs only files that are open for writing.
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

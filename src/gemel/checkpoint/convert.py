@@ -1,0 +1,175 @@
+"""Pickled weights -> safetensors, once, with torch's weights-only reader: no code of the checkpoint runs.
+
+Also writes tokenizer.json where only an older tokenizer format is there. Needs the `train` extra.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemel.checkpoint.json_file import inside, read_json, read_object
+from gemel.checkpoint.tokenizer_file import WORDPIECE
+from gemel.checkpoint.weights import PICKLES, has_safetensors, pickles
+from gemel.errors import InputError, MissingExtra, ModelError
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion wrote."""
+
+    folder: Path
+    written: tuple[Path, ...]
+
+
+def convert(folder: Path, out: Path | None = None) -> Converted:
+    """Write model.safetensors next to every pickle of the checkpoint, or a copy without pickles in `out`.
+
+    Old files stay. What is already there as safetensors is not written again.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"no model folder {folder}. Give the folder of a checkpoint")
+    if out is None:
+        return Converted(folder, tuple(_convert_here(folder)))
+    if out.exists():
+        raise InputError(f"{out} exists already. Give a new folder, or none to convert in place")
+    working = out.with_name(f".{out.name}.{uuid.uuid4().hex}.part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # The pickles are read where they are; a copy may be gigabytes.
+        shutil.copytree(folder, working, ignore=shutil.ignore_patterns(*PICKLES, "*.bin.index.json"))
+        written = _convert_here(folder, working)
+        working.rename(out)
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+    return Converted(out, tuple(out / path.relative_to(working) for path in written))
+
+
+def _convert_here(folder: Path, out: Path | None = None) -> list[Path]:
+    """Convert every module of `folder` into the same place below `out`."""
+    out = out or folder
+    written: list[Path] = []
+    parts = _module_folders(folder)
+    for part in parts:
+        if not has_safetensors(part) and pickles(part):
+            target = out / part.relative_to(folder) / "model.safetensors"
+            _write_weights(_load_pickles(part), target)
+            written.append(target)
+    first = parts[0]
+    if _needs_tokenizer(first):
+        target = out / first.relative_to(folder) / "tokenizer.json"
+        _write_tokenizer(first, target)
+        written.append(target)
+    return written
+
+
+def _module_folders(folder: Path) -> list[Path]:
+    """The folder of each module, the transformer's first."""
+    if not (folder / "modules.json").is_file():
+        return [folder]
+    listed = read_json(folder / "modules.json")
+    entries = listed if isinstance(listed, list) else []
+    parts = [inside(folder, str(entry.get("path", ""))) for entry in entries if isinstance(entry, dict)]
+    return list(dict.fromkeys(parts)) or [folder]
+
+
+def _load_pickles(folder: Path) -> dict[str, Any]:  # Any: torch tensors; torch is an extra
+    """All tensors of one module, from one file or from the shards that an index lists."""
+    index = folder / "pytorch_model.bin.index.json"
+    if index.is_file():
+        shards = sorted(set(read_object(index).get("weight_map", {}).values()))
+        paths = [inside(folder, str(shard)) for shard in shards]
+    else:
+        preferred = folder / "pytorch_model.bin"
+        paths = [preferred] if preferred.is_file() else pickles(folder)[:1]
+    tensors: dict[str, Any] = {}
+    for path in paths:
+        tensors.update(_load_pickle(path))
+    return tensors
+
+
+def _load_pickle(path: Path) -> dict[str, Any]:
+    torch = _torch()
+    try:
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # files from before torch 1.6 cannot be mapped
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # its unpickler raises many kinds
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ModelError(
+            f"cannot read {path} as plain weights: {reason}. Do not use this checkpoint"
+        ) from error
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    tensors = content if isinstance(content, dict) else {}
+    tensors = {_new_name(str(name)): value for name, value in tensors.items() if torch.is_tensor(value)}
+    if not tensors:
+        raise ModelError(f"{path} holds no table of tensors. Give the checkpoint of a model")
+    return tensors
+
+
+def _new_name(name: str) -> str:
+    """Checkpoints that once came from TensorFlow name the parts of a layer norm in the old way."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+def _write_weights(tensors: dict[str, Any], target: Path) -> None:
+    from safetensors.torch import save_file
+
+    # clone: safetensors refuses tensors that share memory (tied weights, views); each gets its own bytes.
+    separate = {name: tensor.detach().clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
+    _atomically(target, lambda path: save_file(separate, path, metadata={"format": "pt"}))
+
+
+def _needs_tokenizer(folder: Path) -> bool:
+    if (folder / "tokenizer.json").is_file() or not (folder / "config.json").is_file():
+        return False
+    kind = read_object(folder / "config.json").get("model_type")
+    return not (kind in WORDPIECE and (folder / "vocab.txt").is_file())
+
+
+def _write_tokenizer(folder: Path, target: Path) -> None:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise MissingExtra("converting a tokenizer", "transformers", "train") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), use_fast=True, trust_remote_code=False, local_files_only=True
+        )
+        fast = tokenizer.backend_tokenizer
+    except Exception as error:  # whatever a tokenizer of unknown kind raises
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ModelError(f"cannot make tokenizer.json for {folder}: {reason}") from error
+    _atomically(target, lambda path: fast.save(str(path)))
+
+
+def _atomically(target: Path, write: Callable[[Path], object]) -> None:
+    """Write next to `target`, then move: a reader sees the whole file or none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        write(working)
+        with working.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        working.replace(target)
+    finally:
+        working.unlink(missing_ok=True)
+
+
+def _torch() -> Any:  # noqa: ANN401 - the module
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("converting a pickle checkpoint", "torch", "train") from error
+    return torch
+
+
+def _contiguous() -> Any:  # noqa: ANN401 - torch.memory_format
+    return _torch().contiguous_format

@@ -1,0 +1,108 @@
+"""What a vector depends on, in a form that can be kept next to the vectors and compared later."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from gemel.checkpoint.folder import Checkpoint
+from gemel.errors import ModelError
+
+_BLOCK = 2**20
+# Settings of config.json that change the numbers that come out; names and versions in it do not.
+_ARITHMETIC = (
+    "model_type",
+    "hidden_act",
+    "activation",
+    "hidden_activation",
+    "layer_norm_eps",
+    "norm_eps",
+    "num_attention_heads",
+    "n_heads",
+    "num_hidden_layers",
+    "n_layers",
+    "num_hidden_groups",
+    "pad_token_id",
+    "position_embedding_type",
+    "global_rope_theta",
+    "local_rope_theta",
+    "rope_parameters",
+    "layer_types",
+    "local_attention",
+    "global_attn_every_n_layers",
+    "relative_attention_num_buckets",
+)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Two runs with equal fingerprints give equal vectors for equal texts."""
+
+    weights: str
+    """`weights_hash` of the checkpoint."""
+    pooling: tuple[str, ...]
+    prompt: str
+    normalize: bool
+    dim: int
+    precision: str
+    output: str
+    max_length: int
+    on_long: str
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that stand for all fields."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as a JSON object."""
+        return {**asdict(self), "pooling": list(self.pooling)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Fingerprint:
+        """The fingerprint that `to_json` gave; further keys are ignored."""
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in content]
+        if missing:
+            raise ModelError(f"not a fingerprint: it has no {', '.join(missing)}")
+        values = {name: content[name] for name in names}
+        return cls(**{**values, "pooling": tuple(values["pooling"])})
+
+    def differences(self, other: Fingerprint) -> list[str]:
+        """One line for each field that is not equal, for a message."""
+        mine, theirs = self.to_json(), other.to_json()
+        return [
+            f"{name}: {mine[name]!r} is not {theirs[name]!r}" for name in mine if mine[name] != theirs[name]
+        ]
+
+
+def weights_hash(checkpoint: Checkpoint) -> str:
+    """sha256 (hex) of all that computes: weight files, dense layers, tokenizer, and the settings they need.
+
+    The same model in another folder, or with its files in another layout, has the same hash.
+    """
+    digest = hashlib.sha256(b"gemel weights 1\n")
+    for path in (*checkpoint.parts, checkpoint.tokenizer_file):
+        digest.update(f"{path.stat().st_size}\n".encode("ascii"))
+        _feed(digest, path)
+    settings = {
+        "config": {key: checkpoint.config[key] for key in _ARITHMETIC if key in checkpoint.config},
+        "dense": [dense.activation for dense in checkpoint.dense],
+        "kind": checkpoint.kind,
+        "lowercase": checkpoint.lowercase,
+        "skip_unknown": checkpoint.skip_unknown,
+        "include_prompt": checkpoint.pooling.include_prompt,
+    }
+    digest.update(json.dumps(settings, sort_keys=True).encode("utf-8"))
+    return digest.hexdigest()
+
+
+def _feed(digest: hashlib._Hash, path: Path) -> None:
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)

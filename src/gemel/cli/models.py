@@ -1,0 +1,163 @@
+"""`gemel models`: the models on this machine and those that can be fetched by name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gemel.checkpoint.folder import Checkpoint
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, also chosen when the output is piped.")
+
+
+@click.group(epilog="\b\nExamples:\n  gemel models pull all-MiniLM-L6-v2\n  gemel models show ./my-model")
+def command() -> None:
+    """List, fetch, describe, convert and remove models."""
+
+
+@command.command("list", epilog="\b\nExample:\n  gemel models list")
+@_JSON
+def list_models(as_json: bool) -> None:
+    """Models in the cache, and those that are fetched by name when first used."""
+    from gemel.checkpoint.cache import models_folder
+    from gemel.checkpoint.sources import cached_models
+    from gemel.checkpoint.wheels import CARRIED
+
+    cached = {model.name: model for model in cached_models()}
+    rows: list[dict[str, Any]] = [
+        {"name": model.name, "cached": True, "size": model.size, "folder": str(model.folder)}
+        for model in cached.values()
+    ]
+    rows += [
+        {"name": model.name, "cached": False, "size": model.size, "folder": None}
+        for model in CARRIED.values()
+        if model.name not in cached
+    ]
+    if _wants_json(as_json):
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        return
+    _echo_columns(
+        [
+            (row["name"], _megabytes(row["size"]), "here" if row["cached"] else "can be fetched")
+            for row in rows
+        ]
+    )
+    click.echo(f"cache: {models_folder()}", err=True)
+
+
+@command.command(epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
+@click.argument("name")
+@click.option("--revision", help="A branch, tag or commit on the Hugging Face Hub.")
+def pull(name: str, revision: str | None) -> None:
+    """Fetch the model NAME now, so that later no network is needed; prints its folder."""
+    from gemel.checkpoint.sources import pull as pull_model
+
+    click.echo(pull_model(name, revision=revision))
+
+
+@command.command(epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
+@click.argument("model")
+@_JSON
+def show(model: str, as_json: bool) -> None:
+    """What MODEL, a name or a folder, is: shape, pooling, prompts, hash. Fetches nothing."""
+    from gemel.checkpoint.folder import read_checkpoint
+    from gemel.checkpoint.sources import find_model
+
+    folder = find_model(model, offline=True)
+    facts = _facts(read_checkpoint(folder))
+    if _wants_json(as_json):
+        click.echo(json.dumps(facts, ensure_ascii=False))
+    else:
+        _echo_columns([(key.replace("_", " "), _plain(value)) for key, value in facts.items()])
+
+
+@command.command(epilog="\b\nExample:\n  gemel models remove all-MiniLM-L6-v2")
+@click.argument("name")
+def remove(name: str) -> None:
+    """Delete the model NAME from the cache."""
+    from gemel.checkpoint.sources import remove as remove_model
+
+    click.echo(f"removed {remove_model(name)}", err=True)
+
+
+@command.command(epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="A new folder. Default: convert in place.")
+def convert(folder: Path, out: Path | None) -> None:
+    """Make safetensors of the pickled weights in FOLDER (extra: train); prints the files written."""
+    from gemel.checkpoint.convert import convert as convert_model
+
+    result = convert_model(folder, out)
+    for path in result.written:
+        click.echo(path)
+    if not result.written:
+        click.echo(f"nothing to convert in {folder}", err=True)
+
+
+def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Everything `show` tells, in its order, as JSON values."""
+    from gemel.checkpoint.fingerprint import weights_hash
+    from gemel.checkpoint.sources import folder_size
+
+    config = checkpoint.config
+    layers = (config.get(key) for key in ("num_hidden_layers", "n_layers"))
+    return {
+        "name": checkpoint.name,
+        "folder": str(checkpoint.folder),
+        "kind": checkpoint.kind,
+        "architecture": config.get("model_type"),
+        "dim": checkpoint.dim,
+        "layers": next((count for count in layers if count is not None), None),
+        "max_length": checkpoint.max_length,
+        "pooling": list(checkpoint.pooling.modes),
+        "dense": [
+            {
+                "inputs": dense.weight.shape[1],
+                "outputs": dense.weight.shape[0],
+                "activation": dense.activation,
+            }
+            for dense in checkpoint.dense
+        ],
+        "normalize": checkpoint.normalize,
+        "lowercase": checkpoint.lowercase,
+        "prompts": dict(checkpoint.prompts),
+        "default_prompt_name": checkpoint.default_prompt_name,
+        "similarity": checkpoint.similarity,
+        "weights_hash": weights_hash(checkpoint),
+        "size": folder_size(checkpoint.folder),
+        "notes": list(checkpoint.notes),
+    }
+
+
+def _wants_json(as_json: bool) -> bool:
+    return as_json or not sys.stdout.isatty()
+
+
+def _plain(value: object) -> str:
+    """A fact for a person; nothing to tell is a dash."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        value = [
+            f"{key} = {item!r}" if isinstance(item, str) else f"{key} {item}" for key, item in value.items()
+        ]
+    if isinstance(value, list):
+        return "; ".join(_plain(item) for item in value) or "-"
+    return "-" if value is None else str(value)
+
+
+def _echo_columns(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
