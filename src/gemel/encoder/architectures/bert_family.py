@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
 from gemel.encoder.architectures.settings import activation_of, heads_of, positive, refuse_variants
 from gemel.encoder.architectures.table import Config
@@ -38,7 +40,8 @@ def position_table(config: Config, weights: CheckpointWeights, embedding: int) -
     """Position rows with token type 0 added: a text on its own has no other type."""
     rows, types = positive(config, "max_position_embeddings"), positive(config, "type_vocab_size", 2)
     positions = weights.array("embeddings.position_embeddings.weight", rows, embedding)
-    return positions + weights.array("embeddings.token_type_embeddings.weight", types, embedding)[0]
+    first_type: Array = weights.array("embeddings.token_type_embeddings.weight", types, embedding)[0]
+    return np.add(positions, first_type)
 
 
 def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:

@@ -1,0 +1,133 @@
+"""The ONNX Runtime engine: any Network, on any processor or accelerator that ONNX Runtime drives.
+
+One session serves all threads. On the CPU a call runs in the thread that makes it, so the caller decides how
+many cores work, and no result depends on that.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+import numpy as np
+
+from gemel.encoder.engines.onnx_graph import Multiply, build_graph, multiply_float32
+from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
+from gemel.encoder.engines.onnx_nodes import Graph
+from gemel.encoder.network import Network
+from gemel.errors import InputError
+from gemel.options import Precision
+from gemel.types import Ids, Vectors
+
+PROVIDERS = {
+    "cpu": ("CPUExecutionProvider", "onnxruntime"),
+    "coreml": ("CoreMLExecutionProvider", "onnxruntime (on macOS)"),
+    "cuda": ("CUDAExecutionProvider", "onnxruntime-gpu"),
+    "directml": ("DmlExecutionProvider", "onnxruntime-directml"),
+    "openvino": ("OpenVINOExecutionProvider", "onnxruntime-openvino"),
+    "qnn": ("QNNExecutionProvider", "onnxruntime-qnn"),
+    "rocm": ("MIGraphXExecutionProvider", "onnxruntime-migraphx"),
+    "tensorrt": ("TensorrtExecutionProvider", "onnxruntime-gpu"),
+}
+"""Device to ONNX Runtime's name for it and the package that brings it."""
+
+
+class _Session(Protocol):
+    """The one method that we use of onnxruntime.InferenceSession."""
+
+    def run(self, outputs: list[str], inputs: dict[str, Vectors]) -> list[Vectors]: ...
+
+
+class OnnxEngine:
+    """Fits `Engine`. `device` may carry a number, as in "cuda:1"; int8 is for the CPU."""
+
+    name = "onnxruntime"
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        precision: Precision = "float32",
+        device: str = "cpu",
+        threads_per_call: int = 1,
+        weight_bits: int | None = None,
+    ) -> None:
+        provider = choose_provider(device)
+        self.width = network.width
+        self.precision = precision
+        self.device = device
+        self.weight_bits = (weight_bits or safe_weight_bits()) if precision == "int8" else None
+        if self.weight_bits and device != "cpu":
+            raise InputError(
+                f"precision 'int8' runs on device 'cpu', not on {device!r}. Use precision 'float32'"
+            )
+        multiply: Multiply = MultiplyInt8(self.weight_bits) if self.weight_bits else multiply_float32
+        self._word, self._places = network.word, network.max_positions
+        self._session = _start_session(build_graph(network, multiply), provider, threads_per_call)
+
+    def hidden(self, ids: Ids) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+        self._check(ids)
+        words = self._word[ids]  # (b, t, e)
+        if ids.size == 1:
+            # A matrix of one row takes another kernel, which sums in another order: other bits.
+            return self._run(np.concatenate([words, words]))[:1]
+        return self._run(words)
+
+    def _run(self, words: Vectors) -> Vectors:
+        return self._session.run(["hidden"], {"words": words})[0]
+
+    def _check(self, ids: Ids) -> None:
+        if ids.ndim != 2 or ids.size == 0:
+            raise InputError(f"token ids must be (texts, tokens) with at least one of each, got {ids.shape}")
+        if ids.shape[1] > self._places:
+            raise InputError(
+                f"the texts have {ids.shape[1]} tokens, the network has {self._places} places. Cut them first"
+            )
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= len(self._word):
+            wrong, last = (low if low < 0 else high), len(self._word) - 1
+            raise InputError(
+                f"token id {wrong} is outside the vocabulary (0 to {last}). "
+                "The tokenizer and the weights belong to different models"
+            )
+
+
+def choose_provider(device: str) -> tuple[str, dict[str, str]]:
+    """ONNX Runtime's name and options for a device that is there, or an error that says what is."""
+    import onnxruntime
+
+    kind, _, number = device.partition(":")
+    available = onnxruntime.get_available_providers()
+    if kind not in PROVIDERS or (number and not number.isdecimal()):
+        raise InputError(
+            f"unknown device {device!r}. Known: {', '.join(PROVIDERS)}; a number may follow, as in cuda:1"
+        )
+    provider, package = PROVIDERS[kind]
+    if provider not in available:
+        here = [name for name, (known, _) in PROVIDERS.items() if known in available]
+        raise InputError(
+            f"device {device!r} is not available: this ONNX Runtime knows {', '.join(here)}. "
+            f"Install it with: pip install {package}"
+        )
+    return provider, {"device_id": number} if number else {}
+
+
+def _start_session(graph: Graph, provider: tuple[str, dict[str, str]], threads: int) -> _Session:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    values = [
+        onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in graph.arrays.values()
+    ]
+    options.add_external_initializers(list(graph.arrays), values)
+    providers = [provider] if provider[0] == PROVIDERS["cpu"][0] else [provider, (PROVIDERS["cpu"][0], {})]
+    session = onnxruntime.InferenceSession(graph.model, options, providers=providers)
+    started: str = session.get_providers()[0]
+    if started != provider[0]:
+        raise InputError(
+            f"ONNX Runtime could not start {provider[0]} and fell back to {started}. "
+            "Check the device and its driver, or ask for device 'cpu'"
+        )
+    return cast(_Session, session)

@@ -1,0 +1,191 @@
+"""A Network as an ONNX graph, written node by node: word vectors in, hidden states out, no export step.
+
+All rows of a call have the same length, so there is no padding and no mask.
+
+    b texts, t tokens, d width, h heads, f feed-forward width, e width of the word table
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from gemel.encoder.engines.onnx_nodes import Graph, Nodes
+from gemel.encoder.network import Array, Block, Linear, Network, Norm
+
+_FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
+
+
+class Multiply(Protocol):
+    """How a linear layer becomes nodes: this is where precisions differ."""
+
+    def __call__(self, nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
+        """Nodes for x @ weight.T + bias over (rows, in); `low` is a bound that no number of x is below."""
+        ...
+
+
+def build_graph(network: Network, multiply: Multiply) -> Graph:
+    """The whole encoder after the word table: input "words" (b, t, e), output "hidden" (b, t, d).
+
+    The table itself stays outside: the session would copy it, and in a multilingual model nothing is larger.
+    Rows of all texts form one (b t, d) matrix, except inside the attention.
+    """
+    nodes = Nodes()
+    shape = nodes.node("Shape", "words", end=2)  # [b, t]
+    tokens = nodes.node("Slice", shape, nodes.integers(1), nodes.integers(2))  # [t]
+    x = _embed(nodes, network, tokens)  # (b, t, e)
+    embedding = int(network.word.shape[1])
+    x = nodes.node("Reshape", x, nodes.integers(-1, embedding))  # (b t, e)
+    if network.projection:
+        x = multiply(nodes, x, network.projection)  # (b t, d)
+    attention = _Attention(nodes, network, shape, tokens)
+    for block in network.blocks:
+        step = _prenorm_block if network.prenorm else _postnorm_block
+        x = step(nodes, network, block, attention, multiply, x)
+    if network.final_norm:
+        x = _norm(nodes, x, network.final_norm)
+    whole = nodes.node("Concat", shape, nodes.integers(network.width), axis=0)
+    return nodes.finish(nodes.node("Reshape", x, whole), ("b", "t", embedding), ("b", "t", network.width))
+
+
+def _embed(nodes: Nodes, network: Network, tokens: str) -> str:
+    x = "words"
+    if network.positions is not None:
+        zero = nodes.integers(0)
+        table = nodes.constant(network.positions)
+        x = nodes.node("Add", x, nodes.node("Slice", table, zero, tokens, zero))
+    return _norm(nodes, x, network.embedding_norm) if network.embedding_norm else x
+
+
+def _postnorm_block(
+    nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
+) -> str:
+    assert block.attention_norm is not None, "a post-norm block has both norms"
+    seen = multiply(nodes, attention.add(block, multiply(nodes, x, block.qkv)), block.out)
+    x = _norm(nodes, nodes.node("Add", seen, x), block.attention_norm)
+    return _norm(
+        nodes, nodes.node("Add", _feed_forward(nodes, network, block, multiply, x), x), block.ffn_norm
+    )
+
+
+def _prenorm_block(
+    nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
+) -> str:
+    y = _norm(nodes, x, block.attention_norm) if block.attention_norm else x
+    seen = multiply(nodes, attention.add(block, multiply(nodes, y, block.qkv)), block.out)
+    x = nodes.node("Add", seen, x)
+    return nodes.node(
+        "Add", _feed_forward(nodes, network, block, multiply, _norm(nodes, x, block.ffn_norm)), x
+    )
+
+
+def _feed_forward(nodes: Nodes, network: Network, block: Block, multiply: Multiply, x: str) -> str:
+    y = multiply(nodes, x, block.up)  # (b t, f) or (b t, 2 f)
+    if not network.gated:
+        return multiply(nodes, _activate(nodes, network, y), block.down, low=LOWEST[network.activation])
+    active, gate = nodes.several("Split", y, outputs=2, axis=-1, num_outputs=2)
+    return multiply(nodes, nodes.node("Mul", _activate(nodes, network, active), gate), block.down)
+
+
+# No output of the activation is below this, rounded down a little.
+LOWEST = {"gelu": -0.1701, "gelu-tanh": -0.1701, "relu": 0.0, "silu": -0.2785}
+
+
+def _activate(nodes: Nodes, network: Network, x: str) -> str:
+    match network.activation:
+        case "gelu":
+            return nodes.node("Gelu", x)
+        case "gelu-tanh":
+            return nodes.node("Gelu", x, approximate="tanh")
+        case "relu":
+            return nodes.node("Relu", x)
+        case "silu":
+            return nodes.node("Mul", x, nodes.node("Sigmoid", x))
+
+
+def _norm(nodes: Nodes, x: str, norm: Norm) -> str:
+    parts = [part for part in (norm.weight, norm.bias) if part is not None]
+    return nodes.node("LayerNormalization", x, *map(nodes.constant, parts), axis=-1, epsilon=norm.epsilon)
+
+
+class _Attention:
+    """Nodes for the attention of each block; what all blocks share (biases, angles) is made once."""
+
+    def __init__(self, nodes: Nodes, network: Network, shape: str, tokens: str) -> None:
+        self.nodes, self.network, self.tokens = nodes, network, tokens
+        self.size = network.width // network.heads
+        self.split = nodes.node("Concat", shape, nodes.integers(3, network.heads, self.size), axis=0)
+        self._distances: str | None = None
+        self._angles: dict[float, tuple[str, str]] = {}
+        self._windows: dict[int, str] = {}
+        self.bias = self._relative_bias(network.relative_bias) if network.relative_bias is not None else None
+
+    def add(self, block: Block, qkv: str) -> str:
+        """(b t, 3 d) queries, keys and values -> (b t, d)."""
+        nodes = self.nodes
+        y = nodes.node("Reshape", qkv, self.split)  # (b, t, 3, h, d/h)
+        y = nodes.node("Transpose", y, perm=[2, 0, 3, 1, 4])  # (3, b, h, t, d/h)
+        q, k, v = nodes.several("Split", y, outputs=3, axis=0, num_outputs=3)  # (1, b, h, t, d/h)
+        if block.rotary_theta is not None:
+            q, k = self._rotate(q, block.rotary_theta), self._rotate(k, block.rotary_theta)
+        scores = nodes.fused("FusedMatMul", q, k, transB=1, alpha=self.size**-0.5)  # (1, b, h, t, t)
+        if self.bias is not None:
+            scores = nodes.node("Add", scores, self.bias)
+        if block.window is not None:
+            scores = nodes.node("Add", scores, self._window(block.window))
+        seen = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), v)  # (1, b, h, t, d/h)
+        seen = nodes.node("Transpose", seen, perm=[0, 1, 3, 2, 4])  # (1, b, t, h, d/h)
+        return nodes.node("Reshape", seen, nodes.integers(-1, self.network.width))
+
+    def _rotate(self, x: str, theta: float) -> str:
+        """Turn number i and number i + d/2h of each head together, by an angle that grows with the place."""
+        nodes = self.nodes
+        if theta not in self._angles:
+            cosines, sines = rotary_tables(theta, self.size, self.network.max_positions)
+            self._angles[theta] = (nodes.constant(cosines), nodes.constant(sines))
+        four = nodes.node("Squeeze", x, nodes.integers(0))  # (b, h, t, d/h)
+        start = nodes.integers(0)  # one number: the place of the first token of every text
+        turned = nodes.fused("RotaryEmbedding", four, start, *self._angles[theta])
+        return nodes.node("Unsqueeze", turned, nodes.integers(0))
+
+    def _relative_bias(self, table: Array) -> str:
+        middle = self.nodes.integers(self.network.max_positions - 1)
+        columns = self.nodes.node("Add", self._place_differences(), middle)
+        return self.nodes.node("Gather", self.nodes.constant(table), columns, axis=1)  # (h, t, t)
+
+    def _window(self, window: int) -> str:
+        """0 for keys inside the window, far below any score outside; (t, t)."""
+        if window not in self._windows:
+            nodes = self.nodes
+            distance = nodes.node("Abs", self._place_differences())
+            outside = nodes.node("Greater", distance, nodes.integers(window))
+            self._windows[window] = nodes.node(
+                "Where", outside, nodes.constant(np.array(_FAR)), nodes.number(0)
+            )
+        return self._windows[window]
+
+    def _place_differences(self) -> str:
+        """Place of the key minus place of the query, (t, t)."""
+        if self._distances is None:
+            nodes = self.nodes
+            end = nodes.node("Squeeze", self.tokens, nodes.integers(0))
+            zero, one = nodes.constant(np.array(0)), nodes.constant(np.array(1))
+            places = nodes.node("Range", zero, end, one)
+            queries = nodes.node("Unsqueeze", places, nodes.integers(1))
+            self._distances = nodes.node("Sub", places, queries)
+        return self._distances
+
+
+def rotary_tables(theta: float, size: int, places: int) -> tuple[Array, Array]:
+    """Cosines and sines (places, size/2) of place / theta^(2i/size), in float32 as the reference has it."""
+    steps = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+    speeds = np.float32(1) / np.float32(theta) ** steps
+    angles = np.arange(places, dtype=np.float32)[:, None] * speeds
+    return np.cos(angles), np.sin(angles)
+
+
+def multiply_float32(nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
+    """The weight as it lies in the checkpoint; ONNX Runtime packs it once for its kernel."""
+    parts = [part for part in (linear.weight, linear.bias) if part is not None]
+    return nodes.node("Gemm", x, *map(nodes.constant, parts), transB=1)

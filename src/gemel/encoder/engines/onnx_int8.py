@@ -1,0 +1,98 @@
+"""Linear layers in 8-bit integers whose result for a row depends on that row alone.
+
+Each row of activations has a scale of its own. (ONNX Runtime's dynamic quantisation takes one for the whole batch,
+so that a text's vector moves with its neighbours.) Weights have a scale per output.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.encoder.engines.onnx_nodes import Nodes
+from gemel.encoder.network import Array, Linear
+
+_MIDDLE = 128  # the unsigned byte that stands for zero
+_TINY = 1e-20  # a row of zeros would give the scale 0, and 0 / 0
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerWeight:
+    """weight (in, out) and scales (out,): weight * scales is near the float weight, transposed."""
+
+    weight: NDArray[np.int8]
+    scales: Array
+
+
+def quantize_weight(weight: Array, bits: int) -> IntegerWeight:
+    """Each output's largest weight becomes the largest integer of `bits` bits, sign included."""
+    largest = np.float32(2 ** (bits - 1) - 1)
+    scales = np.maximum(np.abs(weight).max(axis=1), np.float32(_TINY)) / largest
+    integers = np.rint(weight / scales[:, None]).astype(np.int8)
+    return IntegerWeight(np.ascontiguousarray(integers.T), scales)
+
+
+def safe_weight_bits(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
+    """8 where the processor sums byte products in 32 bits, else 7.
+
+    Older x86 kernels add two products in 16 bits: 2 * 255 * 127 is over 32,767, 2 * 255 * 63 is not.
+    """
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return 8
+    try:
+        flags = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
+    except OSError:
+        return 7
+    return 8 if flags & {"avx512_vnni", "avx_vnni", "amx_int8"} else 7
+
+
+@dataclass(frozen=True)
+class MultiplyInt8:
+    """`Multiply` in integers; shared weights (ALBERT) are quantised once."""
+
+    bits: int
+    _done: dict[Linear, IntegerWeight] = field(default_factory=dict)  # by identity
+
+    def __call__(self, nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
+        if linear not in self._done:
+            self._done[linear] = quantize_weight(linear.weight, self.bits)
+        quantized = self._done[linear]
+        bias = np.zeros(len(linear.weight), np.float32) if linear.bias is None else linear.bias
+        if low is None:
+            row_scale, zero = self._symmetric(nodes, x), _MIDDLE
+        else:
+            # All 256 steps for [low, largest]: shift x up by -low, and take what that adds off the bias.
+            x = nodes.node("Add", x, nodes.number(-low)) if low else x
+            row_scale, zero = self._shifted(nodes, x), 0
+            sums = quantized.weight.sum(axis=0, dtype=np.int64) * quantized.scales
+            bias = (bias + low * sums).astype(np.float32)
+        return self._product(nodes, x, row_scale, zero, quantized, bias)
+
+    def _symmetric(self, nodes: Nodes, x: str) -> str:
+        last = nodes.integers(-1)
+        high = nodes.node("ReduceMax", x, last, keepdims=0)
+        low = nodes.node("Neg", nodes.node("ReduceMin", x, last, keepdims=0))
+        return self._scale(nodes, nodes.node("Max", high, low, nodes.number(_TINY)), 127)
+
+    def _shifted(self, nodes: Nodes, x: str) -> str:
+        high = nodes.node("ReduceMax", x, nodes.integers(-1), keepdims=0)
+        return self._scale(nodes, nodes.node("Max", high, nodes.number(_TINY)), 255)
+
+    def _scale(self, nodes: Nodes, largest: str, steps: int) -> str:
+        return nodes.node("Mul", largest, nodes.number(1 / steps))  # (rows,)
+
+    def _product(
+        self, nodes: Nodes, x: str, row_scale: str, zero: int, quantized: IntegerWeight, bias: Array
+    ) -> str:
+        byte: NDArray[Any] = np.array(zero, dtype=np.uint8)
+        zeros = nodes.node("Expand", nodes.constant(byte), nodes.node("Shape", row_scale))
+        bytes_ = nodes.node("QuantizeLinear", x, row_scale, zeros, axis=0)  # (rows, in) uint8
+        weight, scales = nodes.constant(quantized.weight), nodes.constant(quantized.scales)
+        y = nodes.fused("MatMulIntegerToFloat", bytes_, weight, nodes.number(1), scales, nodes.constant(byte))
+        y = nodes.node("Mul", y, nodes.node("Unsqueeze", row_scale, nodes.integers(1)))
+        return nodes.node("Add", y, nodes.constant(bias))
