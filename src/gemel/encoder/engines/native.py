@@ -1,0 +1,272 @@
+"""The native engine: our C++ kernel over packed weights, loaded with ctypes.
+
+Compiled at install for several processor levels; the best one that this processor runs is taken. Where nothing was
+compiled, or the network is of a shape the kernel does not know, ONNX Runtime does the work instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.encoder.engines.checks import check_ids
+from gemel.encoder.network import Block, Linear, Network, Norm
+from gemel.encoder.quantize import QuantizedLinear, quantize_linear
+from gemel.errors import WorkError
+from gemel.options import Precision
+from gemel.types import Ids, Vectors
+
+_ACTIVATIONS = {"gelu": 1, "gelu-tanh": 2, "relu": 3, "silu": 4}
+_LEVELS = {3: "avx512vnni", 2: "avx512", 1: "avx2", 0: "baseline"}
+
+_CACHE_LINE = 64
+
+_pointer, _number = ctypes.c_void_p, ctypes.c_int64
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = (
+        ("packed", _pointer),
+        ("bias", _pointer),
+        ("scale", _pointer),
+        ("column_sum", _pointer),
+        ("outputs", _number),
+        ("inputs", _number),
+    )
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (("weight", _pointer), ("bias", _pointer), ("epsilon", ctypes.c_double))
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (
+        *((name, _Linear) for name in ("qkv", "out", "up", "down")),
+        ("attention_norm", _Norm),
+        ("ffn_norm", _Norm),
+    )
+
+
+class _Network(ctypes.Structure):
+    _fields_ = (
+        *((name, _pointer) for name in ("word", "positions", "relative_bias")),
+        ("projection", ctypes.POINTER(_Linear)),
+        ("blocks", ctypes.POINTER(_Block)),
+        ("embedding_norm", _Norm),
+        *(
+            (name, _number)
+            for name in (
+                "block_count",
+                "table_width",
+                "width",
+                "heads",
+                "ffn_width",
+                "activation",
+                "max_positions",
+            )
+        ),
+    )
+
+
+@cache
+def library() -> tuple[ctypes.CDLL, str] | None:
+    """The compiled kernel that fits this processor best, and its level's name; None where there is none."""
+    folder = Path(__file__).parent.parent / "native"
+    for level in sorted(_LEVELS, reverse=True):
+        for suffix in EXTENSION_SUFFIXES:
+            path = folder / f"_{_LEVELS[level]}{suffix}"
+            if not path.exists() or level > _processor_level(folder):
+                continue
+            loaded = ctypes.CDLL(str(path))
+            loaded.gemel_packed_bytes.restype = _number
+            loaded.gemel_packed_bytes.argtypes = (_number, _number, ctypes.c_int)
+            loaded.gemel_pack_float.argtypes = (_pointer, _number, _number, _pointer)
+            loaded.gemel_pack_int8.argtypes = (_pointer, _number, _number, _pointer)
+            loaded.gemel_scratch_bytes.restype = _number
+            loaded.gemel_scratch_bytes.argtypes = (ctypes.POINTER(_Network), _number, _number)
+            loaded.gemel_hidden.restype = None
+            loaded.gemel_hidden.argtypes = (
+                ctypes.POINTER(_Network),
+                _pointer,
+                _number,
+                _number,
+                _pointer,
+                _pointer,
+            )
+            return loaded, _LEVELS[level]
+    return None
+
+
+@cache
+def _processor_level(folder: Path) -> int:
+    for suffix in EXTENSION_SUFFIXES:
+        path = folder / f"_baseline{suffix}"
+        if path.exists():
+            return int(ctypes.CDLL(str(path)).gemel_processor_level())
+    return -1
+
+
+def level() -> str | None:
+    """The processor level of the kernel in use, such as "avx512vnni"; None where nothing was compiled."""
+    found = library()
+    return found[1] if found else None
+
+
+def int8_bits() -> int:
+    """Bits of a weight that the int8 kernel multiplies without overflow; 0 where there is no int8 kernel."""
+    found = library()
+    return int(found[0].gemel_int8_bits()) if found else 0
+
+
+def why_not(network: Network, precision: Precision) -> str | None:
+    """The reason why this engine cannot run the network; None when it can."""
+    if library() is None:
+        return "no kernel was compiled at install (it needs a C++ compiler: GCC or Clang)"
+    if precision == "int8" and int8_bits() == 0:
+        return f"the {level()} kernel has no int8 instructions"
+    if network.prenorm or network.gated or any(b.rotary_theta or b.window for b in network.blocks):
+        return "the kernel runs post-norm networks only"
+    if network.embedding_norm is None:
+        return "the kernel expects a norm after the embedding"
+    return None
+
+
+class NativeEngine:
+    """Runs a post-norm network on one core a call, in float32 or int8."""
+
+    def __init__(self, network: Network, *, precision: Precision = "float32") -> None:
+        found = library()
+        reason = why_not(network, precision)
+        if found is None or reason is not None:
+            raise WorkError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
+        self.name = "native"
+        self.width = network.width
+        self._library, self.level = found
+        self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
+        self._kept: list[Any] = []  # everything the C structures point to
+        self._packed: dict[int, _Linear] = {}
+        self._precision = precision
+        self._network = self._describe(network)
+        self._scratch = threading.local()
+
+    def hidden(self, ids: Ids) -> Vectors:
+        """(b, t) token ids -> (b, t, width) hidden states."""
+        check_ids(ids, vocabulary=self._vocabulary, max_positions=self._max_positions)
+        ids = np.ascontiguousarray(ids, dtype=np.int32)
+        batch, tokens = ids.shape
+        out = np.empty((batch, tokens, self.width), dtype=np.float32)
+        memory = self._memory(batch, tokens)
+        self._library.gemel_hidden(
+            self._network, ids.ctypes.data, batch, tokens, out.ctypes.data, memory.ctypes.data
+        )
+        return out
+
+    def _memory(self, batch: int, tokens: int) -> NDArray[np.uint8]:
+        """This thread's working memory, grown to the largest batch it has seen."""
+        size = self._library.gemel_scratch_bytes(self._network, batch, tokens)
+        memory: NDArray[np.uint8] | None = getattr(self._scratch, "memory", None)
+        if memory is None or memory.size < size:
+            memory = self._scratch.memory = np.empty(size, dtype=np.uint8)
+        return memory
+
+    def _describe(self, network: Network) -> _Network:
+        scale = np.float32((network.width // network.heads) ** -0.5)
+        assert network.embedding_norm is not None
+        projection = network.projection
+        blocks = (_Block * len(network.blocks))(*(self._block(block, scale) for block in network.blocks))
+        self._kept.append(blocks)
+        return _Network(
+            word=self._address(network.word),
+            positions=self._address(network.positions),
+            relative_bias=self._address(network.relative_bias),
+            projection=ctypes.pointer(self._linear(projection)) if projection else None,
+            blocks=blocks,
+            embedding_norm=self._norm(network.embedding_norm),
+            block_count=len(network.blocks),
+            table_width=network.word.shape[1],
+            width=network.width,
+            heads=network.heads,
+            ffn_width=network.blocks[0].up.weight.shape[0],
+            activation=_ACTIVATIONS[network.activation],
+            max_positions=network.max_positions,
+        )
+
+    def _block(self, block: Block, query_scale: np.float32) -> _Block:
+        assert block.attention_norm is not None
+        return _Block(
+            qkv=self._linear(block.qkv, lambda linear: _scaled_queries(linear, query_scale)),
+            out=self._linear(block.out),
+            up=self._linear(block.up),
+            down=self._linear(block.down),
+            attention_norm=self._norm(block.attention_norm),
+            ffn_norm=self._norm(block.ffn_norm),
+        )
+
+    def _linear(self, linear: Linear, change: Callable[[Linear], Linear] | None = None) -> _Linear:
+        if id(linear) not in self._packed:  # ALBERT's blocks are one block: packed once
+            packed = self._pack(change(linear) if change else linear)
+            self._kept.append(linear)
+            self._packed[id(linear)] = packed
+        return self._packed[id(linear)]
+
+    def _pack(self, linear: Linear) -> _Linear:
+        outputs, inputs = linear.weight.shape
+        bias = linear.bias if linear.bias is not None else np.zeros(outputs, np.float32)
+        whole = self._precision == "float32"
+        memory = _aligned(self._library.gemel_packed_bytes(outputs, inputs, not whole))
+        if whole:
+            weight = np.ascontiguousarray(linear.weight, dtype=np.float32)
+            self._library.gemel_pack_float(weight.ctypes.data, outputs, inputs, memory.ctypes.data)
+            scale = column_sum = None
+        else:
+            small: QuantizedLinear = quantize_linear(linear.weight, bits=int8_bits())
+            self._library.gemel_pack_int8(small.integers.ctypes.data, outputs, inputs, memory.ctypes.data)
+            scale = self._padded(small.scale)
+            column_sum = self._padded(small.integers.sum(axis=1, dtype=np.int64).astype(np.float32))
+        return _Linear(
+            packed=self._address(memory),
+            bias=self._padded(bias),
+            scale=scale,
+            column_sum=column_sum,
+            outputs=outputs,
+            inputs=inputs,
+        )
+
+    def _norm(self, norm: Norm) -> _Norm:
+        return _Norm(weight=self._address(norm.weight), bias=self._address(norm.bias), epsilon=norm.epsilon)
+
+    def _padded(self, values: NDArray[np.float32]) -> int | None:
+        """Per-output numbers with zeros up to a whole number of vectors, so that the kernel may read past the end."""
+        return self._address(np.concatenate([values, np.zeros(64, np.float32)]))
+
+    def _address(self, array: NDArray[Any] | None) -> int | None:
+        """Where the array's numbers lie; the engine keeps it alive."""
+        if array is None:
+            return None
+        array = np.ascontiguousarray(array, dtype=np.float32 if array.dtype.kind == "f" else array.dtype)
+        self._kept.append(array)
+        return int(array.ctypes.data)
+
+
+def _aligned(size: int) -> NDArray[np.uint8]:
+    """Memory that starts at a cache line: a vector load across two lines costs twice."""
+    memory = np.empty(size + _CACHE_LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % _CACHE_LINE
+    return memory[start : start + size]
+
+
+def _scaled_queries(qkv: Linear, scale: np.float32) -> Linear:
+    """The attention's 1 / sqrt(head width), folded into the query rows once instead of into every score."""
+    width = qkv.weight.shape[1]
+    factors = np.ones(qkv.weight.shape[0], np.float32)
+    factors[:width] = scale
+    bias = None if qkv.bias is None else qkv.bias * factors
+    return Linear(qkv.weight * factors[:, None], bias)

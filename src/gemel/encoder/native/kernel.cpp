@@ -1,0 +1,277 @@
+// A post-norm transformer encoder over packed weights: token ids in, hidden states out.
+//
+// No state, no allocation, no threads: the caller owns every buffer and may call from many threads at once.
+// All rows of a call have the same number of tokens, so there is no padding and no mask.
+#include <cmath>
+
+#include "matmul.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+struct Linear {
+    const void *packed;
+    const float *bias;        // padded with zeros to whole vectors
+    const float *scale;       // null: float32 weights
+    const float *column_sum;
+    int64_t outputs, inputs;
+};
+
+struct Norm {
+    const float *weight, *bias;
+    double epsilon;
+};
+
+struct Block {
+    Linear qkv, out, up, down;
+    Norm attention_norm, ffn_norm;
+};
+
+struct Network {
+    const float *word, *positions, *relative_bias;
+    const Linear *projection;  // null: the table is as wide as the network
+    const Block *blocks;
+    Norm embedding_norm;
+    int64_t block_count, table_width, width, heads, ffn_width, activation, max_positions;
+};
+
+EXPORT int gemel_int8_bits() { return HAS_INT8; }
+
+// 3: AVX-512 with VNNI, 2: AVX-512, 1: AVX2 with FMA, 0: whatever this library was compiled for.
+EXPORT int gemel_processor_level() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
+        return __builtin_cpu_supports("avx512vnni") ? 3 : 2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
+#endif
+    return 0;
+}
+
+// Bytes of a packed weight matrix.
+EXPORT int64_t gemel_packed_bytes(int64_t outputs, int64_t inputs, int int8) {
+    int64_t columns = round_up(outputs, LANES);
+    return int8 ? columns * round_up(inputs, 4) : columns * inputs * (int64_t)sizeof(float);
+}
+
+EXPORT void gemel_pack_float(const float *weight, int64_t outputs, int64_t inputs, float *packed) {
+    for (int64_t column = 0; column < outputs; column += TILE_COLUMNS) {
+        int64_t wide = vectors_in(outputs - column) * LANES;
+        for (int64_t j = 0; j < wide; j++) {
+            const float *row = weight + (column + j) * inputs;
+            bool real = column + j < outputs;
+            for (int64_t k = 0; k < inputs; k++) packed[k * wide + j] = real ? row[k] : 0.0f;
+        }
+        packed += inputs * wide;
+    }
+}
+
+EXPORT void gemel_pack_int8(const int8_t *weight, int64_t outputs, int64_t inputs, int8_t *packed) {
+    int64_t deep = round_up(inputs, 4);
+    for (int64_t column = 0; column < outputs; column += TILE_COLUMNS) {
+        int64_t wide = vectors_in(outputs - column) * LANES;
+        for (int64_t j = 0; j < wide; j++)
+            for (int64_t k = 0; k < deep; k++)
+                packed[(k / 4 * wide + j) * 4 + k % 4] =
+                    column + j < outputs && k < inputs ? weight[(column + j) * inputs + k] : 0;
+        packed += deep * wide;
+    }
+}
+}
+
+// Buffers of one call, cut out of the caller's scratch memory.
+struct Scratch {
+    float *x, *qkv, *context, *wide, *keys, *values, *scores, *step, *low;
+    uint8_t *integers;
+    int64_t bytes;
+
+    Scratch(const Network &net, int64_t batch, int64_t tokens, void *memory) : bytes(0) {
+        int64_t rows = batch * tokens, head = net.width / net.heads;
+        int64_t widest = net.ffn_width > net.width ? net.ffn_width : net.width;
+        widest = widest > net.table_width ? widest : net.table_width;
+        char *base = (char *)memory;
+        auto take = [&](int64_t size) {
+            char *at = base + bytes;
+            bytes += round_up(size, 64);
+            return at;
+        };
+        x = (float *)take(rows * net.width * 4);
+        context = (float *)take(rows * net.width * 4);
+        // qkv and the feed-forward's inner vectors are never alive together
+        int64_t inner = 3 * net.width > widest ? 3 * net.width : widest;
+        qkv = wide = (float *)take(rows * inner * 4);
+        keys = (float *)take(head * round_up(tokens, LANES) * 4);
+        values = (float *)take(tokens * round_up(head, LANES) * 4);
+        scores = (float *)take(TILE_ROWS * round_up(tokens, LANES) * 4);
+        step = (float *)take(rows * 4);
+        low = (float *)take(rows * 4);
+        integers = (uint8_t *)take(rows * round_up(widest, 4));
+    }
+};
+
+static void linear(const Linear &layer, const float *x, float *y, int64_t rows, int activation, Scratch &s) {
+    Product p = {};
+    p.y = y;
+    p.y_stride = layer.outputs;
+    p.bias = layer.bias;
+    p.activation = activation;
+    if (!layer.scale) {
+        p.a = x;
+        p.a_stride = layer.inputs;
+        float_product(p, (const float *)layer.packed, rows, layer.outputs, layer.inputs);
+        return;
+    }
+    p.a_int = s.integers;
+    p.a_stride = round_up(layer.inputs, 4);
+    p.step = s.step;
+    p.low = s.low;
+    p.scale = layer.scale;
+    p.column_sum = layer.column_sum;
+    for (int64_t r = 0; r < rows; r++)
+        quantize_row(x + r * layer.inputs, layer.inputs, s.integers + r * p.a_stride, p.a_stride, s.step + r, s.low + r);
+    int8_product(p, (const int8_t *)layer.packed, rows, layer.outputs, layer.inputs);
+}
+
+// y = norm(x + extra); extra may be null. Mean first, then the squared distances from it.
+static void add_and_norm(const float *x, const float *extra, float *y, int64_t n, const Norm &norm) {
+    Vec total = all(0.0f);
+    float rest = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        Vec v = extra ? load(x + i) + load(extra + i) : load(x + i);
+        store(y + i, v);
+        total += v;
+    }
+    for (; i < n; i++) {
+        y[i] = extra ? x[i] + extra[i] : x[i];
+        rest += y[i];
+    }
+    float mean = (sum_of(total) + rest) / (float)n;
+    Vec squares = all(0.0f);
+    rest = 0;
+    for (i = 0; i + LANES <= n; i += LANES) {
+        Vec v = load(y + i) - mean;
+        squares += v * v;
+    }
+    for (; i < n; i++) rest += (y[i] - mean) * (y[i] - mean);
+    float spread = 1.0f / std::sqrt((sum_of(squares) + rest) / (float)n + (float)norm.epsilon);
+    for (i = 0; i + LANES <= n; i += LANES) {
+        Vec v = (load(y + i) - mean) * spread * load(norm.weight + i);
+        store(y + i, norm.bias ? v + load(norm.bias + i) : v);
+    }
+    for (; i < n; i++) y[i] = (y[i] - mean) * spread * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f);
+}
+
+// Keys of one head, transposed into the panels that float products read: (head, tokens).
+static void pack_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head, float *packed) {
+    for (int64_t column = 0; column < tokens; column += TILE_COLUMNS) {
+        int64_t wide = vectors_in(tokens - column) * LANES;
+        int64_t real = tokens - column < wide ? tokens - column : wide;
+        for (int64_t j = 0; j < real; j++)
+            for (int64_t d = 0; d < head; d++) packed[d * wide + j] = keys[(column + j) * stride + d];
+        for (int64_t j = real; j < wide; j++)
+            for (int64_t d = 0; d < head; d++) packed[d * wide + j] = 0.0f;
+        packed += head * wide;
+    }
+}
+
+static void pack_values(const float *values, int64_t stride, int64_t tokens, int64_t head, float *packed) {
+    for (int64_t column = 0; column < head; column += TILE_COLUMNS) {
+        int64_t wide = vectors_in(head - column) * LANES;
+        int64_t real = head - column < wide ? head - column : wide;
+        for (int64_t j = 0; j < tokens; j++) {
+            memcpy(packed + j * wide, values + j * stride + column, real * 4);
+            memset(packed + j * wide + real, 0, (wide - real) * 4);
+        }
+        packed += tokens * wide;
+    }
+}
+
+// scores -> e^(score - largest), zero past the last token; gives 1 / sum.
+static float soften(float *scores, int64_t tokens, const float *bias) {
+    int64_t wide = round_up(tokens, LANES);
+    const IntVec lanes = lane_numbers();
+    Vec most = all(-INFINITY);
+    for (int64_t j = 0; j < wide; j += LANES) {
+        Vec v = load(scores + j);
+        if (bias)
+            for (int64_t i = 0; i < LANES && j + i < tokens; i++) v[i] += bias[j + i];
+        v = pick((IntVec)(lanes + (int32_t)j < (int32_t)tokens), v, all(-INFINITY));
+        store(scores + j, v);
+        most = larger(most, v);
+    }
+    float top = largest_of(most);
+    Vec total = all(0.0f);
+    for (int64_t j = 0; j < wide; j += LANES) {
+        Vec v = load(scores + j);
+        Vec e = exp_of(v - top);
+        e = pick((IntVec)(v > all(-INFINITY)), e, all(0.0f));
+        store(scores + j, e);
+        total += e;
+    }
+    return 1.0f / sum_of(total);
+}
+
+// One text: qkv (tokens, 3 width) -> context (tokens, width). The 1/sqrt(head) is folded into the query weights.
+static void attention(const Network &net, const float *qkv, float *context, int64_t tokens, Scratch &s) {
+    int64_t head = net.width / net.heads, stride = 3 * net.width, wide = round_up(tokens, LANES);
+    for (int64_t h = 0; h < net.heads; h++) {
+        pack_keys(qkv + net.width + h * head, stride, tokens, head, s.keys);
+        pack_values(qkv + 2 * net.width + h * head, stride, tokens, head, s.values);
+        const float *bias = net.relative_bias ? net.relative_bias + h * (2 * net.max_positions - 1) : nullptr;
+        for (int64_t row = 0; row < tokens; row += TILE_ROWS) {
+            int64_t rows = tokens - row < TILE_ROWS ? tokens - row : TILE_ROWS;
+            Product scores = {};
+            scores.a = qkv + row * stride + h * head;
+            scores.a_stride = stride;
+            scores.y = s.scores;
+            scores.y_stride = wide;
+            float_product(scores, s.keys, rows, wide, head);
+            Product mix = {};
+            mix.a = s.scores;
+            mix.a_stride = wide;
+            mix.y = context + row * net.width + h * head;
+            mix.y_stride = net.width;
+            float shares[TILE_ROWS];
+            for (int64_t r = 0; r < rows; r++)
+                shares[r] = soften(s.scores + r * wide, tokens, bias ? bias + net.max_positions - 1 - (row + r) : nullptr);
+            float_product(mix, s.values, rows, head, tokens);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t d = 0; d < head; d++) mix.y[r * net.width + d] *= shares[r];
+        }
+    }
+}
+
+extern "C" {
+
+EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t batch, int64_t tokens) {
+    return Scratch(*net, batch, tokens, nullptr).bytes + 64;
+}
+
+// ids (batch, tokens) -> hidden (batch, tokens, width). Ids and lengths were checked by the caller.
+EXPORT void gemel_hidden(const Network *network, const int32_t *ids, int64_t batch, int64_t tokens, float *hidden, void *memory) {
+    const Network &net = *network;
+    Scratch s(net, batch, tokens, (void *)round_up((int64_t)memory, 64));
+    int64_t rows = batch * tokens;
+    float *table = net.projection ? s.wide : hidden;
+    for (int64_t r = 0; r < rows; r++)
+        add_and_norm(net.word + ids[r] * net.table_width, net.positions ? net.positions + r % tokens * net.table_width : nullptr,
+                     table + r * net.table_width, net.table_width, net.embedding_norm);
+    if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s);
+    for (int64_t i = 0; i < net.block_count; i++) {
+        const Block &block = net.blocks[i];
+        linear(block.qkv, hidden, s.qkv, rows, NONE, s);
+        for (int64_t b = 0; b < batch; b++)
+            attention(net, s.qkv + b * tokens * 3 * net.width, s.context + b * tokens * net.width, tokens, s);
+        linear(block.out, s.context, s.x, rows, NONE, s);
+        for (int64_t r = 0; r < rows; r++)
+            add_and_norm(s.x + r * net.width, hidden + r * net.width, hidden + r * net.width, net.width, block.attention_norm);
+        linear(block.up, hidden, s.wide, rows, (int)net.activation, s);
+        linear(block.down, s.wide, s.x, rows, NONE, s);
+        for (int64_t r = 0; r < rows; r++)
+            add_and_norm(s.x + r * net.width, hidden + r * net.width, hidden + r * net.width, net.width, block.ffn_norm);
+    }
+}
+}

@@ -1,0 +1,204 @@
+// Products with packed weights: y = act(x W^T + bias), in float32 and in int8.
+//
+// Weights are packed once into panels of up to TILE_COLUMNS outputs: for each input, the panel's outputs side by side.
+// A tile of TILE_ROWS x TILE_COLUMNS sums stays in registers over the whole input width, and each sum adds its
+// products in the order of the inputs: the bits of a row do not depend on how many rows there are.
+#pragma once
+#include "vector.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+static inline long round_up(long n, long step) { return (n + step - 1) / step * step; }
+static inline int vectors_in(long columns) {
+    return columns >= TILE_COLUMNS ? TILE_VECTORS : (int)((columns + LANES - 1) / LANES);
+}
+
+// ---- float32 ----
+
+template <int ROWS, int VECTORS>
+static inline void multiply(const float *a, long stride, const float *panel, long inputs, Vec (&sum)[ROWS][VECTORS]) {
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECTORS; v++) sum[r][v] = all(0.0f);
+    for (long k = 0; k < inputs; k++, panel += VECTORS * LANES) {
+        Vec column[VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) column[v] = load(panel + v * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            Vec x = all(a[r * stride + k]);
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) sum[r][v] += x * column[v];
+        }
+    }
+}
+
+// Calls work<ROWS, VECTORS>() with both numbers known to the compiler.
+#define FOR_ROWS(work, rows, VECTORS, ...)                   \
+    switch (rows) {                                          \
+        case 1: work<1, VECTORS>(__VA_ARGS__); break;        \
+        case 2: work<2, VECTORS>(__VA_ARGS__); break;        \
+        case 3: work<3, VECTORS>(__VA_ARGS__); break;        \
+        case 4: work<4, VECTORS>(__VA_ARGS__); break;        \
+        case 5: work<5, VECTORS>(__VA_ARGS__); break;        \
+        case 6: work<6, VECTORS>(__VA_ARGS__); break;        \
+        case 7: work<7, VECTORS>(__VA_ARGS__); break;        \
+        default: work<TILE_ROWS, VECTORS>(__VA_ARGS__); break; \
+    }
+#define FOR_TILE(work, rows, vectors, ...)                   \
+    switch (vectors) {                                       \
+        case 1: FOR_ROWS(work, rows, 1, __VA_ARGS__) break;  \
+        case 2: FOR_ROWS(work, rows, 2, __VA_ARGS__) break;  \
+        default: FOR_ROWS(work, rows, TILE_VECTORS, __VA_ARGS__) break; \
+    }
+
+static inline void store_part(float *y, Vec v, long columns) {
+    if (columns >= LANES) {
+        store(y, v);
+    } else if (columns > 0) {
+        float part[LANES];
+        store(part, v);
+        memcpy(y, part, columns * sizeof(float));
+    }
+}
+
+// What surrounds a product: where rows lie, and what is added at the end.
+struct Product {
+    const float *a;         // float rows
+    const uint8_t *a_int;   // int8 rows, with `step` and `low` a row: value = step * a_int + low
+    const float *step, *low;
+    long a_stride;
+    float *y;
+    long y_stride;
+    const float *bias;      // per output, padded to the panel; may be null
+    const float *scale, *column_sum;  // per output: int8 weight value = scale * integer
+    int activation;
+};
+
+template <int ROWS, int VECTORS>
+static void float_tile(const Product &p, const float *panel, long inputs, long row, long column, long columns) {
+    Vec sum[ROWS][VECTORS];
+    multiply<ROWS, VECTORS>(p.a + row * p.a_stride, p.a_stride, panel, inputs, sum);
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+        Vec bias = p.bias ? load(p.bias + column + v * LANES) : all(0.0f);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+            store_part(p.y + (row + r) * p.y_stride + column + v * LANES, activate(sum[r][v] + bias, p.activation),
+                       columns - v * LANES);
+    }
+}
+
+static void float_product(const Product &p, const float *packed, long rows, long outputs, long inputs) {
+    for (long column = 0; column < outputs; column += TILE_COLUMNS) {
+        long columns = outputs - column;
+        int vectors = vectors_in(columns);
+        for (long row = 0; row < rows; row += TILE_ROWS) {
+            int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
+            FOR_TILE(float_tile, here, vectors, p, packed, inputs, row, column, columns)
+        }
+        packed += inputs * vectors * LANES;
+    }
+}
+
+// ---- int8: rows of u8 with a step and a low end each, weights of s8 with a scale a column ----
+
+#if defined(__AVX512VNNI__)
+#define HAS_INT8 8
+static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) {
+    return (IntVec)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+#define HAS_INT8 7  // pairs of u8 x s8 are added in 16 bits: weights of 7 bits cannot overflow them
+static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) {
+    __m256i pairs = _mm256_maddubs_epi16((__m256i)a, (__m256i)b);
+    return sum + (IntVec)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#else
+#define HAS_INT8 0
+static inline IntVec add_products(IntVec sum, IntVec a, IntVec b) { (void)a; (void)b; return sum; }
+#endif
+
+// Sums of whole numbers are exact, so their order does not matter.
+template <int ROWS, int VECTORS>
+static void int8_tile(const Product &p, const int8_t *panel, long inputs, long row, long column, long columns) {
+    IntVec sum[ROWS][VECTORS];
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < VECTORS; v++) sum[r][v] = all_int(0);
+    const uint8_t *a = p.a_int + row * p.a_stride;
+    for (long k = 0; k < inputs; k += 4, panel += VECTORS * LANES * 4) {
+        IntVec weights[VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) weights[v] = *(const LooseIntVec *)(panel + v * LANES * 4);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            int32_t four;
+            memcpy(&four, a + r * p.a_stride + k, 4);
+            IntVec x = all_int(four);
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) sum[r][v] = add_products(sum[r][v], x, weights[v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+        long at = column + v * LANES;
+        Vec scale = load(p.scale + at), total = load(p.column_sum + at), bias = load(p.bias + at);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            Vec product = __builtin_convertvector(sum[r][v], Vec) * p.step[row + r] + total * p.low[row + r];
+            store_part(p.y + (row + r) * p.y_stride + at, activate(product * scale + bias, p.activation),
+                       columns - v * LANES);
+        }
+    }
+}
+
+static void int8_product(const Product &p, const int8_t *packed, long rows, long outputs, long inputs) {
+    inputs = round_up(inputs, 4);
+    for (long column = 0; column < outputs; column += TILE_COLUMNS) {
+        long columns = outputs - column;
+        int vectors = vectors_in(columns);
+        for (long row = 0; row < rows; row += TILE_ROWS) {
+            int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
+            FOR_TILE(int8_tile, here, vectors, p, packed, inputs, row, column, columns)
+        }
+        packed += inputs * vectors * LANES;
+    }
+}
+
+// Each row gets its own grid of 256 steps from its smallest to its largest value.
+static void quantize_row(const float *x, long n, uint8_t *out, long out_stride, float *step, float *low) {
+    float least = x[0], most = x[0];
+    long i = 0;
+    if (n >= LANES) {
+        Vec lo = load(x), hi = lo;
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            Vec v = load(x + i);
+            lo = smaller(lo, v);
+            hi = larger(hi, v);
+        }
+        least = -largest_of(-lo);
+        most = largest_of(hi);
+    }
+    for (; i < n; i++) {
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+    }
+    float width = (most - least) / 255.0f;
+    float inverse = width > 0 ? 1.0f / width : 0.0f;  // a flat row is all zeros on the grid: value = low
+    for (i = 0; i + LANES <= n; i += LANES) {
+        Vec v = (load(x + i) - least) * inverse + 0.5f;  // in 0.5 .. 255.5: cutting the fraction rounds
+        IntVec whole = __builtin_convertvector(smaller(v, all(255.0f)), IntVec);
+#if defined(__AVX512F__)
+        _mm_storeu_si128((__m128i *)(out + i), _mm512_cvtepi32_epi8((__m512i)whole));
+#else
+        for (int j = 0; j < LANES; j++) out[i + j] = (uint8_t)whole[j];
+#endif
+    }
+    for (; i < n; i++) {
+        float v = (x[i] - least) * inverse + 0.5f;
+        out[i] = (uint8_t)(v < 255.0f ? v : 255.0f);
+    }
+    for (; i < out_stride; i++) out[i] = 0;
+    *step = width;
+    *low = least;
+}

@@ -1,0 +1,127 @@
+// Vectors of LANES floats, and the few functions on them that a transformer needs.
+//
+// GCC and Clang vector types: the same source becomes AVX-512, AVX2, NEON or SSE code by the compiler's flags alone.
+// Every function works lane by lane in a fixed order, so a result never depends on what stands beside it.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+#define LANES 16
+#define TILE_ROWS 8  // 8 x 3 accumulators + 3 columns + 1 row value = 28 of 32 registers
+#elif defined(__AVX2__)
+#define LANES 8
+#define TILE_ROWS 4  // 4 x 3 + 3 + 1 = 16 of 16 registers
+#else
+#define LANES 4
+#define TILE_ROWS 4
+#endif
+#define TILE_VECTORS 3
+#define TILE_COLUMNS (TILE_VECTORS * LANES)
+
+typedef float Vec __attribute__((vector_size(LANES * 4)));
+typedef int32_t IntVec __attribute__((vector_size(LANES * 4)));
+typedef float LooseVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t LooseIntVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+static inline Vec load(const float *p) { return *(const LooseVec *)p; }
+static inline void store(float *p, Vec v) { *(LooseVec *)p = v; }
+static inline Vec all(float x) { return x - (Vec){}; }
+static inline IntVec all_int(int32_t x) { return x - (IntVec){}; }
+static inline Vec pick(IntVec mask, Vec yes, Vec no) { return (Vec)((mask & (IntVec)yes) | (~mask & (IntVec)no)); }
+static inline Vec smaller(Vec a, Vec b) { return pick((IntVec)(a < b), a, b); }
+static inline Vec larger(Vec a, Vec b) { return pick((IntVec)(a > b), a, b); }
+
+static inline IntVec lane_numbers() {
+    IntVec v;
+    for (int i = 0; i < LANES; i++) v[i] = i;
+    return v;
+}
+
+// Halves are added to halves: always the same tree.
+static inline float sum_of(Vec v) {
+    float x[LANES];
+    store(x, v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) x[i] += x[i + half];
+    return x[0];
+}
+
+static inline float largest_of(Vec v) {
+    float x[LANES];
+    store(x, v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+    return x[0];
+}
+
+static inline Vec round_nearest(Vec x) {
+    // Adding 1.5 * 2^23 pushes the fraction out of the mantissa; right for |x| < 2^22.
+    const Vec magic = all(12582912.0f);
+    Vec y = x + magic;
+    __asm__("" : "+m"(y));  // keep the compiler from folding (x + c) - c
+    return y - magic;
+}
+
+// e^x, relative error below 2e-7; 0 for x < -87.
+static inline Vec exp_of(Vec x) {
+    x = smaller(larger(x, all(-87.0f)), all(88.0f));
+    Vec y = x * 1.44269504f;
+    Vec whole = y + 12582912.0f;
+    IntVec power = (IntVec)whole - 0x4B400000;  // the integer that round_nearest would give
+    Vec n = __builtin_convertvector(power, Vec);
+    Vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
+    Vec f = r * 1.44269504f;
+    Vec p = all(1.54697322e-4f);
+    p = p * f + 1.34004327e-3f;
+    p = p * f + 9.61802527e-3f;
+    p = p * f + 5.55032715e-2f;
+    p = p * f + 2.40226507e-1f;
+    p = p * f + 6.93147182e-1f;
+    p = p * f + 1.0f;
+    return p * (Vec)((power + 127) << 23);
+}
+
+// x Phi(x) with the normal distribution's Phi: 0.5 + x P(x^2), P fitted on |x| <= 5.4; error below 8e-7.
+static inline Vec gelu(Vec x) {
+    const Vec end = all(5.4f);
+    Vec z = smaller(larger(x, -end), end);
+    Vec s = z * z * (2.0f / 29.16f) - 1.0f;
+    Vec p = all(3.06297850e-4f);
+    p = p * s - 9.55028692e-4f;
+    p = p * s + 1.12823385e-3f;
+    p = p * s - 1.39435020e-3f;
+    p = p * s + 3.37374117e-3f;
+    p = p * s - 6.49122335e-3f;
+    p = p * s + 9.80626512e-3f;
+    p = p * s - 1.40776774e-2f;
+    p = p * s + 1.96033269e-2f;
+    p = p * s - 2.57185549e-2f;
+    p = p * s + 3.21217179e-2f;
+    p = p * s - 3.92096750e-2f;
+    p = p * s + 4.84993719e-2f;
+    p = p * s - 6.53279722e-2f;
+    p = p * s + 1.30928114e-1f;
+    return x * (z * p + 0.5f);
+}
+
+static inline Vec gelu_tanh(Vec x) {
+    // 0.5 x (1 + tanh(y)) = x / (1 + e^(-2y))
+    Vec y = 0.797884561f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + exp_of(-2.0f * y));
+}
+
+static inline Vec relu(Vec x) { return larger(x, all(0.0f)); }
+static inline Vec silu(Vec x) { return x / (1.0f + exp_of(-x)); }
+
+enum Activation { NONE = 0, GELU = 1, GELU_TANH = 2, RELU = 3, SILU = 4 };
+
+static inline Vec activate(Vec x, int activation) {
+    switch (activation) {
+        case GELU: return gelu(x);
+        case GELU_TANH: return gelu_tanh(x);
+        case RELU: return relu(x);
+        case SILU: return silu(x);
+        default: return x;
+    }
+}
