@@ -62,11 +62,17 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.group(
     cls=LazyGroup,
+    subcommand_metavar="VERB [ARGUMENTS]...",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n  gemel demo\n  gemel encode texts.txt -o vectors/\n  gemel encode --help",
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, callback=_show_version, expose_value=False, help="Show it."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    callback=_show_version,
+    expose_value=False,
+    help="Show the version and exit.",
 )
 @click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; fits anywhere."

@@ -1,0 +1,105 @@
+"""Write the reference pages out of the code; with `--check`, fail when they are stale instead.
+
+command-line.md comes from the commands, options.md from the docstrings of `EncodeOptions`' fields.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import click
+
+from gemel.cli.main import cli
+
+DOCS = Path(__file__).parent
+OPTIONS = DOCS.parent / "src" / "gemel" / "options.py"
+NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"
+
+
+def command_line() -> str:
+    """The help of every command, as the program shows it at 100 columns."""
+    parts = [
+        "# The command line",
+        NOTE,
+        "`gemel VERB ...`, also `python -m gemel VERB ...`. Exit 0: done; 1: the work failed; 2: the request "
+        "was wrong, with one line on standard error; 130: interrupted. `--debug` shows the traceback.",
+    ]
+    for path, text in _helps(cli, "gemel", None):
+        parts += [f"{'#' * (path.count(' ') + 2)} {path}", f"```text\n{text}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _helps(command: click.Command, path: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    name = path.rsplit(maxsplit=1)[-1]
+    settings = command.context_settings  # click merges these only when it runs a command
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100, **settings)
+    yield path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for inner_name in command.list_commands(context):
+            inner = command.get_command(context, inner_name)
+            if inner is not None:
+                yield from _helps(inner, f"{path} {inner_name}", context)
+
+
+def options() -> str:
+    """A row for each field of `EncodeOptions`."""
+    rows = [f"| `{name}` | `{kind}` | `{default}` | {text} |" for name, kind, default, text in _fields()]
+    head = [
+        "# Options of encoding",
+        "",
+        NOTE,
+        "",
+        "One dataclass, `gemel.EncodeOptions`, is the keywords of `model.encode` and the flags of "
+        "`gemel encode` (`on_long` is `--on-long`).",
+        "",
+        "| name | values | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _fields() -> Iterator[tuple[str, str, str, str]]:
+    tree = ast.parse(OPTIONS.read_text(encoding="utf-8"))
+    aliases = {
+        node.targets[0].id: " or ".join(ast.unparse(value) for value in node.value.slice.elts)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Subscript)
+        and isinstance(node.value.slice, ast.Tuple)
+    }
+    body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "EncodeOptions").body
+    for field, text in pairwise(body):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        assert isinstance(text, ast.Expr), f"EncodeOptions.{field.target.id} has no docstring"
+        assert isinstance(text.value, ast.Constant)
+        kinds = [aliases.get(part, part) for part in ast.unparse(field.annotation).split(" | ")]
+        default = ast.unparse(field.value) if field.value else "required"
+        meaning = " ".join(str(text.value.value).split()).replace("|", "\\|")
+        yield field.target.id, " or ".join(kinds), default, meaning
+
+
+PAGES = {"command-line.md": command_line, "options.md": options}
+
+
+def main(arguments: list[str]) -> int:
+    stale = []
+    for name, make in PAGES.items():
+        path, text = DOCS / name, make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in arguments:
+                path.write_text(text, encoding="utf-8")
+    if "--check" in arguments and stale:
+        sys.stderr.write(f"stale: {', '.join(stale)}. Run: make docs\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
