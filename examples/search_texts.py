@@ -1,0 +1,21 @@
+"""Semantic search in a few lines: `python examples/search_texts.py [MODEL]`."""
+
+import os
+import sys
+
+import gemel
+
+CORPUS = [
+    "The invoice shows the wrong amount.",
+    "How do I change my password?",
+    "My parcel has not arrived.",
+    "The app crashes when I open it.",
+]
+QUERIES = ["where is my delivery", "I cannot log in"]
+
+model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
+hits = gemel.search(model.encode(QUERIES), model.encode(CORPUS), k=2)
+for query, indexes, scores in zip(QUERIES, hits.index, hits.score, strict=True):
+    print(query)
+    for index, score in zip(indexes, scores, strict=True):
+        print(f"  {score:.3f}  {CORPUS[index]}")
