@@ -6,7 +6,7 @@ many cores work, and no result depends on that.
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -29,6 +29,13 @@ PROVIDERS = {
     "tensorrt": ("TensorrtExecutionProvider", "onnxruntime-gpu"),
 }
 """Device to ONNX Runtime's name for it and the package that brings it."""
+
+
+class Provider(NamedTuple):
+    """What ONNX Runtime calls a device, and the options to start it with."""
+
+    name: str
+    options: dict[str, str]
 
 
 class _Session(Protocol):
@@ -92,7 +99,7 @@ class OnnxEngine:
             )
 
 
-def choose_provider(device: str) -> tuple[str, dict[str, str]]:
+def choose_provider(device: str) -> Provider:
     """ONNX Runtime's name and options for a device that is there, or an error that says what is."""
     import onnxruntime
 
@@ -109,10 +116,10 @@ def choose_provider(device: str) -> tuple[str, dict[str, str]]:
             f"device {device!r} is not available: this ONNX Runtime knows {', '.join(here)}. "
             f"Install it with: pip install {package}"
         )
-    return provider, {"device_id": number} if number else {}
+    return Provider(provider, {"device_id": number} if number else {})
 
 
-def _start_session(graph: Graph, provider: tuple[str, dict[str, str]], threads: int) -> _Session:
+def _start_session(graph: Graph, provider: Provider, threads: int) -> _Session:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -122,12 +129,13 @@ def _start_session(graph: Graph, provider: tuple[str, dict[str, str]], threads: 
         onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for a in graph.arrays.values()
     ]
     options.add_external_initializers(list(graph.arrays), values)
-    providers = [provider] if provider[0] == PROVIDERS["cpu"][0] else [provider, (PROVIDERS["cpu"][0], {})]
-    session = onnxruntime.InferenceSession(graph.model, options, providers=providers)
+    # What the device has no kernel for runs on the CPU.
+    providers = dict([provider, (PROVIDERS["cpu"][0], {})])
+    session = onnxruntime.InferenceSession(graph.model, options, providers=list(providers.items()))
     started: str = session.get_providers()[0]
-    if started != provider[0]:
+    if started != provider.name:
         raise InputError(
-            f"ONNX Runtime could not start {provider[0]} and fell back to {started}. "
+            f"ONNX Runtime could not start {provider.name} and fell back to {started}. "
             "Check the device and its driver, or ask for device 'cpu'"
         )
     return cast(_Session, session)

@@ -1,7 +1,7 @@
 """Linear layers in 8-bit integers whose result for a row depends on that row alone.
 
-Each row of activations has a scale of its own. (ONNX Runtime's dynamic quantisation takes one for the whole batch,
-so that a text's vector moves with its neighbours.) Weights have a scale per output.
+Each row of activations has a scale of its own, and weights have one per output. (ONNX Runtime's dynamic
+quantisation takes one scale for a whole batch, so that a text's vector moves with its neighbours.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The torch engine: what no architecture file reads, run by transformers. Slower, and needs the train extra."""
+"""The torch engine: what no architecture file reads, run by transformers. Slower, in the train extra."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ class TorchEngine:
         import torch
 
         if ids.ndim != 2 or ids.size == 0 or ids.min() < 0 or ids.max() >= self._vocabulary:
-            raise InputError(
-                f"token ids must be (texts, tokens), none empty, from 0 to {self._vocabulary - 1}; got {ids.shape}"
-            )
+            known = f"0 to {self._vocabulary - 1}"
+            raise InputError(f"token ids must be (texts, tokens), none empty, from {known}; got {ids.shape}")
         tokens = torch.from_numpy(ids.astype(np.int64)).to(self.device)
         with torch.inference_mode():
             states = [

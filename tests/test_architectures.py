@@ -1,0 +1,208 @@
+"""Every architecture: read from its weights, equal to the reference, and true to the law of the batch."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from gemel.encoder.architectures import FILES, is_known, read_network
+from gemel.encoder.engines.onnx import OnnxEngine
+from gemel.errors import ModelError
+from tiny import ARCHITECTURES, tiny_bert, tiny_checkpoint
+
+LENGTHS = (1, 2, 3, 9, 40)
+
+
+@pytest.fixture(scope="module", params=sorted(FILES))
+def folder(request, tmp_path_factory):
+    pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def network(folder):
+    return read_network(*read_folder(folder))
+
+
+def read_folder(folder):
+    config = json.loads((folder / "config.json").read_text())
+    return config, load_file(folder / "model.safetensors")
+
+
+def some_ids(texts, tokens, seed=0):
+    return np.random.default_rng(seed).integers(4, 212, (texts, tokens)).astype(np.int32)
+
+
+def mean_cosine(left, right):
+    left, right = left.mean(axis=1), right.mean(axis=1)
+    return (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+
+
+def test_every_known_architecture_has_a_tiny_model():
+    assert sorted(ARCHITECTURES) == sorted(FILES)
+
+
+def test_hidden_states_equal_the_reference(folder, network):
+    import torch
+    from transformers import AutoModel
+
+    reference = AutoModel.from_pretrained(folder).eval()
+    engine = OnnxEngine(network)
+    for tokens in LENGTHS:
+        ids = some_ids(3, tokens)
+        with torch.no_grad():
+            wanted = reference(
+                input_ids=torch.from_numpy(ids).long(), attention_mask=torch.ones(ids.shape, dtype=torch.long)
+            )
+        np.testing.assert_allclose(engine.hidden(ids), wanted.last_hidden_state.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_row_has_the_same_bits_alone_and_among_others(network, precision):
+    engine = OnnxEngine(network, precision=precision)
+    for tokens in LENGTHS:
+        ids = some_ids(17, tokens)
+        together = engine.hidden(ids)
+        for row in range(len(ids)):
+            assert np.array_equal(engine.hidden(ids[row : row + 1])[0], together[row])
+        assert np.array_equal(engine.hidden(ids[::-1]), together[::-1])
+
+
+def test_int8_is_near_float32(network):
+    exact, near = OnnxEngine(network), OnnxEngine(network, precision="int8")
+    for tokens in LENGTHS:
+        ids = some_ids(8, tokens)
+        assert mean_cosine(near.hidden(ids), exact.hidden(ids)).min() > 0.99
+
+
+def test_the_word_table_is_not_copied(folder):
+    config, weights = read_folder(folder)
+    word = read_network(config, weights).word
+    assert any(np.shares_memory(word, weight) for weight in weights.values())
+
+
+def test_mpnet_distances_fall_into_the_buckets_of_the_reference():
+    pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
+    import torch
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+    from gemel.encoder.architectures.mpnet import bucket_of
+
+    distances = np.arange(-600, 601)
+    wanted = MPNetEncoder.relative_position_bucket(torch.from_numpy(distances))
+    assert np.array_equal(bucket_of(distances), wanted.numpy())
+
+
+def test_albert_layers_of_a_group_are_one_object(tmp_path):
+    pytest.importorskip("transformers", reason="the tiny ALBERT is made by transformers")
+    config, weights = read_folder(tiny_checkpoint(tmp_path, "albert"))
+    first, second, third, fourth = read_network(config, weights).blocks
+    assert first is second and third is fourth and first is not third
+
+
+def test_modernbert_reads_the_older_names_of_its_settings(tmp_path):
+    pytest.importorskip("transformers", reason="the tiny ModernBERT is made by transformers")
+    config, weights = read_folder(tiny_checkpoint(tmp_path, "modernbert"))
+    del config["rope_parameters"], config["layer_types"]
+    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 5000.0, "local_rope_theta": 100.0}
+    blocks = read_network(config, weights).blocks
+    assert [block.rotary_theta for block in blocks] == [5000.0, 100.0, 5000.0, 100.0]
+    assert [block.window for block in blocks] == [None, 4, None, 4]
+
+
+@pytest.fixture
+def bert(tmp_path):
+    return read_folder(tiny_bert(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("prefix", ["bert.", "model.", "0.auto_model.", "encoder.bert."])
+def test_a_prefix_on_the_names_changes_nothing(bert, prefix):
+    config, weights = bert
+    ids = some_ids(2, 5)
+    plain = OnnxEngine(read_network(config, weights)).hidden(ids)
+    other = {prefix + name: weight for name, weight in weights.items()} | {
+        "cls.bias": np.zeros(3, np.float32)
+    }
+    assert np.array_equal(OnnxEngine(read_network(config, other)).hidden(ids), plain)
+
+
+def test_norms_may_have_their_old_names(bert):
+    config, weights = bert
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): weight
+        for name, weight in weights.items()
+    }
+    assert "embeddings.LayerNorm.gamma" in old
+    new, renamed = read_network(config, weights), read_network(config, old)
+    assert np.array_equal(new.blocks[1].ffn_norm.weight, renamed.blocks[1].ffn_norm.weight)
+
+
+def test_known_architectures_are_told_from_unknown_ones(bert):
+    config, weights = bert
+    assert is_known(config) and not is_known({"model_type": "t5"}) and not is_known({})
+    with pytest.raises(ModelError, match=r"unknown architecture 't5'.*Known: albert, bert, camembert"):
+        read_network({"model_type": "t5"}, weights)
+
+
+def test_a_missing_weight_is_named(bert):
+    config, weights = bert
+    del weights["encoder.layer.1.intermediate.dense.bias"]
+    with pytest.raises(ModelError, match=r"'encoder.layer.1.intermediate.dense.bias' is missing"):
+        read_network(config, weights)
+
+
+def test_weights_without_a_word_table_are_refused(bert):
+    config, weights = bert
+    del weights["embeddings.word_embeddings.weight"]
+    with pytest.raises(ModelError, match=r"'embeddings.word_embeddings.weight' is missing"):
+        read_network(config, weights)
+
+
+def test_two_encoders_in_one_file_are_refused(bert):
+    config, weights = bert
+    two = {f"{part}.{name}": weight for name, weight in weights.items() for part in ("query", "document")}
+    with pytest.raises(ModelError, match=r"2 encoders \(prefixes 'document.', 'query.'\)"):
+        read_network(config, two)
+
+
+def test_a_weight_of_another_shape_is_named_with_both_shapes(bert):
+    config, weights = bert
+    with pytest.raises(
+        ModelError, match=r"intermediate.dense.weight' has shape \(64, 32\).* asks for \(99, 32\)"
+    ):
+        read_network({**config, "intermediate_size": 99}, weights)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_act": "mish"}, "unknown activation 'mish'.*Known: .*gelu"),
+        ({"num_attention_heads": 5}, "5 attention heads, which do not divide the width 32"),
+        ({"hidden_size": None}, "'hidden_size' as a whole number"),
+    ],
+)
+def test_settings_that_would_be_silently_wrong_are_refused(bert, setting, message):
+    config, weights = bert
+    with pytest.raises(ModelError, match=message):
+        read_network({**config, **setting}, weights)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2}}, "scales the rotary positions"),
+        ({"layer_types": ["full_attention"]}, "4 layer_types"),
+    ],
+)
+def test_modernbert_variants_are_refused(tmp_path, setting, message):
+    pytest.importorskip("transformers", reason="the tiny ModernBERT is made by transformers")
+    config, weights = read_folder(tiny_checkpoint(tmp_path, "modernbert"))
+    with pytest.raises(ModelError, match=message):
+        read_network({**config, **setting}, weights)

@@ -1,0 +1,237 @@
+"""The ONNX Runtime engine and the torch engine: threads, odd sizes, integers, devices, refusals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from gemel.encoder.architectures import read_network
+from gemel.encoder.engines import onnx_int8
+from gemel.encoder.engines.onnx import OnnxEngine, choose_provider
+from gemel.encoder.engines.onnx_graph import LOWEST
+from gemel.encoder.engines.onnx_nodes import Nodes
+from gemel.encoder.engines.torch import TorchEngine
+from gemel.encoder.network import Linear
+from gemel.errors import InputError, MissingExtra, ModelError
+from tiny import tiny_bert, tiny_vocabulary
+
+VOCABULARY = len(tiny_vocabulary())
+
+
+def make_network(folder, **options):
+    tiny_bert(folder, **options)
+    return read_network(
+        json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+    )
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return make_network(tmp_path_factory.mktemp("bert"))
+
+
+def some_ids(texts, tokens, seed=0):
+    return np.random.default_rng(seed).integers(4, VOCABULARY, (texts, tokens)).astype(np.int32)
+
+
+def test_the_engine_says_what_it_is(network):
+    engine = OnnxEngine(network)
+    assert (engine.name, engine.width) == ("onnxruntime", 32)
+    hidden = engine.hidden(some_ids(3, 7))
+    assert hidden.shape == (3, 7, 32) and hidden.dtype == np.float32
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize(("width", "heads"), [(20, 4), (21, 3), (132, 4)])
+def test_the_law_of_the_batch_holds_for_odd_widths(tmp_path, precision, width, heads):
+    engine = OnnxEngine(make_network(tmp_path, width=width, heads=heads), precision=precision)
+    for tokens in (1, 2, 5, 13):
+        ids = some_ids(23, tokens)
+        together = engine.hidden(ids)
+        for row in range(len(ids)):
+            assert np.array_equal(engine.hidden(ids[row : row + 1])[0], together[row])
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_threads_that_share_an_engine_do_not_disturb_each_other(network, precision):
+    engine = OnnxEngine(network, precision=precision)
+    batches = [some_ids(1 + seed % 5, 1 + seed % 11, seed) for seed in range(40)]
+    alone = [engine.hidden(ids) for ids in batches]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(map(np.array_equal, pool.map(engine.hidden, batches), alone))
+
+
+def test_the_engine_lives_on_when_the_network_is_gone(tmp_path):
+    network = make_network(tmp_path)
+    ids, kept = some_ids(2, 6), OnnxEngine(network)
+    before = kept.hidden(ids)
+    del network
+    noise = [np.random.default_rng(seed).random((64, 64)) for seed in range(50)]
+    assert np.array_equal(kept.hidden(ids), before) and len(noise) == 50
+
+
+def test_the_longest_text_fits_and_one_token_more_is_refused(network):
+    engine = OnnxEngine(network)
+    assert engine.hidden(some_ids(1, 128)).shape == (1, 128, 32)
+    with pytest.raises(InputError, match="129 tokens, the network has 128 places"):
+        engine.hidden(some_ids(1, 129))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (3,)])
+def test_no_texts_or_no_tokens_are_refused(network, shape):
+    with pytest.raises(InputError, match="at least one of each"):
+        OnnxEngine(network).hidden(np.zeros(shape, np.int32))
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCABULARY, 2**31 - 1])
+def test_an_id_outside_the_vocabulary_is_named(network, wrong):
+    ids = some_ids(2, 3)
+    ids[1, 2] = wrong
+    with pytest.raises(InputError, match=f"token id {wrong} is outside the vocabulary"):
+        OnnxEngine(network).hidden(ids)
+
+
+def run_multiply(multiply, x, linear, low=None):
+    """One linear layer as a session of its own."""
+    import onnxruntime
+
+    nodes = Nodes()
+    graph = nodes.finish(multiply(nodes, "words", linear, low), ("r", x.shape[1]), ("r", len(linear.weight)))
+    options = onnxruntime.SessionOptions()
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in graph.arrays.values()]
+    options.add_external_initializers(list(graph.arrays), values)
+    session = onnxruntime.InferenceSession(graph.model, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"words": x})[0]
+
+
+@pytest.fixture
+def layer():
+    random = np.random.default_rng(5)
+    weight, bias = random.normal(size=(24, 48)).astype(np.float32), random.normal(size=24).astype(np.float32)
+    return Linear(weight, bias)
+
+
+@pytest.mark.parametrize("low", [None, 0.0])
+def test_a_row_of_zeros_gives_the_bias(layer, low):
+    x = np.zeros((3, 48), np.float32)
+    got = run_multiply(onnx_int8.MultiplyInt8(7), x, layer, low)
+    assert np.array_equal(got, np.broadcast_to(layer.bias, (3, 24)))
+
+
+def test_weights_of_zeros_are_no_trouble(layer):
+    x = np.ones((2, 48), np.float32)
+    got = run_multiply(onnx_int8.MultiplyInt8(8), x, Linear(np.zeros_like(layer.weight), layer.bias))
+    assert np.array_equal(got, np.broadcast_to(layer.bias, (2, 24)))
+
+
+def test_a_known_lower_bound_makes_integers_more_exact(layer):
+    low = LOWEST["gelu"]
+    x = np.random.default_rng(6).exponential(0.5, (200, 48)).astype(np.float32) + np.float32(low)
+    exact = x @ layer.weight.T + layer.bias
+    multiply = onnx_int8.MultiplyInt8(8)
+    plain = np.abs(run_multiply(multiply, x, layer) - exact).mean()
+    shifted = np.abs(run_multiply(multiply, x, layer, low) - exact).mean()
+    assert shifted < 0.8 * plain
+
+
+def test_no_activation_goes_below_its_bound():
+    torch = pytest.importorskip("torch", reason="the activations are compared with torch")
+    x = torch.linspace(-20, 5, 1_000_001)
+    functions = torch.nn.functional
+    lowest = {
+        "gelu": functions.gelu(x).min(),
+        "gelu-tanh": functions.gelu(x, approximate="tanh").min(),
+        "relu": functions.relu(x).min(),
+        "silu": functions.silu(x).min(),
+    }
+    assert all(LOWEST[name] <= float(value) <= LOWEST[name] + 1e-3 for name, value in lowest.items())
+
+
+@pytest.mark.parametrize(("bits", "largest"), [(7, 63), (8, 127)])
+def test_weights_use_all_of_their_bits_and_no_more(layer, bits, largest):
+    quantized = onnx_int8.quantize_weight(layer.weight, bits)
+    assert (np.abs(quantized.weight.astype(int)).max(axis=0) == largest).all()
+    rounding = np.abs(quantized.weight.T * quantized.scales[:, None] - layer.weight)
+    assert (rounding <= quantized.scales[:, None] * 0.501).all()
+
+
+@pytest.mark.parametrize(
+    ("flags", "bits"),
+    [("sse avx2 avx512_vnni", 8), ("avx2 avx_vnni", 8), ("avx2 avx512f", 7), (None, 7)],
+)
+def test_weight_bits_follow_the_processor(tmp_path, monkeypatch, flags, bits):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    info = tmp_path / "cpuinfo"
+    if flags:
+        info.write_text(f"processor : 0\nflags\t\t: fpu {flags} sse2\n")
+    assert onnx_int8.safe_weight_bits(info) == bits
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert onnx_int8.safe_weight_bits(info) == 8
+
+
+def test_weight_bits_can_be_chosen(network):
+    assert OnnxEngine(network, precision="int8", weight_bits=7).weight_bits == 7
+    assert OnnxEngine(network).weight_bits is None
+
+
+def test_an_unknown_device_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match=r"unknown device 'gpu'\. Known: cpu, coreml, cuda"):
+        choose_provider("gpu")
+    with pytest.raises(InputError, match="unknown device 'cuda:first'"):
+        choose_provider("cuda:first")
+
+
+def test_a_device_that_is_not_here_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(
+        InputError, match=r"'cuda' is not available.*knows cpu\. .*pip install onnxruntime-gpu"
+    ):
+        choose_provider("cuda")
+
+
+def test_a_device_that_is_here_is_chosen(monkeypatch):
+    there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
+    assert choose_provider("cpu").name == "CPUExecutionProvider"
+    assert choose_provider("cuda").options == {}
+    assert choose_provider("cuda:1").name == "CUDAExecutionProvider"
+    assert choose_provider("cuda:1").options == {"device_id": "1"}
+
+
+def test_int8_is_for_the_cpu(monkeypatch, network):
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
+    with pytest.raises(InputError, match="'int8' runs on device 'cpu', not on 'cuda'"):
+        OnnxEngine(network, precision="int8", device="cuda")
+
+
+def test_the_torch_engine_agrees_and_obeys_the_law(tmp_path):
+    pytest.importorskip("transformers", reason="the torch engine is in the train extra")
+    network = make_network(tmp_path)
+    engine, ids = TorchEngine(tmp_path), some_ids(4, 9)
+    hidden = engine.hidden(ids)
+    assert (engine.name, engine.width) == ("torch", 32)
+    np.testing.assert_allclose(hidden, OnnxEngine(network).hidden(ids), rtol=0, atol=1e-5)
+    assert np.array_equal(engine.hidden(ids[1:2])[0], hidden[1])
+    with pytest.raises(InputError, match="token ids must be"):
+        engine.hidden(np.array([[VOCABULARY]], np.int32))
+    with pytest.raises(InputError, match="torch cannot use device 'cuda'"):
+        TorchEngine(tmp_path, device="cuda")
+
+
+def test_the_torch_engine_refuses_a_folder_without_safetensors(tmp_path):
+    pytest.importorskip("transformers", reason="the torch engine is in the train extra")
+    tiny_bert(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.bin")
+    with pytest.raises(ModelError, match="transformers cannot load"):
+        TorchEngine(tmp_path)
+
+
+def test_without_torch_the_torch_engine_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'gemel\[train\]'"):
+        TorchEngine(tmp_path)
