@@ -1,0 +1,113 @@
+"""Who takes part: ours, the peers, and what each needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from texts import SETS, SHORT
+
+TORCH = "torch==2.13.0"
+
+# Installed one line after the other; torch alone first, so that nothing pulls another build of it.
+ENVIRONMENTS: dict[str, list[list[str]]] = {
+    "st": [[TORCH], ["sentence-transformers"]],
+    "stonnx": [[TORCH], ["sentence-transformers[onnx]"]],
+    "stov": [[TORCH], ["sentence-transformers[openvino]"]],
+    "ct2": [[TORCH], ["ctranslate2", "transformers", "tokenizers"]],
+    "fe": [["fastembed"]],
+}
+
+# What is made once from the checkpoint: name -> environment, worker script.
+PREPARATIONS = {
+    "onnx": ("stonnx", "sbert.py"),
+    "openvino": ("stov", "sbert.py"),
+    "ct2": ("ct2", "ct2.py"),
+}
+
+
+@dataclass(frozen=True)
+class System:
+    name: str
+    title: str
+    script: str
+    precision: Literal["float32", "int8"]
+    environment: str | None = None
+    """None: the environment of the runner, where gemel is installed."""
+    role: Literal["ours", "peer", "reference"] = "peer"
+    """Only peers count for "the best peer"; a reference is an engine with no package around it."""
+    prepared: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    batches: tuple[int, ...] = (32, 128)
+    latency: bool = False
+    sets: tuple[str, ...] = SETS
+
+
+SYSTEMS = (
+    System("gemel", "gemel", "ours.py", "float32", None, "ours", None, {"engine": None}, (), True),
+    System("gemel-int8", "gemel int8", "ours.py", "int8", None, "ours", None, {"engine": None}, (), True),
+    System(
+        "gemel-native", "gemel, native engine", "ours.py", "float32", None, "ours", None,
+        {"engine": "native"}, (), sets=(SHORT,),
+    ),
+    System(
+        "gemel-native-int8", "gemel int8, native engine", "ours.py", "int8", None, "ours", None,
+        {"engine": "native"}, (), sets=(SHORT,),
+    ),
+    System(
+        "gemel-onnxruntime", "gemel, onnxruntime engine", "ours.py", "float32", None, "ours", None,
+        {"engine": "onnxruntime"}, (), sets=(SHORT,),
+    ),
+    System(
+        "gemel-onnxruntime-int8", "gemel int8, onnxruntime engine", "ours.py", "int8", None, "ours", None,
+        {"engine": "onnxruntime"}, (), sets=(SHORT,),
+    ),
+    System(
+        "st-torch", "sentence-transformers, torch", "sbert.py", "float32", "st",
+        options={"backend": "torch"}, latency=True,
+    ),
+    System(
+        "st-onnx", "sentence-transformers, onnx", "sbert.py", "float32", "stonnx",
+        prepared="onnx", options={"backend": "onnx"}, latency=True,
+    ),
+    System(
+        "st-onnx-int8", "sentence-transformers, onnx int8", "sbert.py", "int8", "stonnx",
+        prepared="onnx", options={"backend": "onnx"},
+    ),
+    System(
+        "st-openvino", "sentence-transformers, openvino", "sbert.py", "float32", "stov",
+        prepared="openvino", options={"backend": "openvino"},
+    ),
+    System(
+        "st-openvino-int8", "sentence-transformers, openvino int8", "sbert.py", "int8", "stov",
+        prepared="openvino", options={"backend": "openvino"},
+    ),
+    System("fastembed", "fastembed", "fast_embed.py", "float32", "fe", prepared="onnx", latency=True),
+    System(
+        "ct2", "CTranslate2", "ct2.py", "float32", "ct2",
+        prepared="ct2", batches=(32, 64, 128), latency=True,
+    ),
+    System("ct2-int8", "CTranslate2 int8", "ct2.py", "int8", "ct2", prepared="ct2", batches=(32, 64, 128)),
+    System(
+        "openvino", "OpenVINO bare, 2 streams", "bare_openvino.py", "float32", "stov", "reference",
+        "openvino", sets=(SHORT,),
+    ),
+    System(
+        "openvino-int8", "OpenVINO bare, 2 streams, int8", "bare_openvino.py", "int8", "stov", "reference",
+        "openvino", sets=(SHORT,),
+    ),
+)  # fmt: skip
+
+BASELINE = "st-torch"
+
+
+def choose(only: list[str] | None) -> list[System]:
+    """Systems by name or by the start of it: `gemel` takes all of ours, `st` all of sentence-transformers."""
+    if not only:
+        return list(SYSTEMS)
+    chosen = [s for s in SYSTEMS if any(s.name == name or s.name.startswith(f"{name}-") for name in only)]
+    unknown = [n for n in only if not any(s.name == n or s.name.startswith(f"{n}-") for s in SYSTEMS)]
+    if unknown:
+        names = ", ".join(s.name for s in SYSTEMS)
+        raise ValueError(f"unknown system {unknown[0]!r}. Known: {names}")
+    return chosen
