@@ -1,0 +1,86 @@
+"""A finished folder, opened for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from gemel.encode_folder.formats import FORMATS, Shape
+from gemel.encode_folder.journal import JOURNAL, Json, load_manifest
+from gemel.encode_folder.storage import sha256_of
+from gemel.errors import InputError
+from gemel.types import AnyVectors
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedFolder:
+    """Vectors, ids and what made them. Everything is read when asked for."""
+
+    path: Path
+    manifest: Json
+
+    def __len__(self) -> int:
+        return int(self.manifest["rows"])
+
+    @property
+    def dim(self) -> int:
+        """Numbers per row of `vectors`."""
+        return int(self.manifest["dim"])
+
+    def blocks(self) -> Iterator[AnyVectors]:
+        """The vectors file by file: bounded memory for sharded folders, a memory map for npy."""
+        layout = FORMATS[self.manifest["format"]]
+        for shard in self.manifest["shards"]:
+            shape = Shape(shard["rows"], self.dim, self.manifest["dtype"])
+            yield layout.vectors(self.path / shard["file"], shape)
+
+    @cached_property
+    def vectors(self) -> AnyVectors:
+        """(rows, dim). A memory map when all rows are in one npy or safetensors file, else in memory."""
+        blocks = list(self.blocks())
+        if len(blocks) == 1:
+            return blocks[0]
+        return np.concatenate([np.zeros((0, self.dim), self.manifest["dtype"]), *blocks])
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The id of every row."""
+        return self._column("id")
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The text of every row; only when they were kept."""
+        if not self.manifest["keep_texts"]:
+            raise InputError(f"{self.path} holds no texts. Encode again with keep_texts (--keep-texts)")
+        return self._column("text")
+
+    def verify(self) -> None:
+        """Compare every file with the hash in the manifest."""
+        for entry in (*self.manifest["shards"], *self.manifest["files"]):
+            path = self.path / entry["file"]
+            if not path.is_file() or sha256_of(path) != entry["sha256"]:
+                raise InputError(f"{path} is missing or has changed since it was written. Encode again")
+
+    def _column(self, name: str) -> list[str]:
+        files = [shard["file"] for shard in self.manifest["shards"]]
+        return FORMATS[self.manifest["format"]].column(self.path, files, name)
+
+
+def read_folder(path: Path | str) -> EncodedFolder:
+    """Open a folder that `encode_to_folder` finished."""
+    path = Path(path)
+    if not path.is_dir():
+        raise InputError(f"no folder at {path}")
+    manifest = load_manifest(path)
+    if manifest is None or (path / JOURNAL).exists():
+        state = (
+            "is not finished: run the same gemel encode again"
+            if (path / JOURNAL).exists()
+            else "has no manifest"
+        )
+        raise InputError(f"{path} {state}")
+    return EncodedFolder(path, manifest)

@@ -1,0 +1,136 @@
+"""What a job knows about itself: the plan that two runs must share, and how far the work is safe on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemel.encode_folder.storage import START_AGAIN, whole_file
+from gemel.errors import InputError
+
+JOURNAL = "progress.json"
+MANIFEST = "manifest.json"
+KIND = "gemel-vectors"
+VERSION = 1
+
+Json = dict[str, Any]  # what json.loads gives for an object
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What decides the bytes of the result, besides the input."""
+
+    fingerprint: Json
+    format: str
+    keep_texts: bool
+    shard_rows: int | None
+    """None: all rows in one file."""
+
+    def refuse_other(self, found: Plan, folder: Path) -> None:
+        """Raise when the folder was begun with another plan, naming every difference."""
+        before, now = _flat(asdict(found)), _flat(asdict(self))
+        missing = "nothing"
+        differences = [
+            f"{name} is {before.get(name, missing)!r} there and {now.get(name, missing)!r} here"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name, missing) != now.get(name, missing)
+        ]
+        if differences:
+            raise InputError(
+                f"{folder} was made with other settings: {'; '.join(differences)}. {START_AGAIN}"
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished file of vectors."""
+
+    file: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The state after the last block that is safe on disk. Replaced as a whole: never half-written."""
+
+    plan: Plan
+    rows: int = 0
+    input_sha256: str = hashlib.sha256().hexdigest()
+    """Of all rows up to here; see source.py."""
+    dtype: str | None = None
+    """Known from the first block on."""
+    dim: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Growing files: the bytes of each that count. Anything behind them is to be cut off."""
+    shards: tuple[Shard, ...] = ()
+
+    @property
+    def shard_rows(self) -> int:
+        """Rows that are not yet in a finished shard."""
+        return self.rows - sum(shard.rows for shard in self.shards)
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / JOURNAL, {"kind": KIND, "version": VERSION, **asdict(self)})
+
+
+def load_journal(folder: Path) -> Journal | None:
+    """The journal of an unfinished job; None when there is none."""
+    if not (folder / JOURNAL).exists():
+        return None
+    found = read_json(folder / JOURNAL)
+    return Journal(
+        plan=Plan(**found["plan"]),
+        rows=found["rows"],
+        input_sha256=found["input_sha256"],
+        dtype=found["dtype"],
+        dim=found["dim"],
+        sizes=found["sizes"],
+        shards=tuple(Shard(**shard) for shard in found["shards"]),
+    )
+
+
+def load_manifest(folder: Path) -> Json | None:
+    """The manifest of a finished job; None when there is none."""
+    return read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else None
+
+
+def plan_of(manifest: Json) -> Plan:
+    return Plan(**{name: manifest[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")})
+
+
+def write_json(path: Path, content: Json) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="ascii")
+
+
+def read_json(path: Path) -> Json:
+    """An object that a job of this version wrote."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(
+            f"{path} is not JSON: not made by gemel, or damaged. Choose another folder"
+        ) from error
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise InputError(f"{path} was not made by gemel. Choose another folder")
+    if content.get("version") != VERSION:
+        raise InputError(
+            f"{path} has version {content.get('version')!r}; this gemel knows version {VERSION}. "
+            "Use the gemel that made it, or choose another folder"
+        )
+    return content
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Json:
+    flat: Json = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,158 @@
+"""Writing that survives a kill: data first and synced, then a rename, then the folder synced.
+
+A file in the making is `name.part` (grows) or `name.tmp` (written in one go); `name` itself is always whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from gemel.errors import InputError, WorkError
+
+START_AGAIN = "Choose another folder (-o), or start again with overwrite (--overwrite)"
+LOCK = ".lock"
+_CHUNK = 1 << 20
+
+# Every name that a job may make, and so may remove; nothing else in the folder is ever touched.
+_OURS = re.compile(
+    r"(manifest\.json|progress\.json|(ids|texts)\.jsonl|vectors\.(npy|jsonl)|spool\.(vectors|rows)"
+    r"|vectors-\d{5,}\.(safetensors|parquet))(\.part|\.tmp)?"
+)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns a full disk, a read-only folder and the like into a WorkError that says how to go on."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(
+            f"cannot write to {folder}: {error.strerror or error}. All rows recorded so far are safe: "
+            "make room or fix the folder, then run the same command again"
+        ) from error
+
+
+def part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def append(path: Path, at: int, data: bytes) -> int:
+    """Write `data` at byte `at` of the growing file and cut off what was behind it; the new size.
+
+    What lies before `at` was synced earlier; what lies behind came from a run that died before recording it.
+    """
+    growing = part(path)
+    with growing.open("r+b" if growing.exists() else "xb") as file:
+        _cut(file, at)
+        file.seek(at)
+        file.write(data)
+        _sync(file)
+    if at == 0:
+        sync_folder(path.parent)
+    return at + len(data)
+
+
+def finish_part(path: Path, size: int, head: bytes) -> None:
+    """Give the growing file its final length, its first bytes and its final name."""
+    with part(path).open("r+b") as file:
+        _cut(file, size)
+        file.write(head)
+        _sync(file)
+    part(path).replace(path)
+    sync_folder(path.parent)
+
+
+def reopen_part(path: Path) -> None:
+    """Undo `finish_part`, for a run that died after it and before the end."""
+    if path.exists() and not part(path).exists():
+        path.replace(part(path))
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary name to write to; it becomes `path`, synced, when the block ends well."""
+    temporary = path.with_name(path.name + ".tmp")
+    yield temporary
+    with temporary.open("r+b") as file:
+        _sync(file)
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames, new and removed files in the folder last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _cut(file: BinaryIO, size: int) -> None:
+    if os.fstat(file.fileno()).st_size < size:
+        raise InputError(f"{file.name} is shorter than recorded: the folder is damaged. {START_AGAIN}")
+    file.truncate(size)
+
+
+def ours(folder: Path) -> list[str]:
+    """Names in the folder that a job could have made."""
+    return sorted(entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name))
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One job per folder. The lock dies with the process, so a killed job never blocks the next one."""
+    path = folder / LOCK
+    while True:
+        with writing(folder):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            _lock(handle, folder)
+            if not _same_file(handle, path):  # its holder removed it between our open and our lock
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, folder: Path) -> None:
+    import fcntl  # not on Windows, where the rest of the package is to work
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(
+            f"another process is encoding to {folder}. Wait for it, or choose another folder (-o)"
+        ) from error
+    except OSError as error:
+        raise WorkError(f"cannot lock {folder}: {error.strerror}. Choose a folder on a local disk") from error
+
+
+def _same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
