@@ -63,7 +63,7 @@ def read_pooling(folder: Path) -> Pooling:
         modes = tuple(mode for flag, mode in _FLAGS.items() if config.get(flag) is True) or ("mean",)
     else:
         names = [named] if isinstance(named, str) else named
-        if not isinstance(names, list) or not names or not all(name in _NAMES for name in names):
+        if not isinstance(names, list) or not names or not all(str(name) in _NAMES for name in names):
             raise ModelError(f"{folder}: unknown pooling {named!r}. Known: {', '.join(_NAMES)}")
         modes = tuple(_NAMES[name] for name in names)
     return Pooling(modes, config.get("include_prompt") is not False)

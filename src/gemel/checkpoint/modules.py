@@ -70,7 +70,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
             )
         package, _, rest = kind.partition(".")
         word = rest.rpartition(".")[2]
-        # A class of another package may have a known name and do anything: its code comes with the checkpoint.
+        # A class of another package may have a known name and do anything: its code is in the checkpoint.
         if package != "sentence_transformers" or (word not in _TRANSFORMERS and word not in _KNOWN):
             known = ", ".join(_KNOWN)
             raise ModelError(f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}")

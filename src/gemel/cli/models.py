@@ -21,7 +21,9 @@ def command() -> None:
     """List, fetch, describe, convert and remove models."""
 
 
-@command.command("list", epilog="\b\nExample:\n  gemel models list")
+@command.command(
+    "list", short_help="Models here and models to fetch.", epilog="\b\nExample:\n  gemel models list"
+)
 @_JSON
 def list_models(as_json: bool) -> None:
     """Models in the cache, and those that are fetched by name when first used."""
@@ -52,7 +54,7 @@ def list_models(as_json: bool) -> None:
     click.echo(f"cache: {models_folder()}", err=True)
 
 
-@command.command(epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
+@command.command(short_help="Fetch a model now.", epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
 @click.argument("name")
 @click.option("--revision", help="A branch, tag or commit on the Hugging Face Hub.")
 def pull(name: str, revision: str | None) -> None:
@@ -62,7 +64,7 @@ def pull(name: str, revision: str | None) -> None:
     click.echo(pull_model(name, revision=revision))
 
 
-@command.command(epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
+@command.command(short_help="What a model is.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
 @click.argument("model")
 @_JSON
 def show(model: str, as_json: bool) -> None:
@@ -75,7 +77,7 @@ def show(model: str, as_json: bool) -> None:
     if _wants_json(as_json):
         click.echo(json.dumps(facts, ensure_ascii=False))
     else:
-        _echo_columns([(key.replace("_", " "), _plain(value)) for key, value in facts.items()])
+        _echo_columns([(key.replace("_", " "), _plain(key, value)) for key, value in facts.items()])
 
 
 @command.command(epilog="\b\nExample:\n  gemel models remove all-MiniLM-L6-v2")
@@ -87,7 +89,10 @@ def remove(name: str) -> None:
     click.echo(f"removed {remove_model(name)}", err=True)
 
 
-@command.command(epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model")
+@command.command(
+    short_help="Pickled weights to safetensors.",
+    epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model",
+)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="A new folder. Default: convert in place.")
 def convert(folder: Path, out: Path | None) -> None:
@@ -140,16 +145,18 @@ def _wants_json(as_json: bool) -> bool:
     return as_json or not sys.stdout.isatty()
 
 
-def _plain(value: object) -> str:
+def _plain(key: str, value: Any) -> str:  # noqa: ANN401 - a JSON value
     """A fact for a person; nothing to tell is a dash."""
+    if key == "size":
+        return _megabytes(value)
+    if key == "dense":
+        value = [f"{layer['inputs']} → {layer['outputs']} {layer['activation']}" for layer in value]
+    if key == "prompts":
+        value = [f"{name} {text!r}" for name, text in value.items()]
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, dict):
-        value = [
-            f"{key} = {item!r}" if isinstance(item, str) else f"{key} {item}" for key, item in value.items()
-        ]
     if isinstance(value, list):
-        return "; ".join(_plain(item) for item in value) or "-"
+        return ", ".join(value) or "-"
     return "-" if value is None else str(value)
 
 

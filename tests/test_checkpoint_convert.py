@@ -1,0 +1,174 @@
+"""Pickled weights become safetensors with the same numbers; nothing in a pickle is ever run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gemel.checkpoint.convert import convert
+from gemel.checkpoint.folder import read_checkpoint
+from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.errors import InputError, MissingExtra, ModelError
+from tiny import tiny_bert
+
+torch = pytest.importorskip("torch", reason="converting needs the train extra")
+
+
+def pickled(folder: Path, *, legacy: bool = False) -> Path:
+    """The checkpoint in `folder` with every safetensors file turned into pytorch_model.bin."""
+    from safetensors.torch import load_file
+
+    for path in folder.rglob("model.safetensors"):
+        target = path.with_name("pytorch_model.bin")
+        torch.save(load_file(path), target, _use_new_zipfile_serialization=not legacy)
+        path.unlink()
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def numbers(folder: Path) -> dict[str, np.ndarray]:
+    checkpoint = read_checkpoint(folder)
+    dense = {f"dense {n}": layer.weight for n, layer in enumerate(checkpoint.dense)}
+    return {**checkpoint.weights, **dense}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_in_place_the_numbers_are_the_same_and_the_old_file_stays(tmp_path, legacy):
+    expected = numbers(tiny_bert(tmp_path / "reference", dense=4))
+    folder = pickled(tiny_bert(tmp_path / "tiny", dense=4), legacy=legacy)
+    with pytest.raises(ModelError, match="gemel models convert"):
+        read_checkpoint(folder)
+    result = convert(folder)
+    assert result.written == (folder / "model.safetensors", folder / "2_Dense" / "model.safetensors")
+    found = numbers(folder)
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert (folder / "pytorch_model.bin").is_file()
+    assert convert(folder).written == ()
+
+
+def test_into_a_new_folder_without_the_pickles(tmp_path):
+    folder = pickled(tiny_bert(tmp_path / "tiny", dense=4))
+    (folder / "extra.json").write_text("{}")
+    before = sorted(folder.rglob("*"))
+    out = tmp_path / "below" / "new"
+    result = convert(folder, out)
+    assert result.folder == out
+    assert all(path.is_file() for path in result.written)
+    assert read_checkpoint(out).dim == 4
+    assert (out / "extra.json").is_file()
+    assert not list(out.rglob("*.bin"))
+    assert sorted(folder.rglob("*")) == before
+    assert names(out.parent) == ["new"]
+    with pytest.raises(InputError, match="exists already"):
+        convert(folder, out)
+
+
+def test_shared_and_strided_tensors_and_old_names_are_written_out(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "model.safetensors").unlink()
+    table = torch.arange(12.0).reshape(3, 4)
+    content = {
+        "a": table,
+        "tied": table,
+        "turned": table.T,
+        "view": table[1:],
+        "LayerNorm.gamma": table[0],
+        "n": 3,
+    }
+    torch.save({"state_dict": content}, folder / "pytorch_model.bin")
+    convert(folder)
+    weights = read_checkpoint(folder).weights
+    assert sorted(weights) == ["LayerNorm.weight", "a", "tied", "turned", "view"]
+    assert np.array_equal(weights["turned"], table.T.numpy())
+    assert np.array_equal(weights["view"], table[1:].numpy())
+
+
+def test_shards_become_one_file(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": torch.ones(2)}, folder / "one.bin")
+    torch.save({"b": torch.zeros(3)}, folder / "two.bin")
+    index = folder / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "one.bin", "b": "two.bin"}}))
+    convert(folder)
+    assert sorted(read_checkpoint(folder).weights) == ["a", "b"]
+    (folder / "model.safetensors").unlink()
+    index.write_text(json.dumps({"weight_map": {"a": "../one.bin"}}))
+    with pytest.raises(ModelError, match="leaves the model's folder"):
+        convert(folder)
+
+
+class Evil:
+    def __reduce__(self):
+        return (Path.touch, (Path("ran"),))
+
+
+@pytest.mark.parametrize("writer", ["torch", "pickle"])
+def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, monkeypatch, writer):
+    monkeypatch.chdir(tmp_path)
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "model.safetensors").unlink()
+    with (folder / "pytorch_model.bin").open("wb") as stream:
+        (torch.save if writer == "torch" else pickle.dump)({"a": Evil()}, stream)
+    with pytest.raises(ModelError, match="as plain weights"):
+        convert(folder)
+    assert not Path("ran").exists()
+    assert not (folder / "model.safetensors").exists()
+
+
+def test_a_file_without_tensors_is_refused(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "model.safetensors").unlink()
+    torch.save([1, 2], folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="holds no table of tensors"):
+        convert(folder)
+    with pytest.raises(ModelError, match="no model folder"):
+        convert(tmp_path / "absent")
+
+
+def test_an_interrupted_write_leaves_no_half_file(tmp_path, monkeypatch):
+    folder = pickled(tiny_bert(tmp_path / "tiny"))
+    before = sorted(folder.rglob("*"))
+
+    def stopped(_tensors, path, metadata):
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("safetensors.torch.save_file", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        convert(folder)
+    assert sorted(folder.rglob("*")) == before
+    with pytest.raises(KeyboardInterrupt):
+        convert(folder, tmp_path / "out")
+    assert names(tmp_path) == ["tiny"]
+
+
+def test_a_missing_tokenizer_json_is_made_by_transformers(tmp_path):
+    pytest.importorskip("transformers", reason="converting a tokenizer needs the train extra")
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "roberta", "pad_token_id": 1}))
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "c", "a", "t", "ca", "cat", "\u0120"]
+    (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nc a\nca t\n")
+    with pytest.raises(ModelError, match="gemel models convert"):
+        read_checkpoint(folder)
+    assert convert(folder).written == (folder / "tokenizer.json",)
+    tokenizer = load_tokenizer(read_checkpoint(folder))
+    assert tokenizer.encode("cat").tokens == ["<s>", "cat", "</s>"]
+
+
+def test_without_the_extra_the_message_says_what_to_install(tmp_path, monkeypatch):
+    folder = pickled(tiny_bert(tmp_path / "tiny"))
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'gemel\[train\]'"):
+        convert(folder)

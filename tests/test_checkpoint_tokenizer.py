@@ -1,0 +1,111 @@
+"""The tokenizer as the checkpoint means it, from tokenizer.json or from a BERT vocabulary."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tokenizers import Tokenizer, normalizers
+
+from gemel.checkpoint.folder import read_checkpoint
+from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.errors import ModelError
+from tiny import tiny_bert, tiny_vocabulary
+
+
+def test_padding_and_cutting_of_the_file_are_switched_off(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    path = str(folder / "tokenizer.json")
+    stored = Tokenizer.from_file(path)
+    stored.enable_padding(length=50)
+    stored.enable_truncation(4)
+    stored.save(path)
+    tokenizer = load_tokenizer(read_checkpoint(folder))
+    assert tokenizer.encode("the cat is sleeping").tokens == [
+        "[CLS]",
+        "the",
+        "cat",
+        "is",
+        "sleeping",
+        "[SEP]",
+    ]
+
+
+def test_a_bert_vocabulary_gives_the_same_tokens_as_tokenizer_json(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "strip_accents": False}))
+    expected = load_tokenizer(read_checkpoint(folder))
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(tiny_vocabulary()) + "\n", encoding="utf-8")
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.tokenizer_file.name == "vocab.txt"
+    tokenizer = load_tokenizer(checkpoint)
+    for text in [
+        "The Cat is sleeping!",
+        "",
+        "  日本語 é ",
+        "unknown€word",
+        "[CLS] x [SEP]",
+        "a\0b\tc",
+        "x" * 200,
+    ]:
+        assert tokenizer.encode(text).ids == expected.encode(text).ids, text
+        assert tokenizer.encode(text, text).type_ids == expected.encode(text, text).type_ids
+
+
+def test_a_vocabulary_with_case_keeps_case(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").unlink()
+    vocabulary = ["<pad>", "<unk>", "<s>", "</s>", "Cat", "cat"]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    marks = {"unk_token": "<unk>", "cls_token": {"content": "<s>"}, "sep_token": "</s>", "pad_token": "<pad>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
+    assert load_tokenizer(read_checkpoint(folder)).encode("Cat cat").ids == [2, 4, 5, 3]
+
+
+def test_lower_case_is_added_only_where_the_tokenizer_keeps_case(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    rules = load_tokenizer(read_checkpoint(folder)).normalizer
+    assert isinstance(rules, normalizers.BertNormalizer)
+    for kept in (normalizers.NFC(), None):
+        stored = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        stored.normalizer = kept
+        stored.save(str(folder / "tokenizer.json"))
+        tokens = load_tokenizer(read_checkpoint(folder)).encode("The CAT").tokens
+        assert tokens == ["[CLS]", "the", "cat", "[SEP]"]
+
+
+def test_no_tokenizer_is_refused_with_the_command_that_makes_one(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match="gemel models convert"):
+        read_checkpoint(folder)
+
+
+def test_a_vocabulary_of_another_tokenizer_is_refused(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("a\nb\n")
+    with pytest.raises(ModelError, match=r"not a BERT vocabulary: it has no '\[UNK\]'"):
+        load_tokenizer(read_checkpoint(folder))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "mpnet"}))
+    with pytest.raises(ModelError, match="gemel models convert"):
+        load_tokenizer(read_checkpoint(folder))
+
+
+def test_a_damaged_tokenizer_is_named(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"tokenizer\.json is not a tokenizer"):
+        load_tokenizer(read_checkpoint(folder))
+
+
+def test_a_tokenizer_that_is_too_large_is_not_read(tmp_path):
+    folder = tiny_bert(tmp_path / "tiny")
+    with (folder / "tokenizer.json").open("r+b") as stream:
+        stream.truncate(200 * 2**20 + 1)
+    with pytest.raises(ModelError, match="at most 209,715,200 are read"):
+        load_tokenizer(read_checkpoint(folder))
