@@ -10,6 +10,7 @@ from gemel.errors import InputError
 
 Precision = Literal["float32", "int8"]
 Output = Literal["float32", "float16", "int8", "binary"]
+EngineName = Literal["auto", "native", "onnxruntime", "torch"]
 OnLong = Literal["warn", "error", "truncate", "chunk"]
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.engines.checks import check_ids
 from gemel.encoder.network import Block, Linear, Network, Norm
-from gemel.encoder.quantize import QuantizedLinear, quantize_linear
+from gemel.encoder.int8_weights import Int8Store
 from gemel.errors import WorkError
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
@@ -142,19 +141,26 @@ def why_not(network: Network, precision: Precision) -> str | None:
 class NativeEngine:
     """Runs a post-norm network on one core a call, in float32 or int8."""
 
-    def __init__(self, network: Network, *, precision: Precision = "float32") -> None:
+    name = "native"
+
+    def __init__(
+        self, network: Network, *, precision: Precision = "float32", store: Int8Store | None = None
+    ) -> None:
+        """`store` keeps quantised weights on disk between runs."""
         found = library()
         reason = why_not(network, precision)
         if found is None or reason is not None:
             raise WorkError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
-        self.name = "native"
         self.width = network.width
+        self.batch_tokens = 256  # rows of all widths stay in a core's second-level cache
         self._library, self.level = found
         self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
         self._kept: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
-        self._precision = precision
+        self._store = (store or Int8Store()).open(int8_bits()) if precision == "int8" else None
         self._network = self._describe(network)
+        if self._store:
+            self._store.save()
         self._scratch = threading.local()
 
     def hidden(self, ids: Ids) -> Vectors:
@@ -169,6 +175,11 @@ class NativeEngine:
         )
         return out
 
+    def bytes_per_text(self, tokens: int) -> int:
+        """Scratch memory and the hidden states."""
+        scratch: int = self._library.gemel_scratch_bytes(self._network, 1, tokens)
+        return scratch + 4 * tokens * self.width
+
     def _memory(self, batch: int, tokens: int) -> NDArray[np.uint8]:
         """This thread's working memory, grown to the largest batch it has seen."""
         size = self._library.gemel_scratch_bytes(self._network, batch, tokens)
@@ -181,13 +192,15 @@ class NativeEngine:
         scale = np.float32((network.width // network.heads) ** -0.5)
         assert network.embedding_norm is not None
         projection = network.projection
-        blocks = (_Block * len(network.blocks))(*(self._block(block, scale) for block in network.blocks))
+        blocks = (_Block * len(network.blocks))(
+            *(self._block(number, block, scale) for number, block in enumerate(network.blocks))
+        )
         self._kept.append(blocks)
         return _Network(
             word=self._address(network.word),
             positions=self._address(network.positions),
             relative_bias=self._address(network.relative_bias),
-            projection=ctypes.pointer(self._linear(projection)) if projection else None,
+            projection=ctypes.pointer(self._linear("projection", projection)) if projection else None,
             blocks=blocks,
             embedding_norm=self._norm(network.embedding_norm),
             block_count=len(network.blocks),
@@ -199,40 +212,42 @@ class NativeEngine:
             max_positions=network.max_positions,
         )
 
-    def _block(self, block: Block, query_scale: np.float32) -> _Block:
+    def _block(self, number: int, block: Block, query_scale: np.float32) -> _Block:
         assert block.attention_norm is not None
         return _Block(
-            qkv=self._linear(block.qkv, lambda linear: _scaled_queries(linear, query_scale)),
-            out=self._linear(block.out),
-            up=self._linear(block.up),
-            down=self._linear(block.down),
+            qkv=self._linear(f"{number}.qkv", block.qkv, query_scale),
+            out=self._linear(f"{number}.out", block.out),
+            up=self._linear(f"{number}.up", block.up),
+            down=self._linear(f"{number}.down", block.down),
             attention_norm=self._norm(block.attention_norm),
             ffn_norm=self._norm(block.ffn_norm),
         )
 
-    def _linear(self, linear: Linear, change: Callable[[Linear], Linear] | None = None) -> _Linear:
+    def _linear(self, name: str, linear: Linear, query_scale: np.float32 | None = None) -> _Linear:
         if id(linear) not in self._packed:  # ALBERT's blocks are one block: packed once
-            packed = self._pack(change(linear) if change else linear)
             self._kept.append(linear)
-            self._packed[id(linear)] = packed
+            self._packed[id(linear)] = self._pack(name, linear, query_scale)
         return self._packed[id(linear)]
 
-    def _pack(self, linear: Linear) -> _Linear:
+    def _pack(self, name: str, linear: Linear, query_scale: np.float32 | None) -> _Linear:
+        """The layer in the kernel's layout. The attention's 1 / sqrt(head width) goes into the query rows, once."""
         outputs, inputs = linear.weight.shape
-        bias = linear.bias if linear.bias is not None else np.zeros(outputs, np.float32)
-        whole = self._precision == "float32"
-        memory = _aligned(self._library.gemel_packed_bytes(outputs, inputs, not whole))
-        if whole:
-            weight = np.ascontiguousarray(linear.weight, dtype=np.float32)
-            self._library.gemel_pack_float(weight.ctypes.data, outputs, inputs, memory.ctypes.data)
-            scale = column_sum = None
+        factors = np.ones(outputs, np.float32)
+        if query_scale is not None:
+            factors[:inputs] = query_scale
+        bias = linear.bias * factors if linear.bias is not None else np.zeros(outputs, np.float32)
+        packed = _aligned(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
+        scale = column_sum = None
+        if self._store is None:
+            weight = np.ascontiguousarray(linear.weight * factors[:, None], dtype=np.float32)
+            self._library.gemel_pack_float(weight.ctypes.data, outputs, inputs, packed.ctypes.data)
         else:
-            small: QuantizedLinear = quantize_linear(linear.weight, bits=int8_bits())
-            self._library.gemel_pack_int8(small.integers.ctypes.data, outputs, inputs, memory.ctypes.data)
-            scale = self._padded(small.scale)
+            small = self._store.get(name, linear)
+            self._library.gemel_pack_int8(small.integers.ctypes.data, outputs, inputs, packed.ctypes.data)
+            scale = self._padded(small.scale * factors)
             column_sum = self._padded(small.integers.sum(axis=1, dtype=np.int64).astype(np.float32))
         return _Linear(
-            packed=self._address(memory),
+            packed=self._address(packed),
             bias=self._padded(bias),
             scale=scale,
             column_sum=column_sum,
@@ -261,12 +276,3 @@ def _aligned(size: int) -> NDArray[np.uint8]:
     memory = np.empty(size + _CACHE_LINE, dtype=np.uint8)
     start = -memory.ctypes.data % _CACHE_LINE
     return memory[start : start + size]
-
-
-def _scaled_queries(qkv: Linear, scale: np.float32) -> Linear:
-    """The attention's 1 / sqrt(head width), folded into the query rows once instead of into every score."""
-    width = qkv.weight.shape[1]
-    factors = np.ones(qkv.weight.shape[0], np.float32)
-    factors[:width] = scale
-    bias = None if qkv.bias is None else qkv.bias * factors
-    return Linear(qkv.weight * factors[:, None], bias)

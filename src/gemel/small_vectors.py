@@ -1,0 +1,58 @@
+"""Vectors in fewer bytes: float16, int8, binary; and exact scores for the candidates they find.
+
+Every form keeps a vector's direction and is made from that vector alone, so equal vectors stay equal in any company.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.options import Output
+from gemel.types import AnyVectors, Vectors
+
+
+def quantize(vectors: Vectors, output: Output) -> AnyVectors:
+    """(n, dim) float32 -> the same rows as `output`.
+
+    int8: each row scaled so that its largest number is 127; cosine is kept, length is not. binary: one bit a
+    dimension, 1 where the number is above 0, eight to a byte, first dimension first; dim must be a multiple of 8.
+    """
+    if output == "float32":
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+    if output == "float16":
+        return vectors.astype(np.float16)
+    if output == "int8":
+        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+        steps = np.divide(127, largest, out=np.zeros_like(largest), where=largest > 0)
+        return np.rint(vectors * steps).astype(np.int8)
+    if output == "binary":
+        if vectors.shape[1] % 8:
+            raise InputError(f"binary packs 8 dimensions to a byte; the vectors have {vectors.shape[1]}")
+        return np.packbits(vectors > 0, axis=1)
+    raise InputError(f"output must be one of {', '.join(get_args(Output))}, got {output!r}")
+
+
+def rescore(queries: Vectors, corpus: AnyVectors, candidates: NDArray[np.integer[Any]]) -> Vectors:
+    """Cosine of each float query with its candidate rows of a smaller corpus: (q, d), (n, ...), (q, k) -> (q, k).
+
+    The second step of a search that first takes many candidates by a cheap score: a binary row counts as -1 and 1.
+    """
+    if candidates.ndim != 2 or len(candidates) != len(queries):
+        raise InputError(
+            f"candidates must be (queries, k), got {candidates.shape} for {len(queries)} queries"
+        )
+    dim = queries.shape[1]
+    packed = corpus.dtype == np.uint8
+    if corpus.shape[1] * (8 if packed else 1) != dim:
+        raise InputError(f"queries have {dim} dimensions but the corpus has {corpus.shape[1]} numbers a row")
+    scores = np.empty(candidates.shape, dtype=np.float32)
+    for query, chosen, out in zip(queries, candidates, scores, strict=True):
+        rows = np.unpackbits(corpus[chosen], axis=1) * 2.0 - 1.0 if packed else corpus[chosen]
+        rows = rows.astype(np.float32)
+        lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+        out[:] = np.divide(rows @ query, lengths, out=np.zeros(len(rows), np.float32), where=lengths > 0)
+    return scores

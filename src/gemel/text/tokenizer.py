@@ -1,0 +1,103 @@
+"""Texts -> token ids, whole: what is cut, and how, is decided later and in the open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, ModelError
+
+TokenIds = NDArray[np.int32]
+_PROBES = ("a", "the", "1", ".")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Special tokens around every text: [CLS] ... [SEP] for BERT, none for a static table."""
+
+    before: TokenIds
+    after: TokenIds
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.after)
+
+    def around(self, content: TokenIds) -> TokenIds:
+        return np.concatenate([self.before, content, self.after])
+
+
+class TextTokenizer:
+    """A tokenizer that is never changed after it was made, so any number of threads may use it at once."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, *, drop: str | None = None) -> None:
+        """`drop` names a token that never counts (a static table without a row for unknown words)."""
+        self._tokenizer = tokenizer
+        self._dropped = tokenizer.token_to_id(drop) if drop else None
+        self.marks = _find_marks(tokenizer)
+
+    @property
+    def vocabulary(self) -> int:
+        """One more than the largest token id."""
+        return max(self._tokenizer.get_vocab().values(), default=-1) + 1
+
+    def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
+        """Token ids of each text, without marks."""
+        if parallel and len(texts) > 1:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        else:
+            encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        contents = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+        if self._dropped is not None:
+            contents = [content[content != self._dropped] for content in contents]
+        return contents
+
+    def names(self, ids: TokenIds) -> list[str]:
+        """The tokens as the vocabulary writes them."""
+        return [self._tokenizer.id_to_token(int(i)) or "" for i in ids]
+
+
+def check_texts(texts: object) -> list[str]:
+    """A list of strings that can be encoded, or an error that names the first position that cannot."""
+    if isinstance(texts, str | bytes):
+        raise InputError("encode takes a list of texts, got one string. Write encode([text])[0]")
+    try:
+        checked = list(texts)  # type: ignore[call-overload]
+    except TypeError:
+        raise InputError(f"encode takes a list of texts, got {type(texts).__name__}") from None
+    for position, text in enumerate(checked):
+        if not isinstance(text, str):
+            raise InputError(f"texts[{position}] is {_what(text)}, not a string. Remove or convert it first")
+        if not text.isascii():
+            _check_characters(position, text)
+    return checked
+
+
+def _check_characters(position: int, text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"texts[{position}] has half a character (a lone surrogate, U+{ord(text[error.start]):04X}) at place "
+            f"{error.start}. Repair it with: text.encode('utf-8', 'replace').decode()"
+        ) from None
+
+
+def _what(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _find_marks(tokenizer: tokenizers.Tokenizer) -> Marks:
+    """What the tokenizer puts before and after a text, seen on a short one."""
+    for probe in _PROBES:
+        bare = tokenizer.encode(probe, add_special_tokens=False).ids
+        full = tokenizer.encode(probe, add_special_tokens=True).ids
+        for start in range(len(full) - len(bare) + 1) if bare else ():
+            if full[start : start + len(bare)] == bare:
+                end = start + len(bare)
+                return Marks(np.asarray(full[:start], np.int32), np.asarray(full[end:], np.int32))
+    raise ModelError(
+        "the tokenizer gives no tokens for the texts 'a', 'the', '1' and '.': is its vocabulary empty?"
+    )
