@@ -426,3 +426,32 @@ def test_a_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):
     folder = tiny_bert(tmp_path / "models--org--name" / "snapshots" / "0123abc")
     assert read_checkpoint(folder).name == "org/name"
     assert read_checkpoint(folder, name="mine").name == "mine"
+
+
+STRANGE = (None, True, 3, -1, 1e30, "x", "", [], {}, [3], {"x": 3})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "tokenizer_config.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+    ],
+)
+def test_a_strange_value_anywhere_is_read_or_refused_but_never_a_crash(tmp_path, name):
+    folder = tiny_bert(tmp_path / "tiny", dense=4, prompts={"query": "q"})
+    write(folder / "tokenizer_config.json", {"model_max_length": 64})
+    path = folder / name
+    original = json.loads(path.read_text())
+    for value in (*STRANGE, *({**original, key: value} for key in original for value in STRANGE)):
+        write(path, value)
+        try:
+            found = read_checkpoint(folder)
+        except ModelError:
+            continue
+        assert found.dim == 4
+        assert found.max_length is None or found.max_length > 0

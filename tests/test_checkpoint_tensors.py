@@ -172,3 +172,20 @@ def test_a_header_that_claims_too_much_is_not_read(tmp_path, length):
 
 def test_an_absent_file_is_named(tmp_path):
     assert "no weights at" in refusal(tmp_path / "model.safetensors")
+
+
+def test_any_changed_byte_before_the_numbers_is_refused_or_harmless(tmp_path):
+    numbers = {"a": np.ones((3, 2), np.float32), "b": np.ones(2, np.float16)}
+    save_file(numbers, tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    path = tmp_path / "changed"
+    for position in range(len(content) - 28):
+        for flip in (1, 16, 255):
+            changed = bytearray(content)
+            changed[position] ^= flip
+            path.write_bytes(changed)
+            try:
+                tensors = Tensors({path: None})
+            except ModelError:
+                continue
+            assert sum(array.size for array in tensors.values()) > 0

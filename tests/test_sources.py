@@ -147,7 +147,7 @@ def test_when_pip_fails_its_last_line_is_told(tmp_path, home, monkeypatch):
 def test_without_pip_the_message_says_what_else_can_be_done(tmp_path, monkeypatch):
     _, row = make_wheel(tmp_path)
     answer = types.SimpleNamespace(returncode=1, stderr="/usr/bin/python: No module named pip\n")
-    monkeypatch.setattr(wheels.subprocess, "run", lambda *_, **__: answer)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: answer)
     with pytest.raises(WorkError, match=r"needs pip.*tiny-model==1\.0"):
         wheels.download(row, tmp_path / "scratch")
 

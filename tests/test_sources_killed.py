@@ -86,8 +86,8 @@ def test_a_pull_killed_at_any_point_leaves_nothing_half_made_and_the_next_one_wo
         assert bool(visible) == (point in ("moving", "moved")), point
         for path in visible:
             assert kept(path) == sorted(KEPT), point
-    again = [(point, folder, start(folder, folder / "cache", "")) for point, folder, _ in runs]
-    for point, folder, process in again:
+    again = [(point, start(folder, folder / "cache", "")) for point, folder, _ in runs]
+    for point, process in again:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, f"{point}: {err}"
         assert kept(Path(out.strip())) == sorted(KEPT), point

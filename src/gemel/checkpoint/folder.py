@@ -100,8 +100,8 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
     weights = module_weights(folder, steps.folder)
     if steps.kind == "static":
         _check_static(steps.folder, weights)
-    elif not config:
-        raise ModelError(f"no config.json in {steps.folder}: the transformer's shape is not known")
+    elif not isinstance(config.get("model_type"), str):
+        raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
     if steps.kind == "transformer" and steps.pooling is None:
         notes.append("no pooling is configured: token vectors are averaged (mean)")
     lengths = _length_settings(steps.folder)
@@ -118,7 +118,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
         pooling=steps.pooling or Pooling(),
         dense=steps.dense,
         normalize=steps.normalize,
-        prompts={key: text for key, text in (settings.get("prompts") or {}).items() if isinstance(text, str)},
+        prompts=settings.get("prompts") or {},
         default_prompt_name=settings.get("default_prompt_name"),
         similarity=_similarity(settings.get("similarity_fn_name")),
         notes=tuple(notes),
@@ -150,9 +150,9 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
     if kind != "SentenceTransformer":
         raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
-    if not isinstance(prompts, dict):
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
-    if default is not None and default not in prompts:
+    if default is not None and default not in list(prompts):
         raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
     return settings
 
@@ -179,7 +179,7 @@ def _max_length(steps: Steps, config: Mapping[str, Any], lengths: Mapping[str, A
     if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
         # Positions are counted from the one after the padding's id.
         padding = config.get("pad_token_id")
-        positions -= 1 + (padding if isinstance(padding, int) else 1)
+        positions = _positive(positions - 1 - (padding if isinstance(padding, int) else 1))
     return min((length for length in (said, positions) if length is not None), default=None)
 
 
