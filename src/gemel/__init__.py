@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from gemel.options import EncodeOptions as EncodeOptions
     from gemel.pairs import Pairs as Pairs
     from gemel.pairs import similar_pairs as similar_pairs
-    from gemel.small_vectors import quantize as quantize
-    from gemel.small_vectors import rescore as rescore
     from gemel.search import Hits as Hits
     from gemel.search import search as search
+    from gemel.small_vectors import quantize as quantize
+    from gemel.small_vectors import rescore as rescore
     from gemel.types import EncodeReport as EncodeReport
 
 

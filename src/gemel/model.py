@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
 from gemel.text.windows import Windows, cut
 from gemel.types import AnyVectors, EncodeReport, Vectors
 
+Keep: TypeAlias = Callable[[Positions, Vectors], None]
+"""Takes the hidden states (b, t, width) of the texts at these positions."""
 BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
 
 
@@ -148,7 +150,7 @@ class Model:
 
     def encode(
         self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
-    ) -> AnyVectors:  # noqa: ANN401
+    ) -> AnyVectors:
         """(n, dim) vectors in the order of `texts`; float32 unless `output` says otherwise.
 
         `changes` are fields of EncodeOptions by name: `encode(texts, prompt_name="query", dim=128)`.
@@ -159,7 +161,7 @@ class Model:
         self,
         texts: Sequence[str],
         options: EncodeOptions | None = None,
-        **changes: Any,  # noqa: ANN401
+        **changes: Any,
     ) -> EncodeReport:
         """The vectors, and what became of each text: its tokens, those that counted, and how many texts repeat."""
         settings = changed(options, changes)
@@ -198,7 +200,7 @@ class Model:
         options: EncodeOptions | None = None,
         *,
         block: int = BLOCK,
-        **changes: Any,  # noqa: ANN401
+        **changes: Any,
     ) -> Iterator[AnyVectors]:
         """Arrays of up to `block` rows, in order, while `texts` is being read: memory stays bounded."""
         settings = changed(options, changes)
@@ -216,7 +218,7 @@ class Model:
 
     def tokens(
         self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
-    ) -> list[TokenVectors]:  # noqa: ANN401
+    ) -> list[TokenVectors]:
         """The token vectors of each text before pooling, marks included; long texts are cut as in encode."""
         settings = changed(options, changes)
         if settings.on_long == "chunk":
@@ -271,7 +273,7 @@ class Model:
             pooled = _mean_of_pieces(pooled, windows)
         return finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=options.dim)
 
-    def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Any) -> None:  # noqa: ANN401
+    def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         """Hidden states of all pieces, batch by batch, handed to `keep(positions, hidden)` from any lane."""
         engine = self._engine(options.precision or self.precision)
         threads = options.threads or usable_cores()

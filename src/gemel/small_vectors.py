@@ -28,7 +28,7 @@ def quantize(vectors: Vectors, output: Output) -> AnyVectors:
     if output == "int8":
         largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
         steps = np.divide(127, largest, out=np.zeros_like(largest), where=largest > 0)
-        return np.rint(vectors * steps).astype(np.int8)
+        return np.asarray(np.rint(vectors * steps), dtype=np.int8)
     if output == "binary":
         if vectors.shape[1] % 8:
             raise InputError(f"binary packs 8 dimensions to a byte; the vectors have {vectors.shape[1]}")

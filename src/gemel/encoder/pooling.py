@@ -42,7 +42,7 @@ def cls(hidden: Vectors) -> Vectors:
 @POOLINGS.add("max")
 def largest(hidden: Vectors) -> Vectors:
     """The largest number of each dimension."""
-    return hidden.max(axis=1)
+    return np.asarray(hidden.max(axis=1))
 
 
 @POOLINGS.add("mean-sqrt-len")
@@ -55,7 +55,7 @@ def mean_sqrt_len(hidden: Vectors) -> Vectors:
 def weighted_mean(hidden: Vectors) -> Vectors:
     """The average with weights 1, 2, ..., t: later tokens have seen more (decoders)."""
     weights = np.arange(1, hidden.shape[1] + 1, dtype=np.float32)
-    return _total(hidden * weights[:, None]) / weights.sum()
+    return np.asarray(_total(hidden * weights[:, None]) / weights.sum())
 
 
 @POOLINGS.add("last")

@@ -18,7 +18,7 @@ def same_length_batches(lengths: Sequence[int], rows_for: Callable[[int], int]) 
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     ordered = np.asarray(lengths, dtype=np.int64)[order]
     borders = np.flatnonzero(np.diff(ordered)) + 1
-    batches = []
+    batches: list[Positions] = []
     for group in np.split(order, borders):
         if len(group):
             rows = max(1, rows_for(int(lengths[group[0]])))

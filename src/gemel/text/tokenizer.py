@@ -64,7 +64,7 @@ def check_texts(texts: object) -> list[str]:
     if isinstance(texts, str | bytes):
         raise InputError("encode takes a list of texts, got one string. Write encode([text])[0]")
     try:
-        checked = list(texts)  # type: ignore[call-overload]
+        checked: list[str] = list(texts)  # type: ignore[call-overload]
     except TypeError:
         raise InputError(f"encode takes a list of texts, got {type(texts).__name__}") from None
     for position, text in enumerate(checked):

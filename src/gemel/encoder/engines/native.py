@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.engines.checks import check_ids
-from gemel.encoder.network import Block, Linear, Network, Norm
 from gemel.encoder.int8_weights import Int8Store
+from gemel.encoder.network import Block, Linear, Network, Norm
 from gemel.errors import WorkError
 from gemel.options import Precision
 from gemel.types import Ids, Vectors

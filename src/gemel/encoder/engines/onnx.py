@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
+from gemel.encoder.engines.checks import check_ids
 from gemel.encoder.engines.onnx_graph import Multiply, build_graph, multiply_float32
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
 from gemel.encoder.engines.onnx_nodes import Graph
@@ -48,6 +49,7 @@ class OnnxEngine:
     """Fits `Engine`. `device` may carry a number, as in "cuda:1"; int8 is for the CPU."""
 
     name = "onnxruntime"
+    batch_tokens = 512
 
     def __init__(
         self,
@@ -68,35 +70,26 @@ class OnnxEngine:
                 f"precision 'int8' runs on device 'cpu', not on {device!r}. Use precision 'float32'"
             )
         multiply: Multiply = MultiplyInt8(self.weight_bits) if self.weight_bits else multiply_float32
+        self._inner = int(network.blocks[0].up.weight.shape[0])
+        self._heads = network.heads
         self._word, self._places = network.word, network.max_positions
         self._session = _start_session(build_graph(network, multiply), provider, threads_per_call)
 
     def hidden(self, ids: Ids) -> Vectors:
         """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
-        self._check(ids)
+        check_ids(ids, vocabulary=len(self._word), max_positions=self._places)
         words = self._word[ids]  # (b, t, e)
         if ids.size == 1:
             # A matrix of one row takes another kernel, which sums in another order: other bits.
             return self._run(np.concatenate([words, words]))[:1]
         return self._run(words)
 
+    def bytes_per_text(self, tokens: int) -> int:
+        """The arena at its fullest: a few matrices of each width, and the scores of all heads."""
+        return 4 * tokens * (8 * self.width + 3 * self._inner + 2 * self._heads * tokens)
+
     def _run(self, words: Vectors) -> Vectors:
         return self._session.run(["hidden"], {"words": words})[0]
-
-    def _check(self, ids: Ids) -> None:
-        if ids.ndim != 2 or ids.size == 0:
-            raise InputError(f"token ids must be (texts, tokens) with at least one of each, got {ids.shape}")
-        if ids.shape[1] > self._places:
-            raise InputError(
-                f"the texts have {ids.shape[1]} tokens, the network has {self._places} places. Cut them first"
-            )
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= len(self._word):
-            wrong, last = (low if low < 0 else high), len(self._word) - 1
-            raise InputError(
-                f"token id {wrong} is outside the vocabulary (0 to {last}). "
-                "The tokenizer and the weights belong to different models"
-            )
 
 
 def choose_provider(device: str) -> Provider:

@@ -14,6 +14,7 @@ class TorchEngine:
     """Fits `Engine`. Loads safetensors only, and runs no code that comes with a checkpoint."""
 
     name = "torch"
+    batch_tokens = 2048
 
     def __init__(self, folder: Path, *, device: str = "cpu") -> None:
         try:
@@ -57,3 +58,7 @@ class TorchEngine:
             ]
         hidden: Vectors = torch.cat(states).float().cpu().numpy()
         return hidden
+
+    def bytes_per_text(self, tokens: int) -> int:
+        """A guess for an unknown network: some twenty matrices of its width, and scores of sixteen heads."""
+        return 4 * tokens * (20 * self.width + 16 * tokens)
