@@ -12,10 +12,7 @@ from gemel.cli.main import VERBS
 from gemel.encoder.architectures import FILES as ARCHITECTURES
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(
-    path
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 

@@ -1,16 +1,20 @@
 """What `gemel` offers, as a literal list: a change to the surface is a visible diff here."""
 
-import importlib
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import gemel
 
+PACKAGE = Path(gemel.__file__).parent
 PUBLIC = [
     "EncodeOptions",
     "EncodeReport",
+    "EncodedFolder",
     "Fingerprint",
     "GemelError",
     "Hits",
@@ -19,8 +23,8 @@ PUBLIC = [
     "Model",
     "ModelError",
     "Pairs",
+    "TruncationWarning",
     "WorkError",
-    "__version__",
     "encode_to_folder",
     "load",
     "quantize",
@@ -38,21 +42,31 @@ def test_the_public_names_are_these():
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_is_there_and_documented(name):
     thing = getattr(gemel, name)
-    if name != "__version__":
-        assert thing.__doc__, f"gemel.{name} has no docstring"
-        assert callable(thing)
+    assert thing.__doc__, f"gemel.{name} has no docstring"
+    assert callable(thing)
+
+
+def test_the_version_is_that_of_the_package():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", gemel.__version__)
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["version"] == gemel.__version__
 
 
 def test_dir_shows_the_public_names():
     assert set(PUBLIC) <= set(dir(gemel))
 
 
-def test_search_is_the_function_even_after_its_module_was_imported():
-    # A function and a module of one name: importing the module must not hide the function.
-    code = "import gemel.search, gemel.pairs, gemel; assert callable(gemel.search), gemel.search"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    importlib.import_module("gemel.search")
-    assert callable(gemel.search)
+@pytest.mark.parametrize("name", [name for name in PUBLIC if (PACKAGE / f"{name}.py").exists()])
+def test_a_name_is_not_hidden_by_a_module_of_the_same_name(name):
+    # Importing gemel.search, the module, puts it where gemel.search, the function, belongs.
+    code = f"""
+import importlib, gemel
+importlib.import_module("gemel.{name}")
+for _ in range(2):
+    assert callable(gemel.{name}), gemel.{name}
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -64,8 +64,9 @@ def test_normalized_rows_have_length_one_or_zero(rows):
     np.testing.assert_allclose(lengths, (rows != 0).any(axis=1), atol=1e-6)
 
 
-def test_normalizing_a_row_alone_gives_the_same_bits():
-    rows = np.random.default_rng(2).normal(size=(5000, 37)).astype(np.float32)
+@pytest.mark.parametrize("dim", [1, 2, 37, 384, 1000])
+def test_normalizing_a_row_alone_gives_the_same_bits(dim):
+    rows = np.random.default_rng(2).normal(size=(5000, dim)).astype(np.float32)
     together = normalize(rows)
     for i in (0, 1, 2047, 2048, 4999):
         assert normalize(rows[i : i + 1]).tobytes() == together[i].tobytes()

@@ -73,7 +73,7 @@ def test_every_engine_works(model, name):
     code = """
     import gemel
     from gemel.encoder.engines import native
-    if sys.argv[2] == "native" and native.library() is None:
+    if sys.argv[2] == "native" and not native.levels():
         print("no kernel")
     else:
         print(gemel.load(sys.argv[1], engine=sys.argv[2]).encode(["hello world"]).shape)

@@ -71,17 +71,19 @@ def sentences() -> list[str]:
 
 def run(model: str) -> Facts:
     """Load, encode, compare, search."""
-    import gemel
+    from gemel.model import load
+    from gemel.pairs import similar_pairs
+    from gemel.search import search
 
     texts = sentences()
     clock = _Clock()
-    loaded = gemel.load(model)
+    loaded = load(model)
     clock.lap("load")
     report = loaded.encode_report(texts)
     clock.lap("encode")
-    pairs = gemel.similar_pairs(report.vectors, k=PAIRS)
+    pairs = similar_pairs(report.vectors, k=PAIRS)
     clock.lap("pairs")
-    hits = gemel.search(loaded.encode(list(QUERIES)), report.vectors, k=HITS)
+    hits = search(loaded.encode(list(QUERIES)), report.vectors, k=HITS)
     clock.lap("search")
     return Facts(
         model=model,

@@ -81,7 +81,7 @@ def _engines() -> dict[str, Any]:
     from gemel.encoder.engines import native
 
     return {
-        "native": {"level": native.level(), "int8_bits": native.int8_bits()},
+        "native": {"kernels": {level: {"int8_bits": native.int8_bits(level)} for level in native.levels()}},
         "onnxruntime": {"providers": onnxruntime.get_available_providers()},
     }
 
@@ -95,7 +95,7 @@ def _cache() -> dict[str, Any]:
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    versions, native = facts["versions"], facts["engines"]["native"]
+    versions, kernels = facts["versions"], facts["engines"]["native"]["kernels"]
     cache, processor = facts["cache"], facts["processor"]
     rows = {
         "gemel": versions["gemel"] or "not installed as a package",
@@ -103,7 +103,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "packages": ", ".join(f"{name} {versions[name]}" for name in PACKAGES[1:]),
         "extras": ", ".join(f"{name} {versions[name] or 'not installed'}" for name in EXTRAS),
         "processor": f"{processor['cores']} cores: {' '.join(processor['features']) or 'features unknown'}",
-        "native engine": native["level"] or "not compiled (needs GCC or Clang at install)",
+        "native engine": " > ".join(kernels) or "not compiled (needs GCC or Clang at install)",
         "onnxruntime": ", ".join(facts["engines"]["onnxruntime"]["providers"]),
         "cache": cache["folder"],
         "models": ", ".join(f"{m['name']} ({m['size_mb']} MB)" for m in cache["models"]) or "none yet",
