@@ -139,19 +139,20 @@ def _lines(facts: Facts) -> list[str]:
 
 
 def _show(facts: Facts) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
     console.print(f"\n{_head(facts)}\n", style="bold", markup=False)
     table = Table(
-        "score", "one", "other", title="The most similar pairs", title_justify="left", pad_edge=False
+        "score", "one", "other", title="The most similar pairs", title_justify="left", box=SIMPLE_HEAD
     )
     for pair in facts.pairs:
         table.add_row(f"{pair.score:.3f}", pair.left, pair.right)
     console.print(table)
     for query in QUERIES:
-        answers = Table("score", "sentence", title=f"Search: {query}", title_justify="left", pad_edge=False)
+        answers = Table("score", "sentence", title=f"Search: {query}", title_justify="left", box=SIMPLE_HEAD)
         for hit in facts.hits:
             if hit.query == query:
                 answers.add_row(f"{hit.score:.3f}", hit.text)
