@@ -99,9 +99,11 @@ class Model:
         self._opening = threading.Lock()
         self._lanes = Lanes()
         self._tokenizer = TextTokenizer(
-            load_tokenizer(checkpoint), drop="[UNK]" if checkpoint.skip_unknown else None
+            load_tokenizer(checkpoint),
+            marked=checkpoint.kind == "transformer",
+            drop="[UNK]" if checkpoint.skip_unknown else None,
         )
-        self.width = self._engine(self.precision).width
+        self.width = self.engine.width
 
     @property
     def name(self) -> str:
@@ -120,9 +122,14 @@ class Model:
         return self.checkpoint.max_length
 
     @property
+    def engine(self) -> Engine:
+        """What runs the network in the model's own precision."""
+        return self._engine(self.precision)
+
+    @property
     def engine_name(self) -> str:
-        """The engine that runs the model: native, onnxruntime, torch or static."""
-        return self._engine(self.precision).name
+        """native, onnxruntime, torch or static"""
+        return self.engine.name
 
     @cached_property
     def weights_hash(self) -> str:

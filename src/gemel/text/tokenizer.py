@@ -32,11 +32,13 @@ class Marks:
 class TextTokenizer:
     """A tokenizer that is never changed after it was made, so any number of threads may use it at once."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, *, drop: str | None = None) -> None:
-        """`drop` names a token that never counts (a static table without a row for unknown words)."""
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, *, marked: bool = True, drop: str | None = None
+    ) -> None:
+        """`marked` False: no marks are put around a text. `drop` names a token that never counts."""
         self._tokenizer = tokenizer
         self._dropped = tokenizer.token_to_id(drop) if drop else None
-        self.marks = _find_marks(tokenizer)
+        self.marks = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
 
     @property
     def vocabulary(self) -> int:

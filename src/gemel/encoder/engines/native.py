@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gemel.encoder.engines.checks import check_ids
 from gemel.encoder.int8_weights import Int8Store
 from gemel.encoder.network import Block, Linear, Network, Norm
-from gemel.errors import WorkError
+from gemel.errors import InputError
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
 
@@ -75,67 +75,51 @@ class _Network(ctypes.Structure):
     )
 
 
-@cache
-def library() -> tuple[ctypes.CDLL, str] | None:
-    """The compiled kernel that fits this processor best, and its level's name; None where there is none."""
-    folder = Path(__file__).parent.parent / "native"
-    for level in sorted(_LEVELS, reverse=True):
-        for suffix in EXTENSION_SUFFIXES:
-            path = folder / f"_{_LEVELS[level]}{suffix}"
-            if not path.exists() or level > _processor_level(folder):
-                continue
-            loaded = ctypes.CDLL(str(path))
-            loaded.gemel_packed_bytes.restype = _number
-            loaded.gemel_packed_bytes.argtypes = (_number, _number, ctypes.c_int)
-            loaded.gemel_pack_float.argtypes = (_pointer, _number, _number, _pointer)
-            loaded.gemel_pack_int8.argtypes = (_pointer, _number, _number, _pointer)
-            loaded.gemel_scratch_bytes.restype = _number
-            loaded.gemel_scratch_bytes.argtypes = (ctypes.POINTER(_Network), _number, _number)
-            loaded.gemel_hidden.restype = None
-            loaded.gemel_hidden.argtypes = (
-                ctypes.POINTER(_Network),
-                _pointer,
-                _number,
-                _number,
-                _pointer,
-                _pointer,
-            )
-            return loaded, _LEVELS[level]
-    return None
+def levels() -> list[str]:
+    """The kernels that were compiled and that this processor runs, best first; empty where nothing was compiled."""
+    if not _path("baseline"):
+        return []
+    most = int(_library("baseline").gemel_processor_level())
+    return [name for rank, name in _LEVELS.items() if rank <= most and _path(name)]
 
 
-@cache
-def _processor_level(folder: Path) -> int:
-    for suffix in EXTENSION_SUFFIXES:
-        path = folder / f"_baseline{suffix}"
-        if path.exists():
-            return int(ctypes.CDLL(str(path)).gemel_processor_level())
-    return -1
-
-
-def level() -> str | None:
-    """The processor level of the kernel in use, such as "avx512vnni"; None where nothing was compiled."""
-    found = library()
-    return found[1] if found else None
-
-
-def int8_bits() -> int:
-    """Bits of a weight that the int8 kernel multiplies without overflow; 0 where there is no int8 kernel."""
-    found = library()
-    return int(found[0].gemel_int8_bits()) if found else 0
+def int8_bits(level: str) -> int:
+    """Bits of a weight that this kernel multiplies without overflow; 0 where it has no int8."""
+    return int(_library(level).gemel_int8_bits())
 
 
 def why_not(network: Network, precision: Precision) -> str | None:
     """The reason why this engine cannot run the network; None when it can."""
-    if library() is None:
+    if not levels():
         return "no kernel was compiled at install (it needs a C++ compiler: GCC or Clang)"
-    if precision == "int8" and int8_bits() == 0:
-        return f"the {level()} kernel has no int8 instructions"
+    if precision == "int8" and not any(map(int8_bits, levels())):
+        return "no kernel for this processor has int8 instructions"
     if network.prenorm or network.gated or any(b.rotary_theta or b.window for b in network.blocks):
         return "the kernel runs post-norm networks only"
     if network.embedding_norm is None:
         return "the kernel expects a norm after the embedding"
     return None
+
+
+def _path(level: str) -> Path | None:
+    folder = Path(__file__).parent.parent / "native"
+    paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.exists()), None)
+
+
+@cache
+def _library(level: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_path(level)))
+    network = ctypes.POINTER(_Network)
+    library.gemel_packed_bytes.restype = _number
+    library.gemel_packed_bytes.argtypes = (_number, _number, ctypes.c_int)
+    library.gemel_pack_float.argtypes = (_pointer, _number, _number, _pointer)
+    library.gemel_pack_int8.argtypes = (_pointer, _number, _number, _pointer)
+    library.gemel_scratch_bytes.restype = _number
+    library.gemel_scratch_bytes.argtypes = (network, _number, _number)
+    library.gemel_hidden.restype = None
+    library.gemel_hidden.argtypes = (network, _pointer, _number, _number, _pointer, _pointer)
+    return library
 
 
 class NativeEngine:
@@ -144,20 +128,30 @@ class NativeEngine:
     name = "native"
 
     def __init__(
-        self, network: Network, *, precision: Precision = "float32", store: Int8Store | None = None
+        self,
+        network: Network,
+        *,
+        precision: Precision = "float32",
+        store: Int8Store | None = None,
+        level: str | None = None,
     ) -> None:
-        """`store` keeps quantised weights on disk between runs."""
-        found = library()
+        """`store` keeps quantised weights on disk between runs; `level` names a kernel (default: the best)."""
         reason = why_not(network, precision)
-        if found is None or reason is not None:
-            raise WorkError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
+        if reason is not None:
+            raise InputError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
+        fitting = [name for name in levels() if precision == "float32" or int8_bits(name)]
+        self.level = level or fitting[0]
+        if self.level not in fitting:
+            raise InputError(
+                f"no {precision} kernel {self.level!r} for this processor. Known: {', '.join(fitting)}"
+            )
         self.width = network.width
         self.batch_tokens = 256  # rows of all widths stay in a core's second-level cache
-        self._library, self.level = found
+        self._library = _library(self.level)
         self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
         self._kept: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
-        self._store = (store or Int8Store()).open(int8_bits()) if precision == "int8" else None
+        self._store = (store or Int8Store()).open(int8_bits(self.level)) if precision == "int8" else None
         self._network = self._describe(network)
         if self._store:
             self._store.save()
