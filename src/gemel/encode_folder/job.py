@@ -125,7 +125,8 @@ def _begin(folder: Path, plan: Plan, overwrite: bool) -> Journal | None:
     """The state to go on from; None when the folder is complete. While a journal exists, the job is not."""
     journal, manifest = load_journal(folder), load_manifest(folder)
     found = journal.plan if journal else plan_of(manifest) if manifest else None
-    if found is None and (strange := ours(folder)):
+    # A run killed while it wrote its very first journal leaves nothing but the journal's temporary file.
+    if found is None and (strange := [name for name in ours(folder) if name != f"{JOURNAL}.tmp"]):
         raise InputError(
             f"{folder} holds {', '.join(strange)} but no manifest: gemel did not make it. "
             "Choose another folder (-o)"
