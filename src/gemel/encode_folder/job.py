@@ -211,7 +211,12 @@ class _Job:
         return min(checkpoint_rows, self.journal.plan.shard_rows - self.journal.shard_rows)
 
     def _encode(self, texts: list[str]) -> AnyVectors:
-        vectors = np.asarray(self.encoder.encode(texts))
+        try:
+            vectors = np.asarray(self.encoder.encode(texts))
+        except InputError as error:
+            raise InputError(
+                f"{error} (positions count from row {self.journal.rows} of the input)"
+            ) from error
         vectors = np.ascontiguousarray(vectors, vectors.dtype.newbyteorder("<"))
         dtype, dim = self.journal.dtype or vectors.dtype.name, self.journal.dim or vectors.shape[-1]
         if vectors.shape != (len(texts), dim) or vectors.dtype.name != dtype or dtype not in OUTPUTS:

@@ -16,6 +16,16 @@ from gemel.text.rows import Row
 BLOCK_CHARS = 2_000_000
 
 
+def take(rows: Iterator[Row], limit: int) -> list[Row]:
+    """The next `limit` rows; fewer when they are long or the input ends, none when it has ended."""
+    block: list[Row] = []
+    chars = 0
+    while len(block) < limit and chars < BLOCK_CHARS and (row := next(rows, None)) is not None:
+        block.append(row)
+        chars += len(row.text)
+    return block
+
+
 class Source:
     """The input, with the hash of all that was taken from it."""
 
@@ -25,13 +35,10 @@ class Source:
         self.hash = InputHash()
 
     def take(self, limit: int) -> list[Row]:
-        """The next `limit` rows; fewer when they are long or the input ends, none when it has ended."""
-        block: list[Row] = []
-        chars = 0
-        while len(block) < limit and chars < BLOCK_CHARS and (row := next(self._rows, None)) is not None:
+        """The next block, counted and hashed."""
+        block = take(self._rows, limit)
+        for row in block:
             self.hash.add(row)
-            block.append(row)
-            chars += len(row.text)
         self.taken += len(block)
         return block
 

@@ -1,0 +1,212 @@
+"""`gemel encode`: texts from a file or standard input to a folder of vectors, or to JSON lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.options import encode_options, model_option
+from gemel.errors import InputError
+
+if TYPE_CHECKING:
+    from gemel.encode_folder import FolderProgress, FolderResult
+    from gemel.options import EncodeOptions
+    from gemel.text.rows import Rows
+    from gemel.types import AnyVectors
+
+EXAMPLES = """\b
+Examples:
+  gemel encode tickets.csv --text-column body --id-column number -o vectors/
+  printf 'a man\\na dog\\n' | gemel encode - > vectors.jsonl"""
+
+STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, small enough for a pipe to flow
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("input", required=False, metavar="[INPUT]")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A folder for the vectors. If the run is stopped, the same command goes on. "
+    "Default: JSON lines on standard output.",
+)
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read standard input; the same as INPUT -.")
+@click.option(
+    "--input-format",
+    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
+    help="What INPUT holds. Default: as its name ends; txt for standard input.",
+)
+@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
+@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and say how many.")
+@click.option(
+    "--format",
+    type=click.Choice(["npy", "safetensors", "parquet", "jsonl"]),
+    help="Files of the folder. Default: npy.",
+)
+@click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
+@click.option("--overwrite", is_flag=True, help="Start again in a folder that another job made.")
+@model_option
+@encode_options
+def command(
+    input: str | None,
+    out: Path | None,
+    model: str,
+    options: EncodeOptions,
+    format: str | None,
+    keep_texts: bool,
+    overwrite: bool,
+    **reading: Any,
+) -> None:
+    """Turn texts into vectors.
+
+    INPUT is a .txt file (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz;
+    - is standard input.
+    """
+    if out is None and (overwrite or format not in (None, "jsonl")):
+        raise InputError("--format and --overwrite are about a folder. Name it with -o")
+    rows = _open_input(input, **reading)
+    encoder = _CountingEncoder(*_load(model, options))
+    if out is None:
+        started = perf_counter()
+        _to_stdout(encoder, rows, keep_texts)
+        _say(f"{encoder.counts.summary()}, {perf_counter() - started:.1f} s", rows)
+        return
+    from gemel.encode_folder import encode_to_folder
+
+    with _progress_line(rows, shown=options.progress) as progress:
+        result = encode_to_folder(
+            encoder,
+            rows,
+            out,
+            fingerprint=encoder.fingerprint(),
+            format=format or "npy",
+            keep_texts=keep_texts,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    _say(_summary(result, encoder.counts), rows)
+
+
+def _open_input(
+    input: str | None,
+    from_stdin: bool,
+    input_format: Any,  # noqa: ANN401 - one of click's choices, which are those of read_rows
+    text_column: str | None,
+    id_column: str | None,
+    skip_bad: bool,
+) -> Rows:
+    from gemel.text.read import read_rows
+
+    if from_stdin and input not in (None, "-"):
+        raise InputError(f"both {input!r} and --stdin were given. Choose one")
+    if input is None and not from_stdin and sys.stdin.isatty():
+        raise InputError("no input: name a file, or give - (or --stdin) to read what is typed or piped")
+    return read_rows(
+        input or "-", text_column=text_column, id_column=id_column, format=input_format, skip_bad=skip_bad
+    )
+
+
+def _load(name: str, options: EncodeOptions) -> tuple[Any, EncodeOptions]:
+    import gemel
+
+    model = gemel.load(name, precision=options.precision or "float32")
+    # The line at the end says how many texts were cut; a warning for every block would say it a thousand times.
+    on_long = "truncate" if options.on_long == "warn" else options.on_long
+    return model, replace(options, on_long=on_long, progress=False)
+
+
+@dataclass
+class _Counts:
+    """What happened to the texts, added up over all blocks."""
+
+    texts: int = 0
+    repeated: int = 0
+    cut: int = 0
+    lost: int = 0
+
+    def summary(self) -> str:
+        cut = f"{self.cut:,} cut ({self.lost:,} tokens lost)" if self.cut else "none cut"
+        return f"{self.texts:,} texts, {self.repeated:,} repeated, {cut}"
+
+
+@dataclass
+class _CountingEncoder:
+    """The model with its options fixed."""
+
+    model: Any  # gemel.Model; tests use a fake
+    options: EncodeOptions
+    counts: _Counts = field(default_factory=_Counts)
+
+    def encode(self, texts: list[str]) -> AnyVectors:
+        report = self.model.encode_report(texts, self.options)
+        cut = report.truncated
+        self.counts.texts += len(texts)
+        self.counts.repeated += report.duplicates
+        self.counts.cut += len(cut)
+        self.counts.lost += int((report.tokens - report.kept)[cut].sum())
+        vectors: AnyVectors = report.vectors
+        return vectors
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the vectors depend on, to the bit: engines agree closely, but not in the last digit."""
+        return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.engine_name}
+
+
+def _to_stdout(encoder: _CountingEncoder, rows: Rows, keep_texts: bool) -> None:
+    from gemel.encode_folder.formats.jsonl import json_rows
+    from gemel.encode_folder.source import take
+
+    out = sys.stdout.buffer
+    while block := take(rows, STDOUT_ROWS):
+        texts = [row.text for row in block]
+        vectors = encoder.encode(texts)
+        for line in json_rows([row.id for row in block], vectors, texts if keep_texts else None):
+            out.write(line)
+        out.flush()
+
+
+@contextmanager
+def _progress_line(rows: Rows, *, shown: bool) -> Iterator[Callable[[FolderProgress], None] | None]:
+    """Texts, texts per second and the time left, on standard error."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, started = bar.add_task("reading", total=None), perf_counter()
+
+        def show(state: FolderProgress) -> None:
+            rate = state.encoded_now / max(perf_counter() - started, 1e-9)
+            # The number of rows is not known before the end; the part of the file that was read tells it nearly.
+            total = state.rows / rows.fraction if rows.fraction else None
+            bar.update(
+                task, completed=state.rows, total=total, description=f"{state.rows:,} texts, {rate:,.0f}/s"
+            )
+
+        yield show
+
+
+def _summary(result: FolderResult, counts: _Counts) -> str:
+    if not result.encoded_now and result.resumed:
+        return f"already complete: {result.rows:,} texts in {result.path}"
+    before = f" ({result.resumed:,} were there already)" if result.resumed else ""
+    rate = result.encoded_now / max(result.seconds, 1e-9)
+    return f"{result.path}: {result.rows:,} rows{before}; now {counts.summary()}, {result.seconds:.1f} s, {rate:,.0f}/s"
+
+
+def _say(line: str, rows: Rows) -> None:
+    if rows.skipped:
+        line += f"; {rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}"
+    click.echo(line, err=True)
