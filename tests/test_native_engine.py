@@ -99,7 +99,7 @@ def test_the_kernel_reads_nothing_of_an_earlier_call(plain):
 def test_what_the_kernel_cannot_run_says_why(tmp_path, plain):
     pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
     modern = read_network(*read_folder(tiny_checkpoint(tmp_path / "m", "modernbert")))
-    with pytest.raises(InputError, match="post-norm networks only. Use engine='onnxruntime'"):
+    with pytest.raises(InputError, match=r"post-norm networks only\. Use engine='onnxruntime'"):
         native.NativeEngine(modern)
     with pytest.raises(InputError, match="no float32 kernel 'sse9' for this processor"):
         native.NativeEngine(plain, level="sse9")

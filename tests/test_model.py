@@ -1,0 +1,378 @@
+"""Text -> vector: the laws of encoding, for every engine, precision and architecture, and what each option means."""
+
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gemel
+from gemel.encoder.architectures import FILES
+from gemel.encoder.engines import native
+from gemel.errors import InputError
+from gemel.model import TruncationWarning
+from gemel.options import EncodeOptions
+from tiny import tiny_bert, tiny_checkpoint
+
+TEXTS = [
+    "a man is playing a guitar",
+    "someone plays an instrument",
+    "",
+    "   \t\n",
+    "x",
+    "🎉🎉",
+    "nul \x00 inside",
+    "שלום עולם",
+    "naïve café 東京",
+    "a man is playing a guitar",
+    "q " * 60,
+]
+ENGINES = ["onnxruntime"] + (["native"] if native.levels() else [])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_bert(
+        tmp_path_factory.mktemp("model") / "tiny", prompts={"query": "find: ", "document": "doc: "}
+    )
+
+
+@pytest.fixture(scope="module", params=[(e, p) for e in ENGINES for p in ("float32", "int8")], ids="-".join)
+def model(request, folder):
+    engine, precision = request.param
+    return gemel.load(folder, engine=engine, precision=precision)
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return gemel.load(folder)
+
+
+# The law of bits
+
+
+def test_a_text_has_the_same_bits_alone_in_any_batch_and_in_any_order(model):
+    together = model.encode(TEXTS)
+    for text, vector in zip(TEXTS, together, strict=True):
+        assert np.array_equal(model.encode([text])[0], vector)
+    shuffled = np.random.default_rng(0).permutation(len(TEXTS))
+    assert np.array_equal(model.encode([TEXTS[i] for i in shuffled]), together[shuffled])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("memory", [1, "40kB", "1GiB"])
+def test_threads_and_memory_never_change_a_bit(model, threads, memory):
+    texts = [f"text number {n} " + "and so on " * (n % 7) for n in range(60)]
+    assert np.array_equal(model.encode(texts, threads=threads, memory=memory), model.encode(texts))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.text(max_size=40), max_size=12), seed=st.integers(0, 99))
+def test_any_texts_in_any_company(plain, texts, seed):
+    vectors = plain.encode(texts)
+    assert vectors.shape == (len(texts), plain.dim) and np.isfinite(vectors).all()
+    order = np.random.default_rng(seed).permutation(len(texts))
+    assert np.array_equal(plain.encode([texts[i] for i in order], threads=1), vectors[order])
+
+
+@pytest.mark.parametrize("model_type", sorted(FILES))
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_the_law_holds_for_every_architecture(tmp_path, model_type, precision):
+    pytest.importorskip("transformers", reason="the tiny models are made by transformers (train extra)")
+    folder = tiny_checkpoint(tmp_path / "m", model_type)
+    for engine in ("auto", "onnxruntime"):
+        model = gemel.load(folder, precision=precision, engine=engine)
+        together = model.encode(TEXTS, on_long="truncate")
+        assert np.isfinite(together).all()
+        for text, vector in zip(TEXTS, together, strict=True):
+            assert np.array_equal(model.encode([text], on_long="truncate")[0], vector)
+
+
+def test_one_model_serves_many_threads(plain):
+    wanted = plain.encode(TEXTS)
+    wrong = []
+
+    def work():
+        if any(not np.array_equal(plain.encode(TEXTS), wanted) for _ in range(5)):
+            wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_encodes_too(plain):
+    wanted = plain.encode(TEXTS, threads=2)  # the parent has its lanes already; the child must make its own
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(plain.encode(TEXTS, threads=2), wanted)
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# What comes out
+
+
+def test_rows_are_float32_of_length_one_in_the_callers_order(model):
+    vectors = model.encode(TEXTS)
+    assert vectors.dtype == np.float32 and vectors.shape == (len(TEXTS), 32) and vectors.flags.c_contiguous
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert np.array_equal(vectors[0], vectors[9])
+
+
+def test_no_texts_give_no_rows(plain):
+    assert plain.encode([]).shape == (0, 32)
+    assert list(plain.encode_stream([])) == []
+
+
+def test_engines_agree(folder):
+    if len(ENGINES) < 2:
+        pytest.skip("only one engine was compiled")
+    a, b = (gemel.load(folder, engine=engine).encode(TEXTS) for engine in ENGINES)
+    np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_report_says_what_became_of_each_text(folder):
+    report = gemel.load(folder).encode_report([*TEXTS, "q " * 100], on_long="truncate")
+    assert report.duplicates == 1
+    assert report.tokens[2] == 2 and report.tokens[-1] == 102 and report.kept[-1] == 64
+    assert report.truncated.tolist() == [len(TEXTS)]
+    assert "1 repeated" in report.summary() and "1 cut (38 tokens lost)" in report.summary()
+
+
+def test_repeated_texts_are_computed_once(folder):
+    model = gemel.load(folder)
+    seen = []
+    run = model.engine.hidden
+    model.engine.hidden = lambda ids: seen.append(len(ids)) or run(ids)
+    model.encode(["same"] * 500 + ["other one"])
+    assert sum(seen) == 2
+
+
+def test_a_stream_gives_the_same_rows_in_blocks(plain):
+    texts = [f"row {n}" for n in range(25)]
+    blocks = list(plain.encode_stream(iter(texts), block=10))
+    assert [len(block) for block in blocks] == [10, 10, 5]
+    assert np.array_equal(np.concatenate(blocks), plain.encode(texts))
+
+
+def test_a_stream_reads_no_further_than_it_must(plain):
+    taken = []
+
+    def source():
+        for n in range(1000):
+            taken.append(n)
+            yield f"row {n}"
+
+    next(plain.encode_stream(source(), block=10))
+    assert len(taken) <= 11
+
+
+def test_token_vectors_average_to_the_text_vector(plain):
+    (found,) = plain.tokens(["a man plays"])
+    mean = found.vectors.mean(axis=0)
+    np.testing.assert_allclose(mean / np.linalg.norm(mean), plain.encode(["a man plays"])[0], atol=1e-6)
+    assert (
+        found.tokens[0] == "[CLS]" and found.tokens[-1] == "[SEP]" and len(found.tokens) == len(found.vectors)
+    )
+
+
+# Long texts
+
+
+def test_truncation_is_said_once_with_numbers(plain):
+    with pytest.warns(
+        TruncationWarning, match="2 of 3 texts are longer than 64 tokens and lost 176 tokens"
+    ) as said:
+        plain.encode(["q " * 150, "short", "z " * 150])
+    assert len(said) == 1 and said[0].filename == __file__
+
+
+def test_truncate_says_nothing_and_keeps_the_first_tokens(plain):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cut = plain.encode(["q " * 150], on_long="truncate")
+    assert np.array_equal(cut, plain.encode(["q " * 62]))
+
+
+def test_error_names_the_position(plain):
+    with pytest.raises(InputError, match=r"texts\[2\] has 152 tokens, the model reads 64"):
+        plain.encode(["a", "b", "q " * 150], on_long="error")
+
+
+def test_chunks_read_the_whole_text(plain):
+    whole, cut = "q " * 62 + "z " * 300, "q " * 62
+    chunked = plain.encode([whole], on_long="chunk")
+    assert not np.array_equal(chunked, plain.encode([cut]))
+    far_end = plain.encode(["z " * 62])
+    assert (chunked @ far_end.T).item() > (plain.encode([cut]) @ far_end.T).item()
+    assert plain.encode_report([whole], on_long="chunk").kept[0] == 364
+    assert np.array_equal(plain.encode(["short"], on_long="chunk"), plain.encode(["short"]))
+
+
+def test_a_chunked_text_has_the_same_bits_in_any_company(plain):
+    texts = ["q " * n for n in (10, 70, 200, 333)]
+    together = plain.encode(texts, on_long="chunk")
+    assert all(
+        np.array_equal(plain.encode([t], on_long="chunk")[0], v) for t, v in zip(texts, together, strict=True)
+    )
+
+
+def test_a_megabyte_of_text_is_read(plain):
+    text = "lorem ipsum dolor " * 60_000
+    report = plain.encode_report([text], on_long="truncate")
+    assert report.tokens[0] > 60_000 and np.isfinite(report.vectors).all()
+
+
+def test_max_length_can_be_shorter_and_up_to_the_positions_longer(plain):
+    assert plain.encode_report(["q " * 100], max_length=10, on_long="truncate").kept[0] == 10
+    assert plain.encode_report(["q " * 100], max_length=500, on_long="truncate").kept[0] == 102
+    assert plain.encode_report(["q " * 200], max_length=500, on_long="truncate").kept[0] == 128
+    with pytest.raises(InputError, match="max_length 2 leaves no room"):
+        plain.encode(["q q q"], max_length=2)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("one string", r"encode takes a list of texts, got one string\. Write encode\(\[text\]\)\[0\]"),
+        (["a", None], r"texts\[1\] is None, not a string"),
+        (["a", "b", b"bytes"], r"texts\[2\] is of type bytes, not a string"),
+        ([3.5], r"texts\[0\] is of type float"),
+        (7, "encode takes a list of texts, got int"),
+        (
+            ["fine", "half \ud83d"],
+            r"texts\[1\] has half a character \(a lone surrogate, U\+D83D\) at place 5",
+        ),
+    ],
+)
+def test_a_wrong_input_is_named_with_its_position(plain, texts, message):
+    with pytest.raises(InputError, match=message):
+        plain.encode(texts)
+
+
+def test_a_wrong_text_in_a_stream_is_named(plain):
+    with pytest.raises(InputError, match=r"texts\[1\] is None.*from text 3 of the stream"):
+        list(plain.encode_stream(["a", "b", "c", "d", None], block=3))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 32}, "unknown option 'batch_size' of encode. Known: prompt"),
+        ({"dim": 33}, "dim must be at most 32"),
+        ({"dim": 0}, "dim must be a whole number of at least 1, got 0"),
+        ({"output": "int4"}, "output must be one of float32, float16, int8, binary, got 'int4'"),
+        ({"precision": "bf16"}, "precision must be one of float32, int8"),
+        ({"on_long": "drop"}, "on_long must be one of"),
+        ({"memory": "lots"}, "memory must be bytes or a size like '256MB'"),
+        ({"prompt_name": "quary"}, "unknown prompt 'quary'. The model tiny brings: document, query"),
+    ],
+)
+def test_a_wrong_option_is_explained(plain, change, message):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        plain.encode(["a"], **change)
+
+
+# Prompts, normalisation, dimensions, precision of the result
+
+
+def test_prompts_are_put_in_front(plain):
+    assert np.array_equal(plain.encode(["cats"], prompt_name="query"), plain.encode(["find: cats"]))
+    assert np.array_equal(plain.encode(["cats"], prompt="say "), plain.encode(["say cats"]))
+
+
+def test_normalize_can_be_switched_off_and_dim_renormalises(plain):
+    raw = plain.encode(["cats"], normalize=False)
+    unit = raw / np.linalg.norm(raw)
+    np.testing.assert_allclose(plain.encode(["cats"]), unit, atol=1e-6)
+    short = raw[:, :8] / np.linalg.norm(raw[:, :8])
+    np.testing.assert_allclose(plain.encode(["cats"], dim=8), short, atol=1e-6)
+
+
+def test_smaller_results_keep_the_direction(plain):
+    exact = plain.encode(TEXTS)
+    assert plain.encode(TEXTS, output="float16").dtype == np.float16
+    small = plain.encode(TEXTS, output="int8")
+    assert small.dtype == np.int8 and np.abs(small).max(axis=1).tolist() == [127] * len(TEXTS)
+    again = small / np.linalg.norm(small.astype(np.float32), axis=1, keepdims=True)
+    assert (again * exact).sum(1).min() > 0.999
+    bits = plain.encode(TEXTS, output="binary")
+    assert bits.dtype == np.uint8 and np.array_equal(np.unpackbits(bits, axis=1), exact > 0)
+
+
+def test_rescoring_orders_candidates_by_the_float_query(plain):
+    corpus, query = plain.encode(TEXTS), plain.encode(["a man is playing a guitar"])
+    candidates = np.array([[3, 0, 5]])
+    for output in ("int8", "binary", "float16"):
+        scores = gemel.rescore(query, gemel.quantize(corpus, output), candidates)
+        assert scores.shape == (1, 3) and scores.argmax() == 1
+    np.testing.assert_allclose(
+        gemel.rescore(query, corpus, candidates), query @ corpus[candidates[0]].T, atol=1e-6
+    )
+    with pytest.raises(InputError, match="queries have 32 dimensions but the corpus has 16"):
+        gemel.rescore(query, corpus[:, :16], candidates)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "mean-sqrt-len", "weighted-mean", "last", ["cls", "mean"]])
+def test_pooling_can_be_given_at_load(folder, pooling):
+    model = gemel.load(folder, pooling=pooling)
+    assert model.dim == 32 * (2 if isinstance(pooling, list) else 1)
+    together = model.encode(TEXTS)
+    assert all(np.array_equal(model.encode([t])[0], v) for t, v in zip(TEXTS, together, strict=True))
+    with pytest.raises(InputError, match=r"unknown pooling 'maen'\. Did you mean 'mean'"):
+        gemel.load(folder, pooling="maen")
+
+
+def test_a_dense_layer_keeps_the_law(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "d", dense=20, normalize=False))
+    together = model.encode(TEXTS)
+    assert together.shape == (len(TEXTS), 20) and np.abs(together).max() <= 1
+    assert all(np.array_equal(model.encode([t])[0], v) for t, v in zip(TEXTS, together, strict=True))
+
+
+# Names and fingerprints
+
+
+def test_the_fingerprint_follows_what_a_vector_depends_on(plain, folder):
+    base = plain.fingerprint
+    assert base == gemel.load(folder).fingerprint
+    assert plain.fingerprint_for(EncodeOptions(threads=1, memory=5000, on_long="truncate")) == base
+    for change in (
+        {"dim": 8},
+        {"prompt": "x"},
+        {"normalize": False},
+        {"precision": "int8"},
+        {"on_long": "chunk"},
+    ):
+        assert plain.fingerprint_for(EncodeOptions(**change)) != base
+    assert gemel.load(folder, pooling="cls").fingerprint != base
+
+
+def test_a_model_describes_itself(folder):
+    model = gemel.load(folder, engine="onnxruntime")
+    assert repr(model) == "Model('tiny', dim=32, max_length=64, engine='onnxruntime')"
+
+
+def test_an_unknown_engine_or_device_is_explained(folder):
+    with pytest.raises(
+        InputError, match="engine must be one of auto, native, onnxruntime, torch, got 'candle'"
+    ):
+        gemel.load(folder, engine="candle")
+    with pytest.raises(InputError, match="device 'cuda' is not available"):
+        gemel.load(folder, device="cuda")
+
+
+def test_progress_is_written_to_standard_error(plain, capsys):
+    plain.encode([f"text {n}" for n in range(20)], progress=True)
+    shown = capsys.readouterr()
+    assert "20 of 20 texts" in shown.err and shown.out == ""
