@@ -15,7 +15,7 @@ import numpy as np
 from gemel.encoder.pooling import pool
 from gemel.model import load
 from gemel.pairs import similar_pairs
-from gemel.search import search
+from gemel.nearest import search
 from gemel.similarity import normalize
 from gemel.text.batches import same_length_batches
 

@@ -14,9 +14,9 @@ LAYERS = [
     {"errors"},
     {"types", "registry", "options"},
     {"similarity", "text", "checkpoint", "progress"},
-    {"encoder", "search", "small_vectors"},
+    {"encoder", "nearest", "small_vectors"},
     {"model", "pairs"},
-    {"encode_folder"},
+    {"encode_folder", "trial"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it

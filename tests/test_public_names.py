@@ -72,3 +72,9 @@ for _ in range(2):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'encoder_of_dreams'"):
         _ = gemel.encoder_of_dreams
+
+
+def test_a_public_function_is_not_hidden_by_a_module_of_its_name():
+    """Importing gemel.x makes `gemel.x` the module: a module must not be called as a public name is."""
+    modules = {path.stem for path in Path(gemel.__file__).parent.iterdir()}
+    assert not modules & set(gemel.__all__)

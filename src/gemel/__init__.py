@@ -13,7 +13,7 @@ _HOMES = {
     "EncodedFolder": "encode_folder",
     "Fingerprint": "checkpoint.fingerprint",
     "GemelError": "errors",
-    "Hits": "search",
+    "Hits": "nearest",
     "InputError": "errors",
     "MissingExtra": "errors",
     "Model": "model",
@@ -26,7 +26,7 @@ _HOMES = {
     "quantize": "small_vectors",
     "read_folder": "encode_folder",
     "rescore": "small_vectors",
-    "search": "search",
+    "search": "nearest",
     "similar_pairs": "pairs",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from gemel.model import Model as Model
     from gemel.model import TruncationWarning as TruncationWarning
     from gemel.model import load as load
+    from gemel.nearest import Hits as Hits
+    from gemel.nearest import search as search
     from gemel.options import EncodeOptions as EncodeOptions
     from gemel.pairs import Pairs as Pairs
     from gemel.pairs import similar_pairs as similar_pairs
-    from gemel.search import Hits as Hits
-    from gemel.search import search as search
     from gemel.small_vectors import quantize as quantize
     from gemel.small_vectors import rescore as rescore
     from gemel.types import EncodeReport as EncodeReport

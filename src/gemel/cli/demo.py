@@ -72,8 +72,8 @@ def sentences() -> list[str]:
 def run(model: str) -> Facts:
     """Load, encode, compare, search."""
     from gemel.model import load
+    from gemel.nearest import search
     from gemel.pairs import similar_pairs
-    from gemel.search import search
 
     texts = sentences()
     clock = _Clock()

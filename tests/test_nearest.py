@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError
-from gemel.search import search
+from gemel.nearest import search
 from gemel.similarity import METRICS, scores
 
 module = import_module("gemel.search")  # `gemel.search` is the function
