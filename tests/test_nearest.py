@@ -1,17 +1,14 @@
 """Exact search against a brute force that anyone can read."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gemel import nearest
 from gemel.errors import InputError
 from gemel.nearest import search
 from gemel.similarity import METRICS, scores
-
-module = import_module("gemel.search")  # `gemel.search` is the function
 
 
 def brute(queries, corpus, k, metric):
@@ -23,8 +20,8 @@ def brute(queries, corpus, k, metric):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of a few rows, so that a small test crosses many borders."""
-    monkeypatch.setattr(module, "_QUERIES", 3)
-    monkeypatch.setattr(module, "_CORPUS", 5)
+    monkeypatch.setattr(nearest, "_QUERIES", 3)
+    monkeypatch.setattr(nearest, "_CORPUS", 5)
 
 
 def test_a_search_that_fits_on_paper():
@@ -47,8 +44,8 @@ def test_search_equals_brute_force_with_many_ties(metric, seed, queries, corpus,
         left, right = left * [1, 0, 0], right * [1, 0, 0]
     index, score = brute(left, right, k, metric)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_QUERIES", 3)
-        patch.setattr(module, "_CORPUS", 5)
+        patch.setattr(nearest, "_QUERIES", 3)
+        patch.setattr(nearest, "_CORPUS", 5)
         hits = search(left, right, k=k, metric=metric)
     assert hits.index.tolist() == index.tolist()
     assert hits.score.tolist() == score.tolist()
