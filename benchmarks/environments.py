@@ -48,7 +48,9 @@ def _make(target: Path, steps: list[list[str]]) -> None:
     print(f"installing {target.name} ...", file=sys.stderr, flush=True)
     _run(sys.executable, "-m", "venv", "--clear", target)
     for step in steps:
-        _run(target / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", CONSTRAINTS, *step)
+        verb, *rest = step
+        limits = ["--constraint", CONSTRAINTS] if verb == "install" else []
+        _run(target / "bin" / "python", "-m", "pip", verb, "--quiet", *limits, *rest)
     (target / DONE).touch()
 
 

@@ -30,7 +30,7 @@ def describe() -> dict[str, Any]:
     return {
         "processor": _field("model name") or platform.processor() or platform.machine(),
         "flags": [flag for flag in FLAGS if flag in flags],
-        "all_flags": flags,
+        "all_flags": " ".join(flags),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",

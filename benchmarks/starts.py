@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers import surroundings
+from crew import without_paths
+from workers import say, surroundings
 
 # What a user writes, no more. {model} and {prepared} are folders.
 PROGRAMS = {
@@ -46,6 +47,45 @@ class Start:
     peak_mb: float
 
 
+def measure_starts(
+    pythons: dict[str, Path], folders: dict[str, str], threads: int, times: int
+) -> dict[str, dict[str, Any]]:
+    """Best of `times` fresh processes for every system that has a program here, in turns."""
+    alive = {name: PROGRAMS[name].format(**folders) for name in pythons if name in PROGRAMS}
+    found: dict[str, list[Start]] = {name: [] for name in alive}
+    report: dict[str, dict[str, Any]] = {}
+    for turn in range(times + 1):  # the first only warms the disk
+        for name, program in list(alive.items()):
+            try:
+                one = first_vector(pythons[name], program, threads, ours=name.startswith("gemel"))
+            except (StartError, subprocess.TimeoutExpired) as error:
+                say(f"start of {name}: FAILED, {error}")
+                report[name] = {"failed": _reason(error)}
+                del alive[name]
+                continue
+            if turn:
+                found[name].append(one)
+    for name in alive:
+        seconds = [one.seconds for one in found[name]]
+        peak = min(one.peak_mb for one in found[name])
+        report[name] = {"best_seconds": min(seconds), "peak_mb": peak, "seconds": seconds}
+        say(f"{name}: first vector after {min(seconds):.2f} s")
+    return report
+
+
+def measure_own(threads: int, times: int) -> dict[str, Any]:
+    """`import gemel` and `gemel --help`, best of `times`, and what the latter loads."""
+    try:
+        return {
+            "import_seconds": min(import_seconds(threads) for _ in range(times)),
+            "help_seconds": min(help_seconds(threads) for _ in range(times)),
+            "help_imports": help_imports(threads),
+        }
+    except (StartError, subprocess.TimeoutExpired) as error:
+        say(f"import gemel, gemel --help: FAILED, {error}")
+        return {"start_failed": _reason(error)}
+
+
 def first_vector(python: Path, program: str, threads: int, *, ours: bool) -> Start:
     """One fresh process, from its start to the moment the vector is there; ending it is not counted."""
     start = time.monotonic()
@@ -77,6 +117,11 @@ def help_imports(threads: int) -> list[str]:
     )
 
 
+def _reason(error: Exception) -> str:
+    # a timeout names the whole command, folders and all
+    return "took too long" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+
+
 def _output(command: list[Any], threads: int, *, ours: bool, errors: bool = False) -> str:
     done = subprocess.run(
         [str(part) for part in command],
@@ -87,5 +132,5 @@ def _output(command: list[Any], threads: int, *, ours: bool, errors: bool = Fals
         check=False,
     )
     if done.returncode:
-        raise StartError((done.stderr.strip().splitlines() or ["no message"])[-1][:300])
+        raise StartError(without_paths((done.stderr.strip().splitlines() or ["no message"])[-1][:300]))
     return done.stderr if errors else done.stdout

@@ -9,13 +9,18 @@ from texts import SETS, SHORT
 
 TORCH = "torch==2.13.0"
 
-# Installed one line after the other; torch alone first, so that nothing pulls another build of it.
+# Arguments of pip, one line after the other; torch alone first, so that nothing pulls another build of it.
 ENVIRONMENTS: dict[str, list[list[str]]] = {
-    "st": [[TORCH], ["sentence-transformers"]],
-    "stonnx": [[TORCH], ["sentence-transformers[onnx]"]],
-    "stov": [[TORCH], ["sentence-transformers[openvino]"]],
-    "ct2": [[TORCH], ["ctranslate2", "transformers", "tokenizers"]],
-    "fe": [["fastembed"]],
+    "st": [["install", TORCH], ["install", "sentence-transformers"]],
+    "stonnx": [["install", TORCH], ["install", "sentence-transformers[onnx]"]],
+    # torchvision comes along, is not needed for text, and its usual build breaks a torch without CUDA on import
+    "stov": [
+        ["install", TORCH],
+        ["install", "sentence-transformers[openvino]"],
+        ["uninstall", "--yes", "torchvision"],
+    ],
+    "ct2": [["install", TORCH], ["install", "ctranslate2", "transformers", "tokenizers"]],
+    "fe": [["install", "fastembed"]],
 }
 
 # What is made once from the checkpoint: name -> environment, worker script.

@@ -12,8 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,10 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,
-                cwd=PEERS,
             )
         self._buffer = b""
 
-    def ask(self, verb: str, *, timeout_s: float = 600, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    def ask(self, verb: str, *, timeout_s: float = 600, **fields: Any) -> dict[str, Any]:
         """The answer to one request."""
         self._signal(signal.SIGCONT)
         try:
@@ -89,16 +87,6 @@ class Worker:
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-
-
-@contextmanager
-def closing_all(workers: dict[str, Worker]) -> Iterator[None]:
-    """Ends every worker in `workers` at the end, whatever happens."""
-    try:
-        yield
-    finally:
-        for worker in workers.values():
-            worker.close()
 
 
 def surroundings(threads: int, *, ours: bool) -> dict[str, str]:

@@ -12,12 +12,13 @@ class Ours:
         import gemel
 
         self._threads = options["threads"]
-        chosen = {"precision": options["precision"], "engine": options["engine"]}
-        self._model = gemel.load(options["model"], **{k: v for k, v in chosen.items() if v})
-        self.settings = {**chosen, "threads": self._threads}
-        engine = getattr(self._model, "engine", None)
-        if engine is not None:
-            self.settings["engine"] = getattr(engine, "name", str(engine))
+        engine = {"engine": options["engine"]} if options["engine"] else {}
+        self._model = gemel.load(options["model"], precision=options["precision"], **engine)
+        self.settings = {
+            "engine": self._model.engine_name,
+            "precision": options["precision"],
+            "threads": self._threads,
+        }
 
     def encode(self, texts: list[str], batch: int | None) -> Any:  # noqa: ANN401 - a float32 array of numpy
         return self._model.encode(texts, threads=self._threads, on_long="truncate")

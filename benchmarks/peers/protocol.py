@@ -51,8 +51,8 @@ def installed() -> dict[str, str]:
     return {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]}
 
 
-def _die_with_parent() -> None:
-    # An idle worker is stopped by a signal; without this it would stay for ever if the runner is killed.
+def die_with_parent() -> None:
+    """End when the runner does. A worker stopped by a signal would otherwise stay for ever if it is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -122,7 +122,7 @@ class Worker:
 
 def answer_requests(handle: Callable[[str, Answer], Answer]) -> None:
     """Read requests until the runner closes the pipe. A failure is an answer, never a silence."""
-    _die_with_parent()
+    die_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints goes to the log and cannot break the conversation
     for line in sys.stdin:
