@@ -14,8 +14,8 @@ import numpy as np
 
 from gemel.encoder.pooling import pool
 from gemel.model import load
-from gemel.pairs import similar_pairs
 from gemel.nearest import search
+from gemel.pairs import similar_pairs
 from gemel.similarity import normalize
 from gemel.text.batches import same_length_batches
 
@@ -83,7 +83,7 @@ def walk(name: str) -> str:
             f"starts {_numbers(vectors[0])}",
         ),
         ("`model.py`", "rows back in the caller's order", f"`{vectors.shape}` {vectors.dtype}"),
-        ("`search.py: search`", "the other three, nearest first", found),
+        ("`nearest.py: search`", "the other three, nearest first", found),
         (
             "`pairs.py: similar_pairs`",
             f"the nearest of {pairs.compared} pairs",

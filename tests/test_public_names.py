@@ -1,8 +1,6 @@
 """What `gemel` offers, as a literal list: a change to the surface is a visible diff here."""
 
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 
 import gemel
 
-PACKAGE = Path(gemel.__file__).parent
 PUBLIC = [
     "EncodeOptions",
     "EncodeReport",
@@ -54,19 +51,6 @@ def test_the_version_is_that_of_the_package():
 
 def test_dir_shows_the_public_names():
     assert set(PUBLIC) <= set(dir(gemel))
-
-
-@pytest.mark.parametrize("name", [name for name in PUBLIC if (PACKAGE / f"{name}.py").exists()])
-def test_a_name_is_not_hidden_by_a_module_of_the_same_name(name):
-    # Importing gemel.search, the module, puts it where gemel.search, the function, belongs.
-    code = f"""
-import importlib, gemel
-importlib.import_module("gemel.{name}")
-for _ in range(2):
-    assert callable(gemel.{name}), gemel.{name}
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_an_unknown_name_is_an_attribute_error():

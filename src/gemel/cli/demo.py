@@ -7,6 +7,8 @@ from time import perf_counter
 
 import click
 
+from gemel.cli.options import model_option
+
 QUERIES = ("How do I get my money back?", "The program keeps crashing on my phone.")
 PAIRS, HITS = 10, 3
 
@@ -43,9 +45,7 @@ class Facts:
 @click.command(
     epilog="\b\nExamples:\n  gemel demo\n  gemel demo --json\n  gemel demo --model path/to/a/folder"
 )
-@click.option(
-    "-m", "--model", default="all-MiniLM-L6-v2", envvar="GEMEL_MODEL", show_default=True, help="A model."
-)
+@model_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 def command(model: str, as_json: bool) -> None:
     """Encode sample sentences, show the most similar pairs and answer two searches."""
