@@ -5,7 +5,15 @@ import platform
 from setuptools import Extension, setup
 
 FOLDER = "src/gemel/encoder/native"
-FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden", "-g0"]
+FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-g0",
+    "-Wno-maybe-uninitialized",
+]
 AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "vl", "dq")] + ["-mfma", "-mprefer-vector-width=512"]
 LEVELS = {"baseline": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
