@@ -168,7 +168,12 @@ def _to_stdout(encoder: _CountingEncoder, rows: Rows, keep_texts: bool) -> None:
     out = sys.stdout.buffer
     while block := take(rows, STDOUT_ROWS):
         texts = [row.text for row in block]
-        vectors = encoder.encode(texts)
+        try:
+            vectors = encoder.encode(texts)
+        except InputError as error:
+            raise InputError(
+                f"{error} (positions count from row {encoder.counts.texts} of the input)"
+            ) from error
         for line in json_rows([row.id for row in block], vectors, texts if keep_texts else None):
             out.write(line)
         out.flush()
