@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from gemel.encoder.architectures import FILES, is_known, read_network
 from gemel.encoder.engines.onnx import OnnxEngine
+from gemel.encoder.engines.plain import PlainNetwork
 from gemel.errors import ModelError
 from tiny import ARCHITECTURES, tiny_bert, tiny_checkpoint
 
@@ -58,6 +59,13 @@ def test_hidden_states_equal_the_reference(folder, network):
                 input_ids=torch.from_numpy(ids).long(), attention_mask=torch.ones(ids.shape, dtype=torch.long)
             )
         np.testing.assert_allclose(engine.hidden(ids), wanted.last_hidden_state.numpy(), rtol=0, atol=1e-5)
+
+
+def test_the_page_of_numpy_equals_the_engine(network):
+    engine, page = OnnxEngine(network), PlainNetwork(network)
+    for tokens in LENGTHS:
+        ids = some_ids(2, tokens)
+        np.testing.assert_allclose(page.hidden(ids), engine.hidden(ids), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

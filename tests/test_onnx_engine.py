@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gemel.encoder.engines import onnx_int8
 from gemel.encoder.engines.onnx import OnnxEngine, choose_provider
 from gemel.encoder.engines.onnx_graph import LOWEST
 from gemel.encoder.engines.onnx_nodes import Nodes
+from gemel.encoder.engines.smoothing import smoothing_factors
 from gemel.encoder.engines.torch import TorchEngine
 from gemel.encoder.network import Linear
 from gemel.errors import InputError, MissingExtra, ModelError
@@ -139,6 +141,27 @@ def test_a_known_lower_bound_makes_integers_more_exact(layer):
     assert shifted < 0.8 * plain
 
 
+def test_smoothing_makes_integers_more_exact_where_a_channel_is_far_larger(tmp_path):
+    network = make_network(tmp_path)
+    loud = network.embedding_norm.weight.copy()
+    loud[3] = 60.0
+    network = replace(network, embedding_norm=replace(network.embedding_norm, weight=loud))
+    multiply = onnx_int8.MultiplyInt8(8, smoothing_factors(network))
+    qkv = network.blocks[0].qkv
+    x = np.random.default_rng(7).normal(size=(200, 32)).astype(np.float32) * loud
+    exact = x @ qkv.weight.T + qkv.bias
+    smooth = np.abs(run_multiply(multiply, x, qkv) - exact).mean()
+    rough = np.abs(run_multiply(onnx_int8.MultiplyInt8(8), x, qkv) - exact).mean()
+    assert multiply.factors[qkv].argmax() == 3 and smooth < 0.5 * rough
+
+
+def test_smoothing_factors_are_powers_of_two(network):
+    factors = smoothing_factors(network)
+    assert set(factors) == {linear for block in network.blocks for linear in (block.qkv, block.up)}
+    for factor in factors.values():
+        assert (np.log2(factor) % 1 == 0).all()
+
+
 def test_no_activation_goes_below_its_bound():
     torch = pytest.importorskip("torch", reason="the activations are compared with torch")
     x = torch.linspace(-20, 5, 1_000_001)
@@ -154,10 +177,11 @@ def test_no_activation_goes_below_its_bound():
 
 @pytest.mark.parametrize(("bits", "largest"), [(7, 63), (8, 127)])
 def test_weights_use_all_of_their_bits_and_no_more(layer, bits, largest):
-    quantized = onnx_int8.quantize_weight(layer.weight, bits)
-    assert (np.abs(quantized.weight.astype(int)).max(axis=0) == largest).all()
-    rounding = np.abs(quantized.weight.T * quantized.scales[:, None] - layer.weight)
-    assert (rounding <= quantized.scales[:, None] * 0.501).all()
+    multiply = onnx_int8.MultiplyInt8(bits)
+    got = run_multiply(multiply, np.eye(48, dtype=np.float32), layer) - layer.bias
+    steps = got.T / (np.abs(layer.weight).max(axis=1, keepdims=True) / largest)
+    np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-3)
+    assert (np.abs(np.rint(steps)).max(axis=1) == largest).all()
 
 
 @pytest.mark.parametrize(

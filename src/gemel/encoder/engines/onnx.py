@@ -14,6 +14,7 @@ from gemel.encoder.engines.checks import check_ids
 from gemel.encoder.engines.onnx_graph import Multiply, build_graph, multiply_float32
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
 from gemel.encoder.engines.onnx_nodes import Graph
+from gemel.encoder.engines.smoothing import smoothing_factors
 from gemel.encoder.network import Network
 from gemel.errors import InputError
 from gemel.options import Precision
@@ -69,7 +70,9 @@ class OnnxEngine:
             raise InputError(
                 f"precision 'int8' runs on device 'cpu', not on {device!r}. Use precision 'float32'"
             )
-        multiply: Multiply = MultiplyInt8(self.weight_bits) if self.weight_bits else multiply_float32
+        multiply: Multiply = multiply_float32
+        if self.weight_bits:
+            multiply = MultiplyInt8(self.weight_bits, smoothing_factors(network))
         self._inner = int(network.blocks[0].up.weight.shape[0])
         self._heads = network.heads
         self._word, self._places = network.word, network.max_positions

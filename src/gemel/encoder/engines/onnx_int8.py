@@ -7,6 +7,7 @@ quantisation takes one scale for a whole batch, so that a text's vector moves wi
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,26 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.engines.onnx_nodes import Nodes
+from gemel.encoder.int8_weights import QuantizedLinear, quantize_linear
 from gemel.encoder.network import Array, Linear
 
 _MIDDLE = 128  # the unsigned byte that stands for zero
 _TINY = 1e-20  # a row of zeros would give the scale 0, and 0 / 0
-
-
-@dataclass(frozen=True, eq=False)
-class IntegerWeight:
-    """weight (in, out) and scales (out,): weight * scales is near the float weight, transposed."""
-
-    weight: NDArray[np.int8]
-    scales: Array
-
-
-def quantize_weight(weight: Array, bits: int) -> IntegerWeight:
-    """Each output's largest weight becomes the largest integer of `bits` bits, sign included."""
-    largest = np.float32(2 ** (bits - 1) - 1)
-    scales = np.maximum(np.abs(weight).max(axis=1), np.float32(_TINY)) / largest
-    integers = np.rint(weight / scales[:, None]).astype(np.int8)
-    return IntegerWeight(np.ascontiguousarray(integers.T), scales)
 
 
 def safe_weight_bits(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
@@ -53,25 +39,33 @@ def safe_weight_bits(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
 
 @dataclass(frozen=True)
 class MultiplyInt8:
-    """`Multiply` in integers; shared weights (ALBERT) are quantised once."""
+    """`Multiply` in integers of so many bits; shared weights (ALBERT) are quantised once."""
 
     bits: int
-    _done: dict[Linear, IntegerWeight] = field(default_factory=dict)  # by identity
+    factors: Mapping[Linear, Array] = field(default_factory=dict)
+    """What `smoothing_factors` gives: divide the inputs of the layer by these, multiply its columns by them."""
+    _done: dict[Linear, QuantizedLinear] = field(default_factory=dict)  # by identity
 
     def __call__(self, nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
-        if linear not in self._done:
-            self._done[linear] = quantize_weight(linear.weight, self.bits)
-        quantized = self._done[linear]
-        bias = np.zeros(len(linear.weight), np.float32) if linear.bias is None else linear.bias
+        weight, bias = self._quantize(linear), linear.bias
+        if linear in self.factors:
+            x = nodes.node("Mul", x, nodes.constant(1 / self.factors[linear]))
         if low is None:
             row_scale, zero = self._symmetric(nodes, x), _MIDDLE
         else:
             # All 256 steps for [low, largest]: shift x up by -low, and take what that adds off the bias.
             x = nodes.node("Add", x, nodes.number(-low)) if low else x
             row_scale, zero = self._shifted(nodes, x), 0
-            sums = quantized.weight.sum(axis=0, dtype=np.int64) * quantized.scales
-            bias = (bias + low * sums).astype(np.float32)
-        return self._product(nodes, x, row_scale, zero, quantized, bias)
+            added = (low * weight.integers.sum(axis=1, dtype=np.int64) * weight.scale).astype(np.float32)
+            bias = added if bias is None else bias + added
+        y = self._product(nodes, x, row_scale, zero, weight)
+        return y if bias is None else nodes.node("Add", y, nodes.constant(bias))
+
+    def _quantize(self, linear: Linear) -> QuantizedLinear:
+        if linear not in self._done:
+            weight = linear.weight * self.factors[linear] if linear in self.factors else linear.weight
+            self._done[linear] = quantize_linear(weight, bits=self.bits)
+        return self._done[linear]
 
     def _symmetric(self, nodes: Nodes, x: str) -> str:
         last = nodes.integers(-1)
@@ -86,13 +80,11 @@ class MultiplyInt8:
     def _scale(self, nodes: Nodes, largest: str, steps: int) -> str:
         return nodes.node("Mul", largest, nodes.number(1 / steps))  # (rows,)
 
-    def _product(
-        self, nodes: Nodes, x: str, row_scale: str, zero: int, quantized: IntegerWeight, bias: Array
-    ) -> str:
+    def _product(self, nodes: Nodes, x: str, row_scale: str, zero: int, weight: QuantizedLinear) -> str:
         byte: NDArray[Any] = np.array(zero, dtype=np.uint8)
         zeros = nodes.node("Expand", nodes.constant(byte), nodes.node("Shape", row_scale))
-        bytes_ = nodes.node("QuantizeLinear", x, row_scale, zeros, axis=0)  # (rows, in) uint8
-        weight, scales = nodes.constant(quantized.weight), nodes.constant(quantized.scales)
-        y = nodes.fused("MatMulIntegerToFloat", bytes_, weight, nodes.number(1), scales, nodes.constant(byte))
-        y = nodes.node("Mul", y, nodes.node("Unsqueeze", row_scale, nodes.integers(1)))
-        return nodes.node("Add", y, nodes.constant(bias))
+        rows = nodes.node("QuantizeLinear", x, row_scale, zeros, axis=0)  # (rows, in) uint8
+        columns = nodes.constant(np.ascontiguousarray(weight.integers.T))  # (in, out) int8
+        scales = nodes.constant(weight.scale)
+        y = nodes.fused("MatMulIntegerToFloat", rows, columns, nodes.number(1), scales, nodes.constant(byte))
+        return nodes.node("Mul", y, nodes.node("Unsqueeze", row_scale, nodes.integers(1)))

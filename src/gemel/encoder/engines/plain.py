@@ -13,14 +13,11 @@ from gemel.encoder.network import Array, Block, Linear, Network, Norm
 from gemel.types import Ids, Vectors
 
 
-class PlainEngine:
-    """`Engine` without the law. `watch(linear, x)` sees the (..., in) input of every linear layer."""
-
-    name = "plain"
+class PlainNetwork:
+    """Runs a Network; `watch(linear, x)` sees the (b, t, in) input of every linear layer."""
 
     def __init__(self, network: Network, watch: Callable[[Linear, Array], None] | None = None) -> None:
         self.network = network
-        self.width = network.width
         self._watch = watch
 
     def hidden(self, ids: Ids) -> Vectors:
@@ -69,16 +66,19 @@ class PlainEngine:
         return self._linear(block.down, self._activate(active) * gate)
 
     def _activate(self, x: Array) -> Array:
+        half = np.float32(0.5)
+        grown: Array
         match self.network.activation:
             case "gelu":
-                return np.float32(0.5) * x * (1 + _erf(x * np.float32(0.5**0.5)))
+                grown = half * (1 + _erf(x * np.sqrt(half)))
             case "gelu-tanh":
-                inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x**3)
-                return np.float32(0.5) * x * (1 + np.tanh(inner))
-            case "relu":
-                return np.maximum(x, 0)
+                inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x * x * x)
+                grown = half * (1 + np.tanh(inner))
             case "silu":
-                return x * np.float32(0.5) * (1 + np.tanh(x * np.float32(0.5)))
+                grown = half * (1 + np.tanh(half * x))
+            case "relu":
+                grown = (x > 0).astype(np.float32)
+        return x * grown
 
     def _linear(self, linear: Linear, x: Array) -> Array:
         if self._watch is not None:
@@ -107,8 +107,9 @@ def _rotate(x: Array, theta: float) -> Array:
 
 def _erf(x: Array) -> Array:
     """The error function, which NumPy lacks: Abramowitz and Stegun 7.1.26, off by at most 1.5e-7."""
-    t = 1 / (1 + np.float32(0.3275911) * np.abs(x))
+    t = np.float32(1) / (1 + np.float32(0.3275911) * np.abs(x))
     series = np.zeros_like(x)
     for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        series = (series + np.float32(factor)) * t
-    return np.sign(x) * (1 - series * np.exp(-x * x))
+        series = np.multiply(series + np.float32(factor), t)
+    result: Array = np.sign(x) * (1 - series * np.exp(-x * x))
+    return result
