@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -56,9 +57,17 @@ def _make(target: Path, steps: list[list[str]]) -> None:
 
 def installed_mb(folder: Path, project: Path) -> float:
     """MB (10^6 bytes) of site-packages after `pip install gemel` alone, without pip and setuptools."""
-    target = folder / "gemel-alone"
+    target, source = folder / "gemel-alone", folder / "gemel-source"
+    # A build inside the checkout would leave files there and pick up those of an earlier one.
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(
+        project / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
+    )
+    for file in project.iterdir():
+        if file.is_file():
+            shutil.copy(file, source)
     _run(sys.executable, "-m", "venv", "--clear", target)
-    _run(target / "bin" / "python", "-m", "pip", "install", "--quiet", project)
+    _run(target / "bin" / "python", "-m", "pip", "install", "--quiet", source)
     packages = next((target / "lib").glob("python*/site-packages"))
     return size_mb(packages, leave_out=("pip", "setuptools", "_distutils_hack", "pkg_resources"))
 

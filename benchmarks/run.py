@@ -76,11 +76,11 @@ class Run:
                 self._latency()
             if "start" in parts:
                 self._starts()
+            if "size" in parts and not self._s.quick:
+                self._size()
             if "encode" in parts:
                 self._rounds()
                 self._compare()
-        if "size" in parts and not self._s.quick:
-            self._size()
         if self._s.million:
             self._million(self._s.million)
         grown = {"systems": self._crew.report, "sgemm": self._limits.report, "packages": self._crew.packages}

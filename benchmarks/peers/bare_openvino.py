@@ -37,7 +37,7 @@ class BareOpenVINO:
         def pool(request: Any, job: tuple[list[int], Any]) -> None:  # noqa: ANN401 - an InferRequest, an array
             part, mask = job
             weights = mask.astype(np.float32)  # (b, t)
-            mean = np.einsum("btd,bt->bd", request.get_output_tensor(0).data, weights)
+            mean = (weights[:, None] @ request.get_output_tensor(0).data)[:, 0]
             mean /= np.linalg.norm(mean, axis=1, keepdims=True)
             found.update(zip(part, mean, strict=True))
 

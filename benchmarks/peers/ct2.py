@@ -17,11 +17,23 @@ class CTranslate2:
         self._tokenizer = Tokenizer.from_file(str(Path(options["model"]) / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(options["max_length"])
-        # Two workers of one thread were faster than one of two; one text alone can only use one of them.
+        # Two workers of one thread were faster than one of two; a text alone would use only one of them.
         layout = {"inter_threads": options["threads"], "intra_threads": 1}
-        self._encoder = ctranslate2.Encoder(options["prepared"], compute_type=options["precision"], **layout)
+        alone = {"inter_threads": 1, "intra_threads": options["threads"]}
+
+        def encoder(threads: dict[str, int]) -> ctranslate2.Encoder:
+            return ctranslate2.Encoder(options["prepared"], compute_type=options["precision"], **threads)
+
+        self._encoder = encoder(layout)
+        self._make_alone = lambda: encoder(alone)
+        self._alone: Any = None
         self._pool = ThreadPoolExecutor(options["threads"])
-        self.settings = {"compute_type": self._encoder.compute_type, **layout, "order": "by length"}
+        self.settings = {
+            "compute_type": self._encoder.compute_type,
+            **layout,
+            "alone": alone,
+            "order": "by length",
+        }
 
     def encode(self, texts: list[str], batch: int | None) -> Any:  # noqa: ANN401 - a float32 array of numpy
         import numpy as np
@@ -31,11 +43,15 @@ class CTranslate2:
         size = batch or 64
         parts = [order[i : i + size] for i in range(0, len(order), size)]
 
+        encoder = self._encoder
+        if len(texts) == 1:
+            encoder = self._alone = self._alone or self._make_alone()
+
         def pooled(part: list[int]) -> Any:  # noqa: ANN401 - a float32 array of numpy
-            hidden = np.array(self._encoder.forward_batch([ids[i] for i in part]).last_hidden_state)
+            hidden = np.array(encoder.forward_batch([ids[i] for i in part]).last_hidden_state)
             lengths = np.array([len(ids[i]) for i in part])
             mask = (np.arange(hidden.shape[1]) < lengths[:, None]).astype(np.float32)  # (b, t)
-            mean = np.einsum("btd,bt->bd", hidden, mask) / lengths[:, None]
+            mean = (mask[:, None] @ hidden)[:, 0] / lengths[:, None]
             return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 
         rows = np.concatenate(list(self._pool.map(pooled, parts)))
