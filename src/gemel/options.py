@@ -31,7 +31,7 @@ class EncodeOptions:
     precision: Precision | None = None
     """Numbers used in the computation: float32, or int8 (faster, nearly as good). None: as chosen at load."""
     output: Output = "float32"
-    """Numbers of the result: float32, float16, int8 (a scale per vector), binary (8 dimensions per byte)."""
+    """Numbers of the result: float32, float16, int8 (direction kept, length not), binary (8 dimensions a byte)."""
     max_length: int | None = None
     """Tokens of a text that count, marks included. None: as the checkpoint says."""
     on_long: OnLong = "warn"

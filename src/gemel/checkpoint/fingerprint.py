@@ -40,7 +40,7 @@ _ARITHMETIC = (
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Two runs with equal fingerprints give equal vectors for equal texts."""
+    """Equal fingerprints: equal vectors for equal texts, but for the last bits where engines or processors differ."""
 
     weights: str
     """`weights_hash` of the checkpoint."""

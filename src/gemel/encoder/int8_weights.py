@@ -7,10 +7,11 @@ again; where it cannot be written, nothing is lost but a moment at the next star
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,26 +20,33 @@ from gemel.checkpoint.tensors import Tensors
 from gemel.encoder.network import Linear
 from gemel.errors import ModelError
 
-_VERSION = "1"
+Factors: TypeAlias = Callable[[], Mapping[Linear, NDArray[np.float32]]]
+
+_VERSION = "2"
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizedLinear:
-    """weight ≈ scale[:, None] * integers"""
+    """weight * factors ≈ scale[:, None] * integers; the inputs are divided by the factors before the product."""
 
     integers: NDArray[np.int8]
     """(out, in)"""
     scale: NDArray[np.float32]
     """(out,)"""
+    factors: NDArray[np.float32] | None = None
+    """(in,) powers of two that even out loud channels; None: all ones."""
 
 
-def quantize_linear(weight: NDArray[np.float32], *, bits: int = 8) -> QuantizedLinear:
+def quantize_linear(
+    weight: NDArray[np.float32], *, bits: int = 8, factors: NDArray[np.float32] | None = None
+) -> QuantizedLinear:
     """Symmetric integers of `bits` bits: 8 where the processor adds products in 32 bits, 7 where in 16."""
+    weight = weight if factors is None else weight * factors
     most = 2 ** (bits - 1) - 1
     scale = np.abs(weight).max(axis=1) / np.float32(most)
     scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)  # a row of zeros stays zeros
     integers = np.rint(weight / scale[:, None]).astype(np.int8)
-    return QuantizedLinear(np.ascontiguousarray(integers), scale)
+    return QuantizedLinear(np.ascontiguousarray(integers), scale, factors)
 
 
 class Int8Store:
@@ -61,14 +69,16 @@ class Int8Store:
                 self._known = Tensors({path: None})
         return self
 
-    def get(self, name: str, linear: Linear) -> QuantizedLinear:
-        """The layer's integers, as kept or made now."""
+    def get(self, name: str, linear: Linear, factors: Factors) -> QuantizedLinear:
+        """The layer's integers, as kept or made now; `factors` are asked for only when they must be made."""
         known = self._known
         if known is not None and f"{name}.integers" in known and f"{name}.scale" in known:
             integers = np.asarray(known[f"{name}.integers"])
             if integers.shape == linear.weight.shape:
-                return QuantizedLinear(integers.view(np.int8), known[f"{name}.scale"])
-        self._made[name] = quantize_linear(linear.weight, bits=self._bits)
+                return QuantizedLinear(
+                    integers.view(np.int8), known[f"{name}.scale"], known.get(f"{name}.factors")
+                )
+        self._made[name] = quantize_linear(linear.weight, bits=self._bits, factors=factors().get(linear))
         return self._made[name]
 
     def save(self) -> None:
@@ -81,6 +91,8 @@ class Int8Store:
         tensors: dict[str, NDArray[np.generic]] = {}
         for name, layer in self._made.items():
             tensors |= {f"{name}.integers": layer.integers, f"{name}.scale": layer.scale}
+            if layer.factors is not None:
+                tensors[f"{name}.factors"] = layer.factors
         working = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             path.parent.mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.engines.checks import check_ids
+from gemel.encoder.engines.smoothing import smoothing_factors
 from gemel.encoder.int8_weights import Int8Store
 from gemel.encoder.network import Block, Linear, Network, Norm
 from gemel.errors import InputError
@@ -37,6 +38,7 @@ class _Linear(ctypes.Structure):
         ("bias", _pointer),
         ("scale", _pointer),
         ("column_sum", _pointer),
+        ("even", _pointer),
         ("outputs", _number),
         ("inputs", _number),
     )
@@ -152,6 +154,7 @@ class NativeEngine:
         self._kept: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
         self._store = (store or Int8Store()).open(int8_bits(self.level)) if precision == "int8" else None
+        self._factors = cache(lambda: smoothing_factors(network))
         self._network = self._describe(network)
         if self._store:
             self._store.save()
@@ -231,20 +234,22 @@ class NativeEngine:
             factors[:inputs] = query_scale
         bias = linear.bias * factors if linear.bias is not None else np.zeros(outputs, np.float32)
         packed = _aligned(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
-        scale = column_sum = None
+        scale = column_sum = even = None
         if self._store is None:
             weight = np.ascontiguousarray(linear.weight * factors[:, None], dtype=np.float32)
             self._library.gemel_pack_float(weight.ctypes.data, outputs, inputs, packed.ctypes.data)
         else:
-            small = self._store.get(name, linear)
+            small = self._store.get(name, linear, self._factors)
             self._library.gemel_pack_int8(small.integers.ctypes.data, outputs, inputs, packed.ctypes.data)
             scale = self._padded(small.scale * factors)
             column_sum = self._padded(small.integers.sum(axis=1, dtype=np.int64).astype(np.float32))
+            even = None if small.factors is None else self._address(1 / small.factors)
         return _Linear(
             packed=self._address(packed),
             bias=self._padded(bias),
             scale=scale,
             column_sum=column_sum,
+            even=even,
             outputs=outputs,
             inputs=inputs,
         )

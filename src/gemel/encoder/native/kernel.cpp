@@ -2,8 +2,6 @@
 //
 // No state, no allocation, no threads: the caller owns every buffer and may call from many threads at once.
 // All rows of a call have the same number of tokens, so there is no padding and no mask.
-#include <cmath>
-
 #include "matmul.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -15,6 +13,7 @@ struct Linear {
     const float *bias;        // padded with zeros to whole vectors
     const float *scale;       // null: float32 weights
     const float *column_sum;
+    const float *even;        // per input, int8 only; may be null
     int64_t outputs, inputs;
 };
 
@@ -130,7 +129,8 @@ static void linear(const Linear &layer, const float *x, float *y, int64_t rows, 
     p.scale = layer.scale;
     p.column_sum = layer.column_sum;
     for (int64_t r = 0; r < rows; r++)
-        quantize_row(x + r * layer.inputs, layer.inputs, s.integers + r * p.a_stride, p.a_stride, s.step + r, s.low + r);
+        quantize_row(x + r * layer.inputs, layer.even, layer.inputs, s.integers + r * p.a_stride, p.a_stride, s.step + r,
+                     s.low + r);
     int8_product(p, (const int8_t *)layer.packed, rows, layer.outputs, layer.inputs);
 }
 

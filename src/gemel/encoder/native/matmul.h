@@ -4,6 +4,8 @@
 // A tile of TILE_ROWS x TILE_COLUMNS sums stays in registers over the whole input width, and each sum adds its
 // products in the order of the inputs: the bits of a row do not depend on how many rows there are.
 #pragma once
+#include <cmath>
+
 #include "vector.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -165,14 +167,15 @@ static void int8_product(const Product &p, const int8_t *packed, long rows, long
     }
 }
 
-// Each row gets its own grid of 256 steps from its smallest to its largest value.
-static void quantize_row(const float *x, long n, uint8_t *out, long out_stride, float *step, float *low) {
-    float least = x[0], most = x[0];
+// Each row gets its own grid of 256 steps from its smallest to its largest value. `even` (may be null) are factors that
+// bring channels to a like size first; the weights' columns were divided by them, so the product is the same.
+static void quantize_row(const float *x, const float *even, long n, uint8_t *out, long out_stride, float *step, float *low) {
+    float least = INFINITY, most = -INFINITY;
     long i = 0;
     if (n >= LANES) {
-        Vec lo = load(x), hi = lo;
-        for (i = LANES; i + LANES <= n; i += LANES) {
-            Vec v = load(x + i);
+        Vec lo = all(INFINITY), hi = all(-INFINITY);
+        for (; i + LANES <= n; i += LANES) {
+            Vec v = even ? load(x + i) * load(even + i) : load(x + i);
             lo = smaller(lo, v);
             hi = larger(hi, v);
         }
@@ -180,13 +183,15 @@ static void quantize_row(const float *x, long n, uint8_t *out, long out_stride, 
         most = largest_of(hi);
     }
     for (; i < n; i++) {
-        least = x[i] < least ? x[i] : least;
-        most = x[i] > most ? x[i] : most;
+        float v = even ? x[i] * even[i] : x[i];
+        least = v < least ? v : least;
+        most = v > most ? v : most;
     }
     float width = (most - least) / 255.0f;
     float inverse = width > 0 ? 1.0f / width : 0.0f;  // a flat row is all zeros on the grid: value = low
     for (i = 0; i + LANES <= n; i += LANES) {
-        Vec v = (load(x + i) - least) * inverse + 0.5f;  // in 0.5 .. 255.5: cutting the fraction rounds
+        Vec v = even ? load(x + i) * load(even + i) : load(x + i);
+        v = (v - least) * inverse + 0.5f;  // in 0.5 .. 255.5: cutting the fraction rounds
         IntVec whole = __builtin_convertvector(smaller(v, all(255.0f)), IntVec);
 #if defined(__AVX512F__)
         _mm_storeu_si128((__m128i *)(out + i), _mm512_cvtepi32_epi8((__m512i)whole));
@@ -195,7 +200,7 @@ static void quantize_row(const float *x, long n, uint8_t *out, long out_stride, 
 #endif
     }
     for (; i < n; i++) {
-        float v = (x[i] - least) * inverse + 0.5f;
+        float v = ((even ? x[i] * even[i] : x[i]) - least) * inverse + 0.5f;
         out[i] = (uint8_t)(v < 255.0f ? v : 255.0f);
     }
     for (; i < out_stride; i++) out[i] = 0;
