@@ -111,7 +111,7 @@ def test_the_manifest_has_the_fingerprint_of_the_options(run, source, model, tmp
     )
     options = EncodeOptions(dim=8, prompt_name="query", output="float16")
     loaded = gemel.load(model)
-    expected = {**loaded.fingerprint_for(options).to_json(), "engine": loaded.engine_name}
+    expected = {**loaded.fingerprint_for(options).to_json(), "engine": loaded.kernel}
     folder = gemel.read_folder(tmp_path / "out")
     assert folder.manifest["fingerprint"] == json.loads(json.dumps(expected))
     assert np.array_equal(folder.vectors, loaded.encode(TEXTS, options))

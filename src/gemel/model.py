@@ -131,6 +131,12 @@ class Model:
         """native, onnxruntime, torch or static"""
         return self.engine.name
 
+    @property
+    def kernel(self) -> str:
+        """The engine and, where it has kernels for several processors, which one: bits may differ between them."""
+        level = getattr(self.engine, "level", None)
+        return f"{self.engine_name} ({level})" if level else self.engine_name
+
     @cached_property
     def weights_hash(self) -> str:
         """sha256 of everything that computes; read once, when first asked for."""

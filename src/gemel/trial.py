@@ -95,7 +95,7 @@ def run_trials(
         ran=tuple(
             Trial(
                 engine=models[number].engine_name,
-                kernel=_kernel(models[number]),
+                kernel=models[number].kernel,
                 precision=models[number].precision,
                 batch_tokens=size,
                 threads=lanes,
@@ -117,8 +117,3 @@ def keep_winners(model: str | Path, trials: Trials) -> list[Trial]:
         choice = Choice(trial.engine, trial.batch_tokens, trial.threads, trial.texts_per_second)
         remember(network, trial.precision, choice)
     return trials.winners()
-
-
-def _kernel(model: Model) -> str:
-    level = getattr(model.engine, "level", None)
-    return f"{model.engine_name} ({level})" if level else model.engine_name

@@ -158,7 +158,7 @@ class _CountingEncoder:
 
     def fingerprint(self) -> dict[str, Any]:
         """What the vectors depend on, to the bit: engines agree closely, but not in the last digit."""
-        return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.engine_name}
+        return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.kernel}
 
 
 def _to_stdout(encoder: _CountingEncoder, rows: Rows, keep_texts: bool) -> None:
