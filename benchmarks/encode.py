@@ -116,7 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
         out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         say(f"wrote {out}")
     print(render(results))
-    return 0
+    ours = [entry for entry in results["systems"].values() if entry["role"] == "ours"]
+    return 1 if any(entry["failed"] for entry in ours) else 0  # a peer's failure is a line of the report
 
 
 if __name__ == "__main__":

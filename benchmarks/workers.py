@@ -71,10 +71,12 @@ class Worker:
         return line
 
     def _last_words(self) -> str:
+        try:
+            ended = f"exit {self._process.wait(timeout=5)}"  # -11 and the like: killed by that signal
+        except subprocess.TimeoutExpired:
+            ended = "its pipe is closed"
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return (
-            f"the process ended (exit {self._process.poll()}): {lines[-1][:300] if lines else 'no message'}"
-        )
+        return f"the process ended ({ended}): {lines[-1][:300] if lines else 'no message'}"
 
     def _signal(self, number: int) -> None:
         if self._process.poll() is None:

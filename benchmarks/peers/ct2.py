@@ -17,21 +17,13 @@ class CTranslate2:
         self._tokenizer = Tokenizer.from_file(str(Path(options["model"]) / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(options["max_length"])
-        # Two workers of one thread were faster than one of two; a text alone would use only one of them.
+        # Two workers of one thread were faster than one of two, for a single text as well.
         layout = {"inter_threads": options["threads"], "intra_threads": 1}
-        alone = {"inter_threads": 1, "intra_threads": options["threads"]}
-
-        def encoder(threads: dict[str, int]) -> ctranslate2.Encoder:
-            return ctranslate2.Encoder(options["prepared"], compute_type=options["precision"], **threads)
-
-        self._encoder = encoder(layout)
-        self._make_alone = lambda: encoder(alone)
-        self._alone: Any = None
+        self._encoder = ctranslate2.Encoder(options["prepared"], compute_type=options["precision"], **layout)
         self._pool = ThreadPoolExecutor(options["threads"])
         self.settings = {
             "compute_type": self._encoder.compute_type,
             **layout,
-            "alone": alone,
             "order": "by length",
         }
 
@@ -43,12 +35,8 @@ class CTranslate2:
         size = batch or 64
         parts = [order[i : i + size] for i in range(0, len(order), size)]
 
-        encoder = self._encoder
-        if len(texts) == 1:
-            encoder = self._alone = self._alone or self._make_alone()
-
         def pooled(part: list[int]) -> Any:  # noqa: ANN401 - a float32 array of numpy
-            hidden = np.array(encoder.forward_batch([ids[i] for i in part]).last_hidden_state)
+            hidden = np.array(self._encoder.forward_batch([ids[i] for i in part]).last_hidden_state)
             lengths = np.array([len(ids[i]) for i in part])
             mask = (np.arange(hidden.shape[1]) < lengths[:, None]).astype(np.float32)  # (b, t)
             mean = (mask[:, None] @ hidden)[:, 0] / lengths[:, None]
