@@ -25,9 +25,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def network(folder):
-    from test_architectures import read_folder
-
     from gemel.encoder.architectures import read_network
+    from test_architectures import read_folder
 
     return read_network(*read_folder(folder))
 
