@@ -154,6 +154,7 @@ class NativeEngine:
         self._kept: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
         self._store = (store or Int8Store()).open(int8_bits(self.level)) if precision == "int8" else None
+        self._arena = _Arena(sum(map(self._packed_bytes, _layers(network))))
         self._factors = cache(lambda: smoothing_factors(network))
         self._network = self._describe(network)
         if self._store:
@@ -233,7 +234,7 @@ class NativeEngine:
         if query_scale is not None:
             factors[:inputs] = query_scale
         bias = linear.bias * factors if linear.bias is not None else np.zeros(outputs, np.float32)
-        packed = _aligned(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
+        packed = self._arena.take(self._packed_bytes(linear))
         scale = column_sum = even = None
         if self._store is None:
             weight = np.ascontiguousarray(linear.weight * factors[:, None], dtype=np.float32)
@@ -254,6 +255,10 @@ class NativeEngine:
             inputs=inputs,
         )
 
+    def _packed_bytes(self, linear: Linear) -> int:
+        outputs, inputs = linear.weight.shape
+        return _whole_lines(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
+
     def _norm(self, norm: Norm) -> _Norm:
         return _Norm(weight=self._address(norm.weight), bias=self._address(norm.bias), epsilon=norm.epsilon)
 
@@ -270,8 +275,27 @@ class NativeEngine:
         return int(array.ctypes.data)
 
 
-def _aligned(size: int) -> NDArray[np.uint8]:
-    """Memory that starts at a cache line: a vector load across two lines costs twice."""
-    memory = np.empty(size + _CACHE_LINE, dtype=np.uint8)
-    start = -memory.ctypes.data % _CACHE_LINE
-    return memory[start : start + size]
+class _Arena:
+    """All packed weights in one piece, each starting at a cache line: a load across two lines costs twice.
+
+    One large array, because numpy asks the system for huge pages for those, and weights are read from end to end.
+    """
+
+    def __init__(self, size: int) -> None:
+        memory = np.empty(size + _CACHE_LINE, dtype=np.uint8)
+        self._free = memory[-memory.ctypes.data % _CACHE_LINE :]
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        taken, self._free = self._free[:size], self._free[size:]
+        assert len(taken) == size, "the arena was made too small"
+        return taken
+
+
+def _whole_lines(size: int) -> int:
+    return -(-size // _CACHE_LINE) * _CACHE_LINE
+
+
+def _layers(network: Network) -> set[Linear]:
+    """Every linear layer once, also where blocks share them."""
+    layers = {linear for b in network.blocks for linear in (b.qkv, b.out, b.up, b.down)}
+    return layers | ({network.projection} if network.projection else set())

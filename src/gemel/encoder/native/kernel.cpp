@@ -80,6 +80,9 @@ EXPORT void gemel_pack_int8(const int8_t *weight, int64_t outputs, int64_t input
 }
 }
 
+// Queries of a head that are answered together: keys and values are fetched once for all of them.
+#define ATTENTION_ROWS (4 * TILE_ROWS)
+
 // Buffers of one call, cut out of the caller's scratch memory.
 struct Scratch {
     float *x, *qkv, *context, *wide, *keys, *values, *scores, *step, *low;
@@ -103,7 +106,7 @@ struct Scratch {
         qkv = wide = (float *)take(rows * inner * 4);
         keys = (float *)take(head * round_up(tokens, LANES) * 4);
         values = (float *)take(tokens * round_up(head, LANES) * 4);
-        scores = (float *)take(TILE_ROWS * round_up(tokens, LANES) * 4);
+        scores = (float *)take(ATTENTION_ROWS * round_up(tokens, LANES) * 4);
         step = (float *)take(rows * 4);
         low = (float *)take(rows * 4);
         integers = (uint8_t *)take(rows * round_up(widest, 4));
@@ -189,29 +192,25 @@ static void pack_values(const float *values, int64_t stride, int64_t tokens, int
     }
 }
 
-// scores -> e^(score - largest), zero past the last token; gives 1 / sum.
+// scores -> e^(score - largest), zero past the last token; gives 1 / sum. Lanes past the end hold the score of zero keys.
 static float soften(float *scores, int64_t tokens, const float *bias) {
-    int64_t wide = round_up(tokens, LANES);
-    const IntVec lanes = lane_numbers();
-    Vec most = all(-INFINITY);
-    for (int64_t j = 0; j < wide; j += LANES) {
-        Vec v = load(scores + j);
-        if (bias)
-            for (int64_t i = 0; i < LANES && j + i < tokens; i++) v[i] += bias[j + i];
-        v = pick((IntVec)(lanes + (int32_t)j < (int32_t)tokens), v, all(-INFINITY));
-        store(scores + j, v);
-        most = larger(most, v);
-    }
+    const IntVec past_end = (IntVec)(lane_numbers() >= (int32_t)((tokens - 1) % LANES + 1));
+    const int64_t last = round_up(tokens, LANES) - LANES;
+    if (bias)
+        for (int64_t j = 0; j < tokens; j++) scores[j] += bias[j];
+    Vec tail = pick(past_end, all(-INFINITY), load(scores + last));
+    Vec most = tail;
+    for (int64_t j = 0; j < last; j += LANES) most = larger(most, load(scores + j));
     float top = largest_of(most);
     Vec total = all(0.0f);
-    for (int64_t j = 0; j < wide; j += LANES) {
-        Vec v = load(scores + j);
-        Vec e = exp_of(v - top);
-        e = pick((IntVec)(v > all(-INFINITY)), e, all(0.0f));
+    for (int64_t j = 0; j < last; j += LANES) {
+        Vec e = exp_of(load(scores + j) - top);
         store(scores + j, e);
         total += e;
     }
-    return 1.0f / sum_of(total);
+    tail = pick(past_end, all(0.0f), exp_of(tail - top));
+    store(scores + last, tail);
+    return 1.0f / sum_of(total + tail);
 }
 
 // One text: qkv (tokens, 3 width) -> context (tokens, width). The 1/sqrt(head) is folded into the query weights.
@@ -221,8 +220,8 @@ static void attention(const Network &net, const float *qkv, float *context, int6
         pack_keys(qkv + net.width + h * head, stride, tokens, head, s.keys);
         pack_values(qkv + 2 * net.width + h * head, stride, tokens, head, s.values);
         const float *bias = net.relative_bias ? net.relative_bias + h * (2 * net.max_positions - 1) : nullptr;
-        for (int64_t row = 0; row < tokens; row += TILE_ROWS) {
-            int64_t rows = tokens - row < TILE_ROWS ? tokens - row : TILE_ROWS;
+        for (int64_t row = 0; row < tokens; row += ATTENTION_ROWS) {
+            int64_t rows = tokens - row < ATTENTION_ROWS ? tokens - row : ATTENTION_ROWS;
             Product scores = {};
             scores.a = qkv + row * stride + h * head;
             scores.a_stride = stride;
@@ -234,12 +233,16 @@ static void attention(const Network &net, const float *qkv, float *context, int6
             mix.a_stride = wide;
             mix.y = context + row * net.width + h * head;
             mix.y_stride = net.width;
-            float shares[TILE_ROWS];
+            float shares[ATTENTION_ROWS];
             for (int64_t r = 0; r < rows; r++)
                 shares[r] = soften(s.scores + r * wide, tokens, bias ? bias + net.max_positions - 1 - (row + r) : nullptr);
             float_product(mix, s.values, rows, head, tokens);
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t d = 0; d < head; d++) mix.y[r * net.width + d] *= shares[r];
+            for (int64_t r = 0; r < rows; r++) {
+                float *y = mix.y + r * net.width;
+                int64_t d = 0;
+                for (; d + LANES <= head; d += LANES) store(y + d, load(y + d) * shares[r]);
+                for (; d < head; d++) y[d] *= shares[r];
+            }
         }
     }
 }

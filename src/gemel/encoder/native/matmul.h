@@ -7,9 +7,6 @@
 #include <cmath>
 
 #include "vector.h"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 static inline long round_up(long n, long step) { return (n + step - 1) / step * step; }
 static inline int vectors_in(long columns) {
@@ -18,11 +15,14 @@ static inline int vectors_in(long columns) {
 
 // ---- float32 ----
 
+// `ahead` is memory that will be read soon: the next panel comes from far away while this one is multiplied.
 template <int ROWS, int VECTORS>
-static inline void multiply(const float *a, long stride, const float *panel, long inputs, Vec (&sum)[ROWS][VECTORS]) {
+static inline void multiply(const float *a, long stride, const float *panel, long inputs, const char *ahead,
+                            Vec (&sum)[ROWS][VECTORS]) {
     for (int r = 0; r < ROWS; r++)
         for (int v = 0; v < VECTORS; v++) sum[r][v] = all(0.0f);
     for (long k = 0; k < inputs; k++, panel += VECTORS * LANES) {
+        if (k % 8 == 0) __builtin_prefetch(ahead + k * 8, 0, 2);
         Vec column[VECTORS];
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) column[v] = load(panel + v * LANES);
@@ -54,16 +54,6 @@ static inline void multiply(const float *a, long stride, const float *panel, lon
         default: FOR_ROWS(work, rows, TILE_VECTORS, __VA_ARGS__) break; \
     }
 
-static inline void store_part(float *y, Vec v, long columns) {
-    if (columns >= LANES) {
-        store(y, v);
-    } else if (columns > 0) {
-        float part[LANES];
-        store(part, v);
-        memcpy(y, part, columns * sizeof(float));
-    }
-}
-
 // What surrounds a product: where rows lie, and what is added at the end.
 struct Product {
     const float *a;         // float rows
@@ -77,18 +67,41 @@ struct Product {
     int activation;
 };
 
+// Sums (bias added) -> activated, into the result; the last panel may be wider than the row.
+template <int ROWS, int VECTORS>
+static inline void finish(const Product &p, Vec (&sum)[ROWS][VECTORS], long row, long column, long columns) {
+    if (p.activation != NONE)
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) sum[r][v] = activate(sum[r][v], p.activation);
+    if (columns >= VECTORS * LANES) {
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) store(p.y + (row + r) * p.y_stride + column + v * LANES, sum[r][v]);
+        return;
+    }
+    for (int r = 0; r < ROWS; r++) {
+        float whole[VECTORS * LANES];
+        for (int v = 0; v < VECTORS; v++) store(whole + v * LANES, sum[r][v]);
+        memcpy(p.y + (row + r) * p.y_stride + column, whole, columns * sizeof(float));
+    }
+}
+
 template <int ROWS, int VECTORS>
 static void float_tile(const Product &p, const float *panel, long inputs, long row, long column, long columns) {
     Vec sum[ROWS][VECTORS];
-    multiply<ROWS, VECTORS>(p.a + row * p.a_stride, p.a_stride, panel, inputs, sum);
+    const char *next = (const char *)(panel + inputs * VECTORS * LANES);
+    multiply<ROWS, VECTORS>(p.a + row * p.a_stride, p.a_stride, panel, inputs, next + row / TILE_ROWS * inputs * 8, sum);
+    if (p.bias)
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-        Vec bias = p.bias ? load(p.bias + column + v * LANES) : all(0.0f);
+        for (int v = 0; v < VECTORS; v++) {
+            Vec bias = load(p.bias + column + v * LANES);
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-            store_part(p.y + (row + r) * p.y_stride + column + v * LANES, activate(sum[r][v] + bias, p.activation),
-                       columns - v * LANES);
-    }
+            for (int r = 0; r < ROWS; r++) sum[r][v] += bias;
+        }
+    finish<ROWS, VECTORS>(p, sum, row, column, columns);
 }
 
 static void float_product(const Product &p, const float *packed, long rows, long outputs, long inputs) {
@@ -128,7 +141,9 @@ static void int8_tile(const Product &p, const int8_t *panel, long inputs, long r
     for (int r = 0; r < ROWS; r++)
         for (int v = 0; v < VECTORS; v++) sum[r][v] = all_int(0);
     const uint8_t *a = p.a_int + row * p.a_stride;
+    const char *ahead = (const char *)(panel + inputs * VECTORS * LANES) + row / TILE_ROWS * inputs * 2;
     for (long k = 0; k < inputs; k += 4, panel += VECTORS * LANES * 4) {
+        if (k % 32 == 0) __builtin_prefetch(ahead + k * 2, 0, 2);
         IntVec weights[VECTORS];
 #pragma GCC unroll 4
         for (int v = 0; v < VECTORS; v++) weights[v] = *(const LooseIntVec *)(panel + v * LANES * 4);
@@ -141,6 +156,7 @@ static void int8_tile(const Product &p, const int8_t *panel, long inputs, long r
             for (int v = 0; v < VECTORS; v++) sum[r][v] = add_products(sum[r][v], x, weights[v]);
         }
     }
+    Vec value[ROWS][VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; v++) {
         long at = column + v * LANES;
@@ -148,10 +164,10 @@ static void int8_tile(const Product &p, const int8_t *panel, long inputs, long r
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
             Vec product = __builtin_convertvector(sum[r][v], Vec) * p.step[row + r] + total * p.low[row + r];
-            store_part(p.y + (row + r) * p.y_stride + at, activate(product * scale + bias, p.activation),
-                       columns - v * LANES);
+            value[r][v] = product * scale + bias;
         }
     }
+    finish<ROWS, VECTORS>(p, value, row, column, columns);
 }
 
 static void int8_product(const Product &p, const int8_t *packed, long rows, long outputs, long inputs) {

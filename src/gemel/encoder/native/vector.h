@@ -5,6 +5,9 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define LANES 16
@@ -29,8 +32,16 @@ static inline void store(float *p, Vec v) { *(LooseVec *)p = v; }
 static inline Vec all(float x) { return x - (Vec){}; }
 static inline IntVec all_int(int32_t x) { return x - (IntVec){}; }
 static inline Vec pick(IntVec mask, Vec yes, Vec no) { return (Vec)((mask & (IntVec)yes) | (~mask & (IntVec)no)); }
+#if defined(__AVX512F__)
+static inline Vec smaller(Vec a, Vec b) { return (Vec)_mm512_min_ps((__m512)a, (__m512)b); }
+static inline Vec larger(Vec a, Vec b) { return (Vec)_mm512_max_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX2__)
+static inline Vec smaller(Vec a, Vec b) { return (Vec)_mm256_min_ps((__m256)a, (__m256)b); }
+static inline Vec larger(Vec a, Vec b) { return (Vec)_mm256_max_ps((__m256)a, (__m256)b); }
+#else
 static inline Vec smaller(Vec a, Vec b) { return pick((IntVec)(a < b), a, b); }
 static inline Vec larger(Vec a, Vec b) { return pick((IntVec)(a > b), a, b); }
+#endif
 
 static inline IntVec lane_numbers() {
     IntVec v;
@@ -39,6 +50,10 @@ static inline IntVec lane_numbers() {
 }
 
 // Halves are added to halves: always the same tree.
+#if defined(__AVX512F__)
+static inline float sum_of(Vec v) { return _mm512_reduce_add_ps((__m512)v); }
+static inline float largest_of(Vec v) { return _mm512_reduce_max_ps((__m512)v); }
+#else
 static inline float sum_of(Vec v) {
     float x[LANES];
     store(x, v);
@@ -54,21 +69,14 @@ static inline float largest_of(Vec v) {
         for (int i = 0; i < half; i++) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
     return x[0];
 }
-
-static inline Vec round_nearest(Vec x) {
-    // Adding 1.5 * 2^23 pushes the fraction out of the mantissa; right for |x| < 2^22.
-    const Vec magic = all(12582912.0f);
-    Vec y = x + magic;
-    __asm__("" : "+m"(y));  // keep the compiler from folding (x + c) - c
-    return y - magic;
-}
+#endif
 
 // e^x, relative error below 2e-7; 0 for x < -87.
 static inline Vec exp_of(Vec x) {
     x = smaller(larger(x, all(-87.0f)), all(88.0f));
     Vec y = x * 1.44269504f;
     Vec whole = y + 12582912.0f;
-    IntVec power = (IntVec)whole - 0x4B400000;  // the integer that round_nearest would give
+    IntVec power = (IntVec)whole - 0x4B400000;  // adding 1.5 * 2^23 leaves the whole part in the low bits
     Vec n = __builtin_convertvector(power, Vec);
     Vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
     Vec f = r * 1.44269504f;
