@@ -16,6 +16,7 @@ $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp)
 $(VENV)/test: $(VENV)/core
 	$(PIP) $(TORCH)
 	$(PIP) --editable '.[test]'
+	-$(BIN)/gemel models pull all-MiniLM-L6-v2  # tests that need it are skipped where it cannot be fetched
 	touch $@
 
 demo: $(VENV)/core

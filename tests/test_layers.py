@@ -15,14 +15,18 @@ LAYERS = [
     {"types", "registry", "options"},
     {"similarity", "text", "checkpoint", "progress"},
     {"encoder", "nearest", "small_vectors"},
-    {"model", "pairs"},
-    {"encode_folder", "trial"},
+    {"model", "pairs", "postprocess"},
+    {"encode_folder", "trial", "evaluation"},
+    {"integrations"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
 
 # Who may import what, as path prefixes below src/gemel. A package that is not here may not be imported.
 HOMES = {
+    "scipy": ["evaluation/", "postprocess/"],
+    "sklearn": ["evaluation/"],
+    "mteb": ["integrations/mteb.py"],
     "numpy": [""],
     "tokenizers": ["text/tokenizer.py", "checkpoint/tokenizer_file.py"],
     "safetensors": ["checkpoint/convert.py", "encoder/int8_weights.py", "encode_folder/"],
@@ -36,7 +40,18 @@ HOMES = {
     "rich": ["cli/", "model"],
 }
 # Too slow to load for a program that does not use them: only inside the function that does.
-HEAVY = {"onnx", "onnxruntime", "torch", "transformers", "huggingface_hub", "pyarrow", "rich"}
+HEAVY = {
+    "scipy",
+    "sklearn",
+    "mteb",
+    "onnx",
+    "onnxruntime",
+    "torch",
+    "transformers",
+    "huggingface_hub",
+    "pyarrow",
+    "rich",
+}
 WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}
 
 
