@@ -100,6 +100,27 @@ class Comparison:
         }
 
 
+@dataclass(frozen=True)
+class NamedComparison:
+    """A comparison and what it compares: two models by name, on one data set."""
+
+    first: str
+    second: str
+    dataset: str
+    comparison: Comparison
+
+    @property
+    def better(self) -> str:
+        """The model that is better for sure; empty where chance alone would do as much."""
+        if not self.comparison.sure:
+            return ""
+        return self.second if self.comparison.difference > 0 else self.first
+
+    def to_json(self) -> dict[str, Any]:
+        names = {"first": self.first, "second": self.second, "dataset": self.dataset}
+        return {**names, **self.comparison.to_json(), "better": self.better}
+
+
 def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0, level: float = 0.95) -> Interval | None:
     """The percentile bootstrap interval of a sample's number; None where the number is not defined."""
     drawn = [sample.number(rows) for rows in _draws(sample.items, rounds, seed)]

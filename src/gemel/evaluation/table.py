@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +78,10 @@ def read_table(path: str | Path) -> DataTable:
             f"{path} is not {', '.join(ENDINGS)} (or .gz of these), so it cannot be read as a table"
         )
     try:
-        content = gzip.open(path, "rb").read() if path.name.endswith(".gz") else path.read_bytes()
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.name.endswith(".gz") else content
         text = content.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     rows = _json_rows(path, text) if ".jsonl" in path.name else _plain_rows(path, text)
     header = next(rows, None)
