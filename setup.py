@@ -24,8 +24,9 @@ setup(
         Extension(
             f"gemel.encoder.native._{level}",
             sources=[f"{FOLDER}/kernel.cpp"],
-            depends=[f"{FOLDER}/vector.h", f"{FOLDER}/matmul.h"],
+            depends=[f"{FOLDER}/{name}.h" for name in ("vector", "matmul", "team")],
             extra_compile_args=FLAGS + flags,
+            extra_link_args=["-pthread"],
             language="c++",
             optional=True,
         )

@@ -150,7 +150,7 @@ def test_repeated_texts_are_computed_once(folder):
     model = gemel.load(folder)
     seen = []
     run = model.engine.hidden
-    model.engine.hidden = lambda ids: seen.append(len(ids)) or run(ids)
+    model.engine.hidden = lambda ids, threads: seen.append(len(ids)) or run(ids, threads)
     model.encode(["same"] * 500 + ["other one"])
     assert sum(seen) == 2
 

@@ -127,3 +127,12 @@ def test_quantised_weights_are_kept_next_to_the_model_and_read_again(tmp_path):
     kept.write_bytes(b"not a safetensors file")
     damaged = native.NativeEngine(network, precision="int8", store=Int8Store(folder, sources)).hidden(ids)
     assert np.array_equal(first, damaged)
+
+
+@pytest.mark.parametrize(("precision", "level"), KERNELS)
+def test_further_threads_share_a_call_and_change_no_bit(plain, precision, level):
+    engine = native.NativeEngine(plain, precision=precision, level=level)
+    for texts, tokens in ((1, 9), (3, 17)):
+        ids = some_ids(texts, tokens)
+        alone = engine.hidden(ids)
+        assert all(np.array_equal(engine.hidden(ids, threads=n), alone) for n in (2, 3, 7) for _ in range(20))

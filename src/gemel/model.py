@@ -298,11 +298,14 @@ class Model:
             tokens = min(engine.batch_tokens, share)
             return min(tokens // length, room // engine.bytes_per_text(length)) if length else 1
 
+        batches = same_length_batches(filled, rows_for)
+        spare = max(1, threads // max(1, len(batches)))  # a lone text gets all cores
+
         def work(positions: Positions) -> None:
             if filled[positions[0]]:  # a text without any token keeps its zeros
-                keep(positions, engine.hidden(np.stack([pieces[position] for position in positions])))
+                keep(positions, engine.hidden(np.stack([pieces[position] for position in positions]), spare))
 
-        self._lanes.run(work, same_length_batches(filled, rows_for), threads)
+        self._lanes.run(work, batches, threads)
 
     def _engine(self, precision: Precision) -> Engine:
         with self._opening:

@@ -120,7 +120,7 @@ def _library(level: str) -> ctypes.CDLL:
     library.gemel_scratch_bytes.restype = _number
     library.gemel_scratch_bytes.argtypes = (network, _number, _number)
     library.gemel_hidden.restype = None
-    library.gemel_hidden.argtypes = (network, _pointer, _number, _number, _pointer, _pointer)
+    library.gemel_hidden.argtypes = (network, _pointer, _number, _number, _pointer, _pointer, ctypes.c_int)
     return library
 
 
@@ -162,15 +162,15 @@ class NativeEngine:
             self._store.save()
         self._scratch = threading.local()
 
-    def hidden(self, ids: Ids) -> Vectors:
-        """(b, t) token ids -> (b, t, width) hidden states."""
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
+        """(b, t) token ids -> (b, t, width) hidden states; further threads share the matrices of the call."""
         check_ids(ids, vocabulary=self._vocabulary, max_positions=self._max_positions)
         ids = np.ascontiguousarray(ids, dtype=np.int32)
         batch, tokens = ids.shape
         out = np.empty((batch, tokens, self.width), dtype=np.float32)
         memory = self._memory(batch, tokens)
         self._library.gemel_hidden(
-            self._network, ids.ctypes.data, batch, tokens, out.ctypes.data, memory.ctypes.data
+            self._network, ids.ctypes.data, batch, tokens, out.ctypes.data, memory.ctypes.data, threads
         )
         return out
 

@@ -78,7 +78,7 @@ class OnnxEngine:
         self._word, self._places = network.word, network.max_positions
         self._session = _start_session(build_graph(network, multiply), provider, threads_per_call)
 
-    def hidden(self, ids: Ids) -> Vectors:
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
         """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
         check_ids(ids, vocabulary=len(self._word), max_positions=self._places)
         words = self._word[ids]  # (b, t, e)

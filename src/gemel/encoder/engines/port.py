@@ -8,9 +8,9 @@ from gemel.types import Ids, Vectors
 
 
 class Engine(Protocol):
-    """Runs one network. Safe to call from several threads at once; each call uses one core.
+    """Runs one network. Safe to call from several threads at once.
 
-    Law: the hidden states of a row are the same bits whatever the other rows are.
+    Law: the hidden states of a row are the same bits whatever the other rows are, and on any number of threads.
     """
 
     name: str
@@ -18,8 +18,11 @@ class Engine(Protocol):
     batch_tokens: int
     """Tokens to a call at which this engine is fastest."""
 
-    def hidden(self, ids: Ids) -> Vectors:
-        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32.
+
+        The call uses one core, or up to `threads` of them where the engine can share one call.
+        """
         ...
 
     def bytes_per_text(self, tokens: int) -> int:

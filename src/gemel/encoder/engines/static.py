@@ -17,7 +17,7 @@ class StaticEngine:
         self._table = table
         self.width = int(table.shape[1])
 
-    def hidden(self, ids: Ids) -> Vectors:
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
         """(b, t) token ids -> (b, t, width): the rows."""
         check_ids(ids, vocabulary=len(self._table), max_positions=ids.shape[1] if ids.ndim == 2 else 0)
         rows: Vectors = self._table[ids]

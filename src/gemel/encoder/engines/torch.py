@@ -40,7 +40,7 @@ class TorchEngine:
         self.width = int(model.config.hidden_size)
         self._vocabulary = int(model.get_input_embeddings().num_embeddings)
 
-    def hidden(self, ids: Ids) -> Vectors:
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
         """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32.
 
         Row by row: torch picks its kernels by the size of the batch, and they give other bits.

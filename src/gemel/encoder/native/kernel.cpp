@@ -1,8 +1,9 @@
 // A post-norm transformer encoder over packed weights: token ids in, hidden states out.
 //
-// No state, no allocation, no threads: the caller owns every buffer and may call from many threads at once.
+// No state: the caller owns every buffer and may call from many threads at once.
 // All rows of a call have the same number of tokens, so there is no padding and no mask.
 #include "matmul.h"
+#include "team.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -113,7 +114,7 @@ struct Scratch {
     }
 };
 
-static void linear(const Linear &layer, const float *x, float *y, int64_t rows, int activation, Scratch &s) {
+static void linear(const Linear &layer, const float *x, float *y, int64_t rows, int activation, Scratch &s, Team &team) {
     Product p = {};
     p.y = y;
     p.y_stride = layer.outputs;
@@ -122,7 +123,9 @@ static void linear(const Linear &layer, const float *x, float *y, int64_t rows, 
     if (!layer.scale) {
         p.a = x;
         p.a_stride = layer.inputs;
-        float_product(p, (const float *)layer.packed, rows, layer.outputs, layer.inputs);
+        team.run(panels_of(layer.outputs), [&](long panel) {
+            float_panel(p, (const float *)layer.packed, rows, layer.outputs, layer.inputs, panel);
+        });
         return;
     }
     p.a_int = s.integers;
@@ -134,7 +137,9 @@ static void linear(const Linear &layer, const float *x, float *y, int64_t rows, 
     for (int64_t r = 0; r < rows; r++)
         quantize_row(x + r * layer.inputs, layer.even, layer.inputs, s.integers + r * p.a_stride, p.a_stride, s.step + r,
                      s.low + r);
-    int8_product(p, (const int8_t *)layer.packed, rows, layer.outputs, layer.inputs);
+    team.run(panels_of(layer.outputs), [&](long panel) {
+        int8_panel(p, (const int8_t *)layer.packed, rows, layer.outputs, layer.inputs, panel);
+    });
 }
 
 // y = norm(x + extra); extra may be null. Mean first, then the squared distances from it.
@@ -254,25 +259,27 @@ EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t batch, int64_t to
 }
 
 // ids (batch, tokens) -> hidden (batch, tokens, width). Ids and lengths were checked by the caller.
-EXPORT void gemel_hidden(const Network *network, const int32_t *ids, int64_t batch, int64_t tokens, float *hidden, void *memory) {
+EXPORT void gemel_hidden(const Network *network, const int32_t *ids, int64_t batch, int64_t tokens, float *hidden,
+                         void *memory, int threads) {
     const Network &net = *network;
+    Team team(threads);
     Scratch s(net, batch, tokens, (void *)round_up((int64_t)memory, 64));
     int64_t rows = batch * tokens;
     float *table = net.projection ? s.wide : hidden;
     for (int64_t r = 0; r < rows; r++)
         add_and_norm(net.word + ids[r] * net.table_width, net.positions ? net.positions + r % tokens * net.table_width : nullptr,
                      table + r * net.table_width, net.table_width, net.embedding_norm);
-    if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s);
+    if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s, team);
     for (int64_t i = 0; i < net.block_count; i++) {
         const Block &block = net.blocks[i];
-        linear(block.qkv, hidden, s.qkv, rows, NONE, s);
+        linear(block.qkv, hidden, s.qkv, rows, NONE, s, team);
         for (int64_t b = 0; b < batch; b++)
             attention(net, s.qkv + b * tokens * 3 * net.width, s.context + b * tokens * net.width, tokens, s);
-        linear(block.out, s.context, s.x, rows, NONE, s);
+        linear(block.out, s.context, s.x, rows, NONE, s, team);
         for (int64_t r = 0; r < rows; r++)
             add_and_norm(s.x + r * net.width, hidden + r * net.width, hidden + r * net.width, net.width, block.attention_norm);
-        linear(block.up, hidden, s.wide, rows, (int)net.activation, s);
-        linear(block.down, s.wide, s.x, rows, NONE, s);
+        linear(block.up, hidden, s.wide, rows, (int)net.activation, s, team);
+        linear(block.down, s.wide, s.x, rows, NONE, s, team);
         for (int64_t r = 0; r < rows; r++)
             add_and_norm(s.x + r * net.width, hidden + r * net.width, hidden + r * net.width, net.width, block.ffn_norm);
     }

@@ -104,16 +104,21 @@ static void float_tile(const Product &p, const float *panel, long inputs, long r
     finish<ROWS, VECTORS>(p, sum, row, column, columns);
 }
 
-static void float_product(const Product &p, const float *packed, long rows, long outputs, long inputs) {
-    for (long column = 0; column < outputs; column += TILE_COLUMNS) {
-        long columns = outputs - column;
-        int vectors = vectors_in(columns);
-        for (long row = 0; row < rows; row += TILE_ROWS) {
-            int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
-            FOR_TILE(float_tile, here, vectors, p, packed, inputs, row, column, columns)
-        }
-        packed += inputs * vectors * LANES;
+static inline long panels_of(long outputs) { return (outputs + TILE_COLUMNS - 1) / TILE_COLUMNS; }
+
+// All rows by one panel of a packed matrix; panels are independent, so any thread may take any of them.
+static void float_panel(const Product &p, const float *packed, long rows, long outputs, long inputs, long panel) {
+    long column = panel * TILE_COLUMNS, columns = outputs - column;
+    packed += panel * inputs * TILE_COLUMNS;  // only the last panel may be narrower
+    int vectors = vectors_in(columns);
+    for (long row = 0; row < rows; row += TILE_ROWS) {
+        int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
+        FOR_TILE(float_tile, here, vectors, p, packed, inputs, row, column, columns)
     }
+}
+
+static void float_product(const Product &p, const float *packed, long rows, long outputs, long inputs) {
+    for (long panel = 0; panel < panels_of(outputs); panel++) float_panel(p, packed, rows, outputs, inputs, panel);
 }
 
 // ---- int8: rows of u8 with a step and a low end each, weights of s8 with a scale a column ----
@@ -170,16 +175,14 @@ static void int8_tile(const Product &p, const int8_t *panel, long inputs, long r
     finish<ROWS, VECTORS>(p, value, row, column, columns);
 }
 
-static void int8_product(const Product &p, const int8_t *packed, long rows, long outputs, long inputs) {
+static void int8_panel(const Product &p, const int8_t *packed, long rows, long outputs, long inputs, long panel) {
     inputs = round_up(inputs, 4);
-    for (long column = 0; column < outputs; column += TILE_COLUMNS) {
-        long columns = outputs - column;
-        int vectors = vectors_in(columns);
-        for (long row = 0; row < rows; row += TILE_ROWS) {
-            int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
-            FOR_TILE(int8_tile, here, vectors, p, packed, inputs, row, column, columns)
-        }
-        packed += inputs * vectors * LANES;
+    long column = panel * TILE_COLUMNS, columns = outputs - column;
+    packed += panel * inputs * TILE_COLUMNS;
+    int vectors = vectors_in(columns);
+    for (long row = 0; row < rows; row += TILE_ROWS) {
+        int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
+        FOR_TILE(int8_tile, here, vectors, p, packed, inputs, row, column, columns)
     }
 }
 
