@@ -6,14 +6,16 @@ such choices: the interval is where 95 % of the numbers fall; the paired test dr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.metrics import pearson, spearman
+from gemel.evaluation.metrics import Codes, pearson, ranks_of_codes, value_codes
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -26,7 +28,16 @@ class Sample(Protocol):
     def items(self) -> int: ...
 
     def number(self, rows: Rows) -> float | None:
-        """The number over these rows; None where it is not defined."""
+        """The number over these rows, as a share (0.82, not 82); None where it is not defined."""
+        ...
+
+
+@runtime_checkable
+class SampleWithDraw(Sample, Protocol):
+    """A sample whose rows are not drawn from one urn."""
+
+    def draw(self, random: np.random.Generator) -> Rows:
+        """One bootstrap choice of rows."""
         ...
 
 
@@ -46,7 +57,7 @@ class MeanSample:
 
 @dataclass(frozen=True, eq=False)
 class CorrelationSample:
-    """A number that correlates predictions with gold scores."""
+    """A number that correlates predictions with gold scores. Ranks are those within the rows, not of the whole."""
 
     gold: Floats
     predicted: Floats
@@ -57,8 +68,42 @@ class CorrelationSample:
         return len(self.gold)
 
     def number(self, rows: Rows) -> float | None:
-        correlate = spearman if self.kind == "spearman" else pearson
-        return correlate(self.gold[rows], self.predicted[rows])
+        if self.kind == "pearson":
+            return pearson(self.gold[rows], self.predicted[rows])
+        gold, predicted = self._codes
+        return pearson(ranks_of_codes(gold[rows]), ranks_of_codes(predicted[rows]))
+
+    @cached_property
+    def _codes(self) -> tuple[Codes, Codes]:
+        return value_codes(self.gold), value_codes(self.predicted)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSample:
+    """The weighted mean of the numbers of several samples; each draws from its own items only."""
+
+    parts: tuple[Sample, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def items(self) -> int:
+        return sum(part.items for part in self.parts)
+
+    def number(self, rows: Rows) -> float | None:
+        total, start = 0.0, 0
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            own = rows[(rows >= start) & (rows < start + part.items)] - start
+            number = part.number(own)
+            if number is None:
+                return None
+            total, start = total + weight * number, start + part.items
+        return total / sum(self.weights)
+
+    def draw(self, random: np.random.Generator) -> Rows:
+        starts = np.cumsum([0, *(part.items for part in self.parts)])
+        return np.concatenate(
+            [start + _draw(part, random) for start, part in zip(starts[:-1], self.parts, strict=True)]
+        )
 
 
 @dataclass(frozen=True)
@@ -72,7 +117,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models on the same items: the difference, its interval, and how often the better one won."""
+    """Two models on the same items: the difference, its interval, and how often chance alone would do as much."""
 
     difference: float
     """Second minus first."""
@@ -90,10 +135,10 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "difference": self.difference,
-            "low": self.low,
-            "high": self.high,
-            "p_value": self.p_value,
+            "difference": round(self.difference, 4),
+            "low": round(self.low, 4),
+            "high": round(self.high, 4),
+            "p_value": round(self.p_value, 6),
             "items": self.items,
             "rounds": self.rounds,
             "sure": self.sure,
@@ -122,10 +167,9 @@ class NamedComparison:
 
 
 def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0, level: float = 0.95) -> Interval | None:
-    """The percentile bootstrap interval of a sample's number; None where the number is not defined."""
-    drawn = [sample.number(rows) for rows in _draws(sample.items, rounds, seed)]
-    defined = [number for number in drawn if number is not None]
-    if len(defined) < len(drawn) / 2 or not defined:
+    """The percentile bootstrap interval of a sample's number; None where too few rounds have a number."""
+    defined = [number for rows in _draws(sample, rounds, seed) if (number := sample.number(rows)) is not None]
+    if not defined or len(defined) < rounds / 2:
         return None
     tail = (1 - level) / 2
     low, high = np.quantile(defined, [tail, 1 - tail])
@@ -138,26 +182,39 @@ def compare(first: Sample, second: Sample, *, rounds: int = 2000, seed: int = 0)
         raise InputError(
             f"two models are compared on the same items, but they have {first.items} and {second.items}"
         )
+    if first.items < 2 or rounds < 1:
+        raise InputError(f"a comparison needs two items and a round, got {first.items} and {rounds}")
     every = np.arange(first.items, dtype=np.int64)
     one, two = first.number(every), second.number(every)
     if one is None or two is None:
         raise InputError("two models are compared by a number that is not defined for one of them")
     differences = []
-    for rows in _draws(first.items, rounds, seed):
+    for rows in _draws(first, rounds, seed):
         left, right = first.number(rows), second.number(rows)
         if left is not None and right is not None:
             differences.append(right - left)
+    if len(differences) < rounds / 2:
+        raise InputError(
+            f"{first.items} items are too few to compare two models by: most draws have no number"
+        )
     spread = np.asarray(differences)
     low, high = np.quantile(spread, [0.025, 0.975])
     # Centred on zero, the spread is what chance alone would do. One is added so that p is never exactly 0.
     beyond = int((np.abs(spread - spread.mean()) >= abs(two - one)).sum())
-    return Comparison(
-        two - one, float(low), float(high), (beyond + 1) / (len(spread) + 1), len(every), rounds
-    )
+    p_value = (beyond + 1) / (len(spread) + 1)
+    return Comparison(two - one, float(low), float(high), p_value, first.items, rounds)
 
 
-def _draws(items: int, rounds: int, seed: int) -> list[Rows]:
-    if items < 2:
-        return []
+def _draws(sample: Sample, rounds: int, seed: int) -> Iterator[Rows]:
+    """The same rows for the same seed and number of items, so that two models meet on equal terms."""
+    if sample.items < 2:
+        return
     random = np.random.default_rng(seed)
-    return [random.integers(0, items, items) for _ in range(rounds)]
+    for _ in range(rounds):
+        yield _draw(sample, random)
+
+
+def _draw(sample: Sample, random: np.random.Generator) -> Rows:
+    if isinstance(sample, SampleWithDraw):
+        return sample.draw(random)
+    return random.integers(0, sample.items, sample.items)
