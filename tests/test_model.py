@@ -13,8 +13,8 @@ import gemel
 from gemel.encoder.architectures import FILES
 from gemel.encoder.engines import native
 from gemel.errors import InputError
-from gemel.model import TruncationWarning
 from gemel.options import EncodeOptions
+from gemel.text.long_texts import TruncationWarning
 from tiny import tiny_bert, tiny_checkpoint
 
 TEXTS = [
@@ -289,6 +289,13 @@ def test_a_wrong_option_is_explained(plain, change, message):
 def test_prompts_are_put_in_front(plain):
     assert np.array_equal(plain.encode(["cats"], prompt_name="query"), plain.encode(["find: cats"]))
     assert np.array_equal(plain.encode(["cats"], prompt="say "), plain.encode(["say cats"]))
+
+
+def test_queries_and_documents_use_their_prompts_where_there_are_some(plain, tmp_path):
+    assert np.array_equal(plain.encode_query(["cats"]), plain.encode(["cats"], prompt_name="query"))
+    assert np.array_equal(plain.encode_document(["cats"]), plain.encode(["cats"], prompt_name="document"))
+    bare = gemel.load(tiny_bert(tmp_path / "bare"))
+    assert np.array_equal(bare.encode_query(["cats"]), bare.encode(["cats"]))
 
 
 def test_normalize_can_be_switched_off_and_dim_renormalises(plain):

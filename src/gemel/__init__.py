@@ -19,7 +19,7 @@ _HOMES = {
     "Model": "model",
     "ModelError": "errors",
     "Pairs": "pairs",
-    "TruncationWarning": "model",
+    "TruncationWarning": "text.long_texts",
     "WorkError": "errors",
     "encode_to_folder": "encode_folder",
     "load": "model",
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from gemel.errors import ModelError as ModelError
     from gemel.errors import WorkError as WorkError
     from gemel.model import Model as Model
-    from gemel.model import TruncationWarning as TruncationWarning
     from gemel.model import load as load
     from gemel.nearest import Hits as Hits
     from gemel.nearest import search as search
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from gemel.pairs import similar_pairs as similar_pairs
     from gemel.small_vectors import quantize as quantize
     from gemel.small_vectors import rescore as rescore
+    from gemel.text.long_texts import TruncationWarning as TruncationWarning
     from gemel.types import EncodeReport as EncodeReport
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -14,7 +12,6 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
@@ -30,6 +27,7 @@ from gemel.options import EncodeOptions, EngineName, Precision, parse_bytes
 from gemel.progress import Progress
 from gemel.small_vectors import quantize
 from gemel.text.batches import Positions, same_length_batches
+from gemel.text.long_texts import refuse_long, warn_of_long
 from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
 from gemel.text.windows import Windows, cut
 from gemel.types import AnyVectors, EncodeReport, Vectors
@@ -37,10 +35,6 @@ from gemel.types import AnyVectors, EncodeReport, Vectors
 Keep: TypeAlias = Callable[[Positions, Vectors], None]
 """Takes the hidden states (b, t, width) of the texts at these positions."""
 BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
-
-
-class TruncationWarning(UserWarning):
-    """Texts were longer than the model reads, and the rest of them did not count."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +164,14 @@ class Model:
         """
         return self.encode_report(texts, options, **changes).vectors
 
+    def encode_query(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
+        """`encode` for the asking side of a search: with the checkpoint's query prompt, if it brings one."""
+        return self.encode(texts, **{"prompt_name": self._role("query"), **changes})
+
+    def encode_document(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
+        """`encode` for the side that is searched: with the checkpoint's document prompt, if it brings one."""
+        return self.encode(texts, **{"prompt_name": self._role("document", "passage", "corpus"), **changes})
+
     def encode_report(
         self,
         texts: Sequence[str],
@@ -192,11 +194,11 @@ class Model:
             tokens[block] = [window.tokens for window in windows]
             kept[block] = [window.kept for window in windows]
             if settings.on_long == "error":
-                _refuse_long(windows, distinct[block], checked)
+                refuse_long(windows, distinct[block], checked)
             vectors[block] = self._vectors(windows, settings, progress)
         progress.close()
         if settings.on_long == "warn":
-            _warn_of_long(tokens[rows], kept[rows], self._limit(settings))
+            warn_of_long(tokens[rows], kept[rows], self._limit(settings))
         repeated = len(checked) - len(distinct)
         small = quantize(vectors, settings.output)
         return EncodeReport(
@@ -241,12 +243,12 @@ class Model:
         checked = check_texts(texts)
         windows = self._windows(checked, settings)
         if settings.on_long == "error":
-            _refuse_long(windows, checked, checked)
+            refuse_long(windows, checked, checked)
         elif settings.on_long == "warn":
             counts = np.array([(window.tokens, window.kept) for window in windows], dtype=np.int64).reshape(
                 -1, 2
             )
-            _warn_of_long(counts[:, 0], counts[:, 1], self._limit(settings))
+            warn_of_long(counts[:, 0], counts[:, 1], self._limit(settings))
         found: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
@@ -329,6 +331,9 @@ class Model:
             raise InputError(f"unknown prompt {name!r}. The model {self.name} brings: {known}")
         return prompts[name]
 
+    def _role(self, *names: str) -> str | None:
+        return next((name for name in names if name in self.checkpoint.prompts), None)
+
     def _prompt_tokens(self, options: EncodeOptions) -> int:
         """Tokens at the start that pooling leaves out: those of the prompt, where the checkpoint says so."""
         prompt = self._prompt(options)
@@ -381,35 +386,3 @@ def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:
         weights = np.asarray(window.weights, dtype=np.float32)
         row[:] = parts[0] if len(parts) == 1 else (parts * (weights / weights.sum())[:, None]).sum(axis=0)
     return out
-
-
-def _refuse_long(windows: list[Windows], block: Sequence[str], texts: Sequence[str]) -> None:
-    for window, text in zip(windows, block, strict=True):
-        if window.kept < window.tokens:
-            raise InputError(
-                f"texts[{texts.index(text)}] has {window.tokens:,} tokens, the model reads {window.kept:,}. "
-                "Shorten it, or use on_long='truncate' or 'chunk'"
-            )
-
-
-def _warn_of_long(tokens: NDArray[np.int64], kept: NDArray[np.int64], limit: int | None) -> None:
-    lost = tokens - kept
-    count = int((lost > 0).sum())
-    if count:
-        warnings.warn(
-            f"{count:,} of {len(tokens):,} texts are longer than {limit:,} tokens and lost {int(lost.sum()):,} tokens. "
-            "Use on_long='chunk' to read them whole, or 'truncate' to cut them without this line",
-            TruncationWarning,
-            stacklevel=_outside(),
-        )
-
-
-def _outside() -> int:
-    """How many calls up the first line outside this file is, so that a warning points at the user's code."""
-    import sys
-
-    here, level = os.path.abspath(__file__), 1  # noqa: PTH100 - compared with code objects' names
-    frame = sys._getframe(1)
-    while frame is not None and os.path.abspath(frame.f_code.co_filename) == here:  # noqa: PTH100
-        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
-    return level
