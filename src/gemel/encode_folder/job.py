@@ -85,7 +85,7 @@ def encode_to_folder(  # noqa: PLR0913 - the options of one command, all with a 
     format: str = "npy",
     keep_texts: bool = False,
     shard_rows: int = 50_000,
-    checkpoint_rows: int = 4096,
+    checkpoint_rows: int = 1024,
     overwrite: bool = False,
     progress: Callable[[FolderProgress], None] | None = None,
 ) -> FolderResult:
