@@ -39,7 +39,7 @@ def value_codes(values: ArrayLike) -> Codes:
 
 
 def ranks_of_codes(codes: Codes) -> Floats:
-    """The same as `ranks`, for codes: counting takes the place of sorting, which a bootstrap does thousands of times."""
+    """The same as `ranks`, for codes: counting instead of sorting, for a bootstrap does it thousands of times."""
     if len(codes) == 0:
         return np.empty(0)
     sizes = np.bincount(codes)

@@ -19,7 +19,7 @@ POINTS = 100
 
 @dataclass(frozen=True)
 class Score:
-    """One number, in points where it is a share (82.03). `low` and `high` are the ends of its 95 % bootstrap interval, where one was asked for."""
+    """One number; a share is in points (82.03). `low` and `high` are the ends of its 95 % bootstrap interval."""
 
     value: float | None
     low: float | None = None

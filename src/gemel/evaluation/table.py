@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,8 @@ class DataTable:
 
     path: Path
     columns: Mapping[str, tuple[str, ...]]
+    lines: tuple[int, ...] = ()
+    """The line of the file in which each row begins."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -44,6 +48,10 @@ class DataTable:
     def has(self, name: str) -> bool:
         return name in self.columns
 
+    def place(self, row: int) -> str:
+        """`file:line` of a row, for errors."""
+        return f"{self.path}:{self.lines[row] if self.lines else row + 2}"
+
     def numbers(self, *names: str) -> NDArray[np.float64]:
         """The same as numbers; a value that is none is named with its line."""
         values = np.empty(len(self))
@@ -51,9 +59,9 @@ class DataTable:
             try:
                 values[row] = float(text)
             except ValueError:
-                raise InputError(f"{self.path}:{row + 2}: {text!r} is not a number") from None
+                raise InputError(f"{self.place(row)}: {text!r} is not a number") from None
             if not np.isfinite(values[row]):
-                raise InputError(f"{self.path}:{row + 2}: {text!r} is not a finite number")
+                raise InputError(f"{self.place(row)}: {text!r} is not a finite number")
         return values
 
 
@@ -83,35 +91,63 @@ def read_table(path: str | Path) -> DataTable:
         text = content.decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-    rows = _json_rows(path, text) if ".jsonl" in path.name else _plain_rows(path, text)
-    header = next(rows, None)
-    if header is None:
+    rows = list(_lines_of(path, text))
+    if not rows:
         raise InputError(f"{path} is empty: expected a first line with column names")
-    body = list(rows)
+    header, body = rows[0].fields, rows[1:]
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise InputError(f"{path} has two columns {twice[0]!r}. Rename one of them")
     if not body:
         raise InputError(f"{path} has column names but no rows")
-    return DataTable(path, dict(zip(header, zip(*body, strict=True), strict=True)))
+    columns = zip(*(row.fields for row in body), strict=True)
+    return DataTable(path, dict(zip(header, columns, strict=True)), tuple(row.line for row in body))
 
 
-def _plain_rows(path: Path, text: str) -> Iterator[Sequence[str]]:
-    if ".tsv" in path.name:
-        rows: Iterator[Sequence[str]] = (
-            line.removesuffix("\r").split("\t") for line in text.split("\n") if line.strip()
-        )
-    else:
-        rows = (row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row)
+def fingerprint(*columns: Iterable[object]) -> str:
+    """A short hash of the data that an evaluation used: results with the same one may be compared."""
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update("\x1f".join(map(str, column)).encode() + b"\x1e")
+    return digest.hexdigest()[:16]
+
+
+class _Row(NamedTuple):
+    line: int
+    fields: list[str]
+
+
+def _lines_of(path: Path, text: str) -> Iterator[_Row]:
+    """The names of the columns, then the rows, all of the same width."""
+    name = path.name.removesuffix(".gz")
+    read = _json_rows if name.endswith(".jsonl") else _tsv_rows if name.endswith(".tsv") else _csv_rows
     width = None
+    for row in read(path, text):
+        width = width or len(row.fields)
+        if len(row.fields) != width:
+            raise InputError(f"{path}:{row.line}: {len(row.fields)} fields, but the first line has {width}")
+        yield row
+
+
+def _tsv_rows(path: Path, text: str) -> Iterator[_Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        plain = line.removesuffix("\r")
+        if plain.strip(" "):
+            yield _Row(number, plain.split("\t"))
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
+    reader, before = csv.reader(io.StringIO(text, newline=""), strict=True), 0
     try:
-        for number, row in enumerate(rows, start=1):
-            width = width or len(row)
-            if len(row) != width:
-                raise InputError(f"{path}:{number}: {len(row)} fields, but the first line has {width}")
-            yield row
+        for fields in reader:
+            if fields:
+                yield _Row(before + 1, fields)
+            before = reader.line_num  # a quoted field may hold line breaks
     except csv.Error as error:
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(f"{path}:{before + 1}: {error}") from error
 
 
-def _json_rows(path: Path, text: str) -> Iterator[Sequence[str]]:
+def _json_rows(path: Path, text: str) -> Iterator[_Row]:
     names: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -124,10 +160,15 @@ def _json_rows(path: Path, text: str) -> Iterator[Sequence[str]]:
             raise InputError(f"{path}:{number}: expected an object with named fields")
         if not names:
             names = list(row)
-            yield names
+            yield _Row(number, names)
         missing = [name for name in names if name not in row]
         if missing:
             raise InputError(f"{path}:{number}: no field {missing[0]!r}")
-        yield [
-            value if isinstance(value, str) else json.dumps(value) for value in (row[name] for name in names)
-        ]
+        yield _Row(number, [_as_text(row[name]) for name in names])
+
+
+def _as_text(value: object) -> str:
+    """A JSON value as a table's cell: null is empty, true is 1."""
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(int(value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -7,10 +7,13 @@ the file of each task, so that only the one that is asked for is imported.
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from gemel.errors import InputError
 from gemel.evaluation.scores import Scores
 from gemel.registry import Table
 from gemel.types import Encoder
@@ -48,10 +51,16 @@ TASK_FILES = {
 
 
 def load_task(name: str, data: str | Path, **settings: Any) -> list[Task]:
-    """The tasks of this name in a file or folder of data."""
+    """The tasks of this name in a file or folder of data. A setting that is None is left at the task's default."""
     if name in TASK_FILES:
         import_module(f"gemel.evaluation.{TASK_FILES[name]}")
     elif name not in TASKS:
-        for file in TASK_FILES.values():  # so that the error can list them all
-            import_module(f"gemel.evaluation.{file}")
-    return TASKS[name](Path(data), **settings)
+        close = get_close_matches(name, TASK_FILES, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"unknown task {name!r}.{hint} Known: {', '.join(sorted({*TASK_FILES, *TASKS}))}")
+    load, given = TASKS[name], {key: value for key, value in settings.items() if value is not None}
+    known = [each.name for each in signature(load).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    for key in given:
+        if key not in known:
+            raise InputError(f"task {name!r} has no setting {key!r}. It has {', '.join(known) or 'none'}")
+    return load(Path(data), **given)
