@@ -1,0 +1,225 @@
+"""Argument similarity: do two arguments on a topic make the same point?
+
+Three readings, one part each: the cosine as it is; and, as the paper does for AFS, a regression on |u - v| and u * v
+under 10-fold cross-validation and across topics (each topic predicted by a fit on the others). The encoder stays fixed:
+fine-tuning it is another matter, so these numbers are below those of a trained model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.label_metrics import LabelSample, macro_f1
+from gemel.evaluation.metrics import pearson, spearman
+from gemel.evaluation.probe import pair_features
+from gemel.evaluation.ridge import PENALTIES, fit_ridge
+from gemel.evaluation.rows import choose, deal_folds
+from gemel.evaluation.samples import CorrelationSample, Sample
+from gemel.evaluation.scores import POINTS, Score, Scores, score_of
+from gemel.evaluation.table import DataTable, dataset_name, is_table, read_table
+from gemel.evaluation.task import TASKS, Task
+from gemel.similarity import checked, row_scores
+from gemel.types import Encoder, Vectors
+
+GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
+"""Labels of the UKP ASPECT corpus: different topic or cannot decide, no, some, high similarity."""
+COLUMNS = ("topic", "sentence1", "sentence2")
+
+Floats = NDArray[np.float64]
+Folds = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A score for each pair, and whether the pair counts as similar, by a rule made without it."""
+
+    predicted: Floats
+    similar: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ArgumentSimilarity:
+    """Pairs of arguments with a topic and a grade of similarity."""
+
+    dataset: str
+    topics: Sequence[str]
+    left: Sequence[str]
+    right: Sequence[str]
+    gold: Floats
+    cut: float = 1.0
+    """Grades of at least this count as similar, where F1 asks yes or no."""
+    grading: str = "a number"
+    folds: int = 10
+    seed: int = 0
+    rounds: int = 1000
+    """Draws of the bootstrap."""
+
+    def score(self, encoder: Encoder) -> Scores:
+        """The cosine's correlation at the top; the three readings with their F1 as parts."""
+        left = checked(encoder.encode(self.left), "vectors")
+        right = checked(encoder.encode(self.right), "vectors")
+        cosine = row_scores(left, right).astype(np.float64)
+        features = pair_features(left, right)
+        topics = np.unique(np.asarray(self.topics), return_inverse=True)[1].astype(np.int64)
+        mixed = deal_folds((self.gold * 2).astype(np.int64), self.folds, self.seed)
+        parts = (
+            self._part("cosine", self._cosine(cosine, topics), topics, {"supervised": "no"}),
+            self._part("10-fold", self._regression(features, mixed), mixed, self._fit(f"{self.folds} folds")),
+            self._part("cross-topic", self._regression(features, topics), topics, self._fit("topics")),
+        )
+        return Scores(
+            task="arguments",
+            dataset=self.dataset,
+            main="spearman",
+            values=parts[0].values,
+            items=len(self.gold),
+            unit="pairs",
+            parts=parts,
+            protocol={"similarity": "cosine", **parts[0].protocol},
+            sample=parts[0].sample,
+        )
+
+    def _cosine(self, cosine: Floats, folds: Folds) -> Held:
+        """Nothing is fitted but the threshold of F1, on the other topics."""
+        similar = np.empty(len(cosine), dtype=np.int64)
+        for fold in np.unique(folds):
+            out = folds == fold
+            similar[out] = cosine[out] >= best_threshold(cosine[~out], self._similar[~out])
+        return Held(cosine, similar)
+
+    def _regression(self, features: Vectors, folds: Folds) -> Held:
+        predicted, similar = np.empty(len(folds)), np.empty(len(folds), dtype=np.int64)
+        for fold in np.unique(folds):
+            out = folds == fold
+            fit = fit_ridge(features[~out], self.gold[~out])
+            predicted[out] = fit.predict(features[out])
+            similar[out] = predicted[out] >= best_threshold(fit.left_out, self._similar[~out])
+        return Held(predicted, similar)
+
+    def _part(self, name: str, held: Held, folds: Folds, protocol: Mapping[str, Any]) -> Scores:
+        sample = CorrelationSample(self.gold, held.predicted)
+        means = _fold_means(self.gold, held.predicted, folds)
+        over = "topics" if name != "10-fold" else "folds"
+        return Scores(
+            task="arguments",
+            dataset=f"{self.dataset}/{name}",
+            main="spearman",
+            values={
+                "spearman": self._measured(sample),
+                "pearson": self._measured(CorrelationSample(self.gold, held.predicted, "pearson")),
+                f"spearman_mean_of_{over}": means["spearman"],
+                f"pearson_mean_of_{over}": means["pearson"],
+                "f1_macro": self._measured(LabelSample(self._similar, held.similar, "macro_f1")),
+            },
+            items=len(self.gold),
+            unit="pairs",
+            protocol={
+                **protocol,
+                "gold": self.grading,
+                "aggregation": f"all pairs together; the mean over {over} next to it",
+                "f1": f"similar is a grade of at least {self.cut:g}; the threshold is the best of the training part"
+                " (the other topics, or the other folds), by predictions that left the pair out",
+                "interval": f"bootstrap over pairs, {self.rounds} rounds",
+                "seed": self.seed,
+            },
+            sample=sample,
+        )
+
+    def _fit(self, held_out: str) -> dict[str, Any]:
+        return {
+            "supervised": "ridge regression on |u - v|, u * v of fixed vectors",
+            "held_out": held_out,
+            "penalties": list(PENALTIES),
+            "penalty_chosen_by": "leave-one-out on the training part",
+        }
+
+    def _measured(self, sample: Sample) -> Score:
+        why = "undefined: all predictions or all grades are equal"
+        return score_of(sample, rounds=self.rounds, seed=self.seed, undefined=why)
+
+    @property
+    def _similar(self) -> NDArray[np.int64]:
+        return (self.gold >= self.cut).astype(np.int64)
+
+
+@TASKS.add("arguments")
+def load(
+    path: str | Path,
+    *,
+    cut: float = 1.0,
+    limit: int | None = None,
+    folds: int = 10,
+    seed: int = 0,
+    rounds: int = 1000,
+) -> list[Task]:
+    """One task for the file, or for each table of the folder that has the columns topic, sentence1, sentence2.
+
+    The grade is a column `score` of numbers or a column `label` with the grades of UKP ASPECT.
+    """
+    path = Path(path)
+    if path.is_dir():
+        tables = [read_table(file) for file in sorted(path.iterdir()) if is_table(file)]
+        tables = [table for table in tables if all(table.has(name) for name in COLUMNS)]
+        if not tables:
+            raise InputError(f"{path} has no table with the columns {', '.join(COLUMNS)}")
+    else:
+        tables = [read_table(path)]
+    settings = {"folds": folds, "seed": seed, "rounds": rounds}
+    return [_task(table, cut, limit, settings) for table in tables]
+
+
+def best_threshold(scores: Floats, similar: NDArray[np.int64]) -> float:
+    """The threshold with the highest macro F1: halfway between two neighbours of 200 steps of the sorted scores."""
+    steps = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
+    between = (steps[1:] + steps[:-1]) / 2 if len(steps) > 1 else steps
+    found = [macro_f1(similar, (scores >= threshold).astype(np.int64)) or 0.0 for threshold in between]
+    return float(between[int(np.argmax(found))])
+
+
+def _fold_means(gold: Floats, predicted: Floats, folds: Folds) -> dict[str, Score]:
+    found = {}
+    for name, correlate in (("spearman", spearman), ("pearson", pearson)):
+        each = [correlate(gold[folds == fold], predicted[folds == fold]) for fold in np.unique(folds)]
+        defined = [number for number in each if number is not None]
+        left = len(each) - len(defined)
+        note = f"undefined in {left} of {len(each)}, left out" if left else ""
+        found[name] = Score(POINTS * float(np.mean(defined)) if defined else None, note=note)
+    return found
+
+
+def _task(table: DataTable, cut: float, limit: int | None, settings: dict[str, int]) -> ArgumentSimilarity:
+    topics, left, right = (table.texts(name) for name in COLUMNS)
+    by_score = table.has("score")
+    gold = table.numbers("score") if by_score else _grades(table)
+    rows = choose(len(gold), limit, settings["seed"])
+    task = ArgumentSimilarity(
+        dataset_name(table.path),
+        [topics[row] for row in rows],
+        [left[row] for row in rows],
+        [right[row] for row in rows],
+        gold[rows],
+        cut=cut,
+        grading="column score" if by_score else ", ".join(f"{name} = {g:g}" for name, g in GRADES.items()),
+        **settings,
+    )
+    if len(set(task.topics)) < 2:
+        raise InputError(
+            f"{table.path} has one topic only, {task.topics[0]!r}; cross-topic needs two or more"
+        )
+    return task
+
+
+def _grades(table: DataTable) -> Floats:
+    gold = np.empty(len(table))
+    for row, label in enumerate(table.texts("label")):
+        if label not in GRADES:
+            raise InputError(f"{table.path}:{row + 2}: unknown label {label!r}. Known: {', '.join(GRADES)}")
+        gold[row] = GRADES[label]
+    return gold

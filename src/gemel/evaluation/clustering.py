@@ -1,0 +1,158 @@
+"""Clustering: do texts of one class lie together? k-means with as many clusters as classes, several seeds.
+
+The main number is the V-measure, a mean over the seeds. Its interval tells how much the luck of k-means matters; it
+says nothing about other texts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, MissingExtra
+from gemel.evaluation.cluster_metrics import Agreement, agreement
+from gemel.evaluation.rows import choose
+from gemel.evaluation.samples import MeanSample, interval
+from gemel.evaluation.scores import POINTS, Score, Scores
+from gemel.evaluation.table import DataTable, dataset_name, is_table, read_table
+from gemel.evaluation.task import TASKS, Task
+from gemel.similarity import checked
+from gemel.types import Encoder, Vectors
+
+TEXT = ("text", "sentence")
+LABEL = ("label",)
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Texts with their classes."""
+
+    dataset: str
+    texts: Sequence[str]
+    labels: Sequence[str]
+    seeds: int = 10
+    seed: int = 0
+    """The first of the seeds."""
+    rows: int = 0
+    """Rows that the file has, where `texts` are a random choice of them."""
+
+    def score(self, encoder: Encoder) -> Scores:
+        """V-measure, its two halves, NMI, ARI and accuracy: means over the seeds, with standard deviations."""
+        vectors = checked(encoder.encode(self.texts), "vectors")
+        classes = len(set(self.labels))
+        seeds = range(self.seed, self.seed + self.seeds)
+        runs = [agreement(self.labels, k_means(vectors, classes, seed=seed)) for seed in seeds]
+        sample = MeanSample(np.array([run.v_measure for run in runs]))
+        return Scores(
+            task="clustering",
+            dataset=self.dataset,
+            main="v_measure",
+            values=self._values(runs, sample),
+            items=len(self.texts),
+            unit="texts",
+            protocol={
+                "clusters": classes,
+                "algorithm": "k-means++ start, Lloyd, Euclidean, one start for each seed",
+                "seeds": list(seeds),
+                "aggregation": "mean over the seeds",
+                "interval": "bootstrap over the seeds: the luck of k-means, not the choice of texts",
+                "nmi": "mutual information over the geometric mean of the entropies",
+                "accuracy": "each cluster given to at most one class, best assignment",
+                "rows": f"{len(self.texts)} of {self.rows or len(self.texts)}",
+            },
+            sample=sample,
+        )
+
+    def _values(self, runs: Sequence[Agreement], sample: MeanSample) -> dict[str, Score]:
+        columns = [asdict(run) for run in runs]
+        values = {}
+        for name in columns[0]:
+            numbers = POINTS * np.array([column[name] for column in columns])
+            values[name] = Score(float(numbers.mean()), note=_spread(numbers))
+        around = interval(sample, seed=self.seed)
+        if around is not None:
+            main = values["v_measure"]
+            values["v_measure"] = Score(main.value, POINTS * around.low, POINTS * around.high, main.note)
+        return values
+
+
+@TASKS.add("clustering")
+def load(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    limit: int | None = None,
+    seeds: int = 10,
+    seed: int = 0,
+) -> list[Task]:
+    """One task for the file, or for each table of the folder that has a text and a label column.
+
+    `limit` takes that many rows at random: files are often sorted by class.
+    """
+    if seeds < 1:
+        raise InputError(f"seeds must be at least 1, got {seeds}")
+    path = Path(path)
+    text_names, label_names = (text,) if text else TEXT, (label,) if label else LABEL
+    if path.is_dir():
+        tables = [read_table(file) for file in sorted(path.iterdir()) if is_table(file)]
+        tables = [table for table in tables if _fits(table, text_names) and _fits(table, label_names)]
+        if not tables:
+            raise InputError(
+                f"{path} has no table with the columns {' or '.join(text_names)} and {' or '.join(label_names)}"
+            )
+    else:
+        tables = [read_table(path)]
+    tasks: list[Task] = []
+    for table in tables:
+        texts, labels = table.texts(*text_names), table.texts(*label_names)
+        _check(table, labels)
+        chosen = choose(len(texts), limit, seed)
+        kept = [labels[row] for row in chosen]
+        if len(set(kept)) < 2:
+            raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
+        name = dataset_name(table.path)
+        tasks.append(Clustering(name, [texts[row] for row in chosen], kept, seeds, seed, len(texts)))
+    return tasks
+
+
+def k_means(vectors: Vectors, clusters: int, *, seed: int) -> NDArray[np.int64]:
+    """(n,) the cluster of each row. The same seed gives the same clusters, with any number of cores."""
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtra("clustering", "scikit-learn", "evaluate") from error
+    if len(vectors) < clusters:
+        raise InputError(f"{len(vectors)} vectors cannot make {clusters} clusters: give at least as many")
+    # One thread: several add up the centres in whatever order they finish, and rounding then differs by run.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # Fewer different vectors than clusters leaves some empty. The measures say it: no need to warn.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = KMeans(clusters, n_init=1, random_state=seed).fit_predict(vectors)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _spread(numbers: NDArray[Any]) -> str:
+    if len(numbers) < 2:
+        return "one seed: no interval"
+    return f"standard deviation {numbers.std(ddof=1):.2f} over {len(numbers)} seeds"
+
+
+def _fits(table: DataTable, names: Sequence[str]) -> bool:
+    return any(table.has(name) for name in names)
+
+
+def _check(table: DataTable, labels: Sequence[str]) -> None:
+    for row, label in enumerate(labels):
+        if not label.strip():
+            raise InputError(f"{table.path}:{row + 2}: the label is empty")
+    if len(set(labels)) < 2:
+        raise InputError(f"{table.path} has one label only, {labels[0]!r}; clustering needs at least two")

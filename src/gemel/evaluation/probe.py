@@ -1,0 +1,90 @@
+"""A linear probe: what logistic regression reads out of fixed vectors. The encoder is not changed.
+
+Strength of the L2 penalty: the grid of SentEval (arXiv 1803.05449), the best by accuracy on rows that the fit did not
+see; of equals the strongest. Vectors go in as they are, not standardised, as there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import MissingExtra
+from gemel.evaluation.rows import deal_folds
+from gemel.types import Vectors
+
+GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Values of C, strongest penalty first."""
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """Labels predicted for rows that the fit did not see."""
+
+    predicted: Labels
+    chosen: tuple[float, ...]
+    """C of each fit: one, or one a fold."""
+
+
+def pair_features(left: Vectors, right: Vectors) -> Vectors:
+    """(n, 2 dim): |u - v| and u * v, the same for (u, v) and (v, u)."""
+    return np.concatenate([np.abs(left - right), left * right], axis=1)
+
+
+def probe_folds(vectors: Vectors, labels: Labels, *, folds: int, seed: int) -> Probed:
+    """Each fold predicted by a fit on the others; C chosen by as many inner folds of those others."""
+    predicted = np.empty_like(labels)
+    fold = deal_folds(labels, folds, seed)
+    chosen: list[float] = []
+    for number in range(folds):
+        out = fold == number
+        fit = probe_inner(vectors[~out], labels[~out], vectors[out], folds=folds, seed=seed)
+        predicted[out] = fit.predicted
+        chosen += fit.chosen
+    return Probed(predicted, tuple(chosen))
+
+
+def probe_inner(vectors: Vectors, labels: Labels, test: Vectors, *, folds: int, seed: int) -> Probed:
+    """The test rows predicted by a fit on all others; C chosen by cross-validation inside those."""
+    inner = deal_folds(labels, folds, seed)
+    right = np.zeros(len(GRID))
+    for number in range(folds):
+        out = inner == number
+        path = _predict(vectors[~out], labels[~out], vectors[out], GRID)
+        right += [(one == labels[out]).sum() for one in path]
+    best = GRID[int(right.argmax())]
+    return Probed(_predict(vectors, labels, test, (best,))[0], (best,))
+
+
+def probe_dev(vectors: Vectors, labels: Labels, dev: Vectors, dev_labels: Labels, test: Vectors) -> Probed:
+    """The test rows predicted by a fit on the training rows; C chosen by the dev rows."""
+    path = _predict(vectors, labels, np.concatenate([dev, test]), GRID)
+    best = int(np.argmax([(one[: len(dev)] == dev_labels).sum() for one in path]))
+    return Probed(path[best][len(dev) :], (GRID[best],))
+
+
+def _predict(vectors: Vectors, labels: Labels, test: Vectors, grid: tuple[float, ...]) -> list[Labels]:
+    """Predictions for `test`, one array for each C; each fit starts from the one before."""
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtra("a linear probe", "scikit-learn", "evaluate") from error
+    if (labels == labels[0]).all():  # a small training part may hold one label: there is nothing to fit
+        return [np.full(len(test), labels[0]) for _ in grid]
+    model = LogisticRegression(max_iter=1000, warm_start=True)
+    found = []
+    # One thread: products this small are faster without handing them around.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # A thousand steps are far past the point where labels still change.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for strength in grid:
+            model.set_params(C=strength).fit(vectors, labels)
+            found.append(np.asarray(model.predict(test), dtype=np.int64))
+    return found
