@@ -1,6 +1,7 @@
 """The native kernel, at every level this processor runs: equal to the reference, and true to the law of the batch."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,11 +19,10 @@ pytestmark = pytest.mark.skipif(
 )
 LEVELS = native.levels()
 INT8_LEVELS = [level for level in LEVELS if native.int8_bits(level)]
-POST_NORM = sorted(set(FILES) - {"modernbert"})
 KERNELS = [("float32", level) for level in LEVELS] + [("int8", level) for level in INT8_LEVELS]
 
 
-@pytest.fixture(scope="module", params=POST_NORM)
+@pytest.fixture(scope="module", params=sorted(FILES))
 def folder(request, tmp_path_factory):
     pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
     return tiny_checkpoint(tmp_path_factory.mktemp("models") / request.param, request.param)
@@ -96,11 +96,10 @@ def test_the_kernel_reads_nothing_of_an_earlier_call(plain):
     assert np.array_equal(engine.hidden(ids), first)
 
 
-def test_what_the_kernel_cannot_run_says_why(tmp_path, plain):
-    pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
-    modern = read_network(*read_folder(tiny_checkpoint(tmp_path / "m", "modernbert")))
-    with pytest.raises(InputError, match=r"post-norm networks only\. Use engine='onnxruntime'"):
-        native.NativeEngine(modern)
+def test_what_the_kernel_cannot_run_says_why(plain):
+    bare = replace(plain, embedding_norm=None)
+    with pytest.raises(InputError, match=r"expects a norm after the embedding\. Use engine='onnxruntime'"):
+        native.NativeEngine(bare)
     with pytest.raises(InputError, match="no float32 kernel 'sse9' for this processor"):
         native.NativeEngine(plain, level="sse9")
 

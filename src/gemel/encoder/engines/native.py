@@ -53,6 +53,8 @@ class _Block(ctypes.Structure):
         *((name, _Linear) for name in ("qkv", "out", "up", "down")),
         ("attention_norm", _Norm),
         ("ffn_norm", _Norm),
+        ("rotary", _pointer),
+        ("window", _number),
     )
 
 
@@ -62,6 +64,7 @@ class _Network(ctypes.Structure):
         ("projection", ctypes.POINTER(_Linear)),
         ("blocks", ctypes.POINTER(_Block)),
         ("embedding_norm", _Norm),
+        ("final_norm", _Norm),
         *(
             (name, _number)
             for name in (
@@ -72,6 +75,8 @@ class _Network(ctypes.Structure):
                 "ffn_width",
                 "activation",
                 "max_positions",
+                "prenorm",
+                "gated",
             )
         ),
     )
@@ -96,8 +101,8 @@ def why_not(network: Network, precision: Precision) -> str | None:
         return "no kernel was compiled at install (it needs a C++ compiler: GCC or Clang)"
     if precision == "int8" and not any(map(int8_bits, levels())):
         return "no kernel for this processor has int8 instructions"
-    if network.prenorm or network.gated or any(b.rotary_theta or b.window for b in network.blocks):
-        return "the kernel runs post-norm networks only"
+    if any(block.attention_norm is None for block in network.blocks) and not network.prenorm:
+        return "the kernel expects both norms in a post-norm block"
     if network.embedding_norm is None:
         return "the kernel expects a norm after the embedding"
     return None
@@ -125,7 +130,7 @@ def _library(level: str) -> ctypes.CDLL:
 
 
 class NativeEngine:
-    """Runs a post-norm network on one core a call, in float32 or int8."""
+    """Runs a network in float32 or int8, on one core a call or on several."""
 
     name = "native"
 
@@ -154,6 +159,8 @@ class NativeEngine:
         self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
         self._kept: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
+        self._rotaries: dict[float, int | None] = {}
+        self._head = network.width // network.heads
         self._store = (store or Int8Store()).open(int8_bits(self.level)) if precision == "int8" else None
         self._arena = _Arena(sum(map(self._packed_bytes, _layers(network))))
         self._factors = cache(lambda: smoothing_factors(network))
@@ -209,10 +216,12 @@ class NativeEngine:
             ffn_width=network.blocks[0].up.weight.shape[0],
             activation=_ACTIVATIONS[network.activation],
             max_positions=network.max_positions,
+            final_norm=self._norm(network.final_norm),
+            prenorm=network.prenorm,
+            gated=network.gated,
         )
 
     def _block(self, number: int, block: Block, query_scale: np.float32) -> _Block:
-        assert block.attention_norm is not None
         return _Block(
             qkv=self._linear(f"{number}.qkv", block.qkv, query_scale),
             out=self._linear(f"{number}.out", block.out),
@@ -220,7 +229,19 @@ class NativeEngine:
             down=self._linear(f"{number}.down", block.down),
             attention_norm=self._norm(block.attention_norm),
             ffn_norm=self._norm(block.ffn_norm),
+            rotary=None if block.rotary_theta is None else self._rotary(block.rotary_theta),
+            window=-1 if block.window is None else block.window,
         )
+
+    def _rotary(self, theta: float) -> int | None:
+        """Where the table of a base lies: for each place the cosines of all angles, then their sines."""
+        if theta not in self._rotaries:
+            angles = np.arange(self._max_positions)[:, None] / theta ** (
+                np.arange(0, self._head, 2) / self._head
+            )
+            table = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+            self._rotaries[theta] = self._address(table)
+        return self._rotaries[theta]
 
     def _linear(self, name: str, linear: Linear, query_scale: np.float32 | None = None) -> _Linear:
         if id(linear) not in self._packed:  # ALBERT's blocks are one block: packed once
@@ -260,7 +281,9 @@ class NativeEngine:
         outputs, inputs = linear.weight.shape
         return _whole_lines(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
 
-    def _norm(self, norm: Norm) -> _Norm:
+    def _norm(self, norm: Norm | None) -> _Norm:
+        if norm is None:
+            return _Norm()
         return _Norm(weight=self._address(norm.weight), bias=self._address(norm.bias), epsilon=norm.epsilon)
 
     def _padded(self, values: NDArray[np.float32]) -> int | None:

@@ -1,4 +1,4 @@
-// A post-norm transformer encoder over packed weights: token ids in, hidden states out.
+// A transformer encoder over packed weights, post-norm or pre-norm: token ids in, hidden states out.
 //
 // No state: the caller owns every buffer and may call from many threads at once.
 // All rows of a call have the same number of tokens, so there is no padding and no mask.
@@ -19,21 +19,23 @@ struct Linear {
 };
 
 struct Norm {
-    const float *weight, *bias;
+    const float *weight, *bias;  // weight null: no norm here
     double epsilon;
 };
 
 struct Block {
     Linear qkv, out, up, down;
     Norm attention_norm, ffn_norm;
+    const float *rotary;  // (max_positions, head): cosines, then sines of each place; null: none
+    int64_t window;       // tokens see others at most this many places away; negative: all
 };
 
 struct Network {
     const float *word, *positions, *relative_bias;
     const Linear *projection;  // null: the table is as wide as the network
     const Block *blocks;
-    Norm embedding_norm;
-    int64_t block_count, table_width, width, heads, ffn_width, activation, max_positions;
+    Norm embedding_norm, final_norm;
+    int64_t block_count, table_width, width, heads, ffn_width, activation, max_positions, prenorm, gated;
 };
 
 EXPORT int gemel_int8_bits() { return HAS_INT8; }
@@ -142,7 +144,18 @@ static void linear(const Linear &layer, const float *x, float *y, int64_t rows, 
     });
 }
 
-// y = norm(x + extra); extra may be null. Mean first, then the squared distances from it.
+// (rows, 2 n) -> (rows, n), in place: the first half activated, times the second half.
+static void gate(float *x, int64_t rows, int64_t n, int activation) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *active = x + r * 2 * n, *factor = active + n;
+        float *y = x + r * n;  // never ahead of what is still to be read
+        int64_t i = 0;
+        for (; i + LANES <= n; i += LANES) store(y + i, activate(load(active + i), activation) * load(factor + i));
+        for (; i < n; i++) y[i] = activate(all(active[i]), activation)[0] * factor[i];
+    }
+}
+
+// y = norm(x + extra); extra may be null, and without a norm y is the sum. Mean first, then the squared distances from it.
 static void add_and_norm(const float *x, const float *extra, float *y, int64_t n, const Norm &norm) {
     Vec total = all(0.0f);
     float rest = 0;
@@ -156,6 +169,7 @@ static void add_and_norm(const float *x, const float *extra, float *y, int64_t n
         y[i] = extra ? x[i] + extra[i] : x[i];
         rest += y[i];
     }
+    if (!norm.weight) return;
     float mean = (sum_of(total) + rest) / (float)n;
     Vec squares = all(0.0f);
     rest = 0;
@@ -218,9 +232,37 @@ static float soften(float *scores, int64_t tokens, const float *bias) {
     return 1.0f / sum_of(total + tail);
 }
 
+// Queries and keys turned by their places: numbers i and i + half of a head together, by the angle of place and i.
+static void rotate(const Network &net, const float *table, float *qkv, int64_t tokens) {
+    int64_t head = net.width / net.heads, half = head / 2;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < 2 * net.heads; h++) {  // the heads of the queries, then those of the keys
+            float *first = qkv + t * 3 * net.width + h * head, *second = first + half;
+            const float *cosine = table + t * head, *sine = cosine + half;
+            for (int64_t i = 0; i < half; i++) {
+                float x = first[i], y = second[i];
+                first[i] = x * cosine[i] - y * sine[i];
+                second[i] = y * cosine[i] + x * sine[i];
+            }
+        }
+}
+
+// One row of scores under a window: keys outside [place - window, place + window] get no share.
+static float soften_near(float *scores, int64_t tokens, int64_t place, int64_t window) {
+    int64_t first = place > window ? place - window : 0;
+    int64_t end = place + window + 1 < tokens ? place + window + 1 : tokens;
+    int64_t start = first / LANES * LANES;
+    for (int64_t j = start; j < first; j++) scores[j] = -INFINITY;
+    float share = soften(scores + start, end - start, nullptr);
+    for (int64_t j = 0; j < first; j++) scores[j] = 0.0f;
+    for (int64_t j = end; j < tokens; j++) scores[j] = 0.0f;
+    return share;
+}
+
 // One text: qkv (tokens, 3 width) -> context (tokens, width). The 1/sqrt(head) is folded into the query weights.
-static void attention(const Network &net, const float *qkv, float *context, int64_t tokens, Scratch &s) {
+static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
     int64_t head = net.width / net.heads, stride = 3 * net.width, wide = round_up(tokens, LANES);
+    if (block.rotary) rotate(net, block.rotary, qkv, tokens);
     for (int64_t h = 0; h < net.heads; h++) {
         pack_keys(qkv + net.width + h * head, stride, tokens, head, s.keys);
         pack_values(qkv + 2 * net.width + h * head, stride, tokens, head, s.values);
@@ -240,7 +282,9 @@ static void attention(const Network &net, const float *qkv, float *context, int6
             mix.y_stride = net.width;
             float shares[ATTENTION_ROWS];
             for (int64_t r = 0; r < rows; r++)
-                shares[r] = soften(s.scores + r * wide, tokens, bias ? bias + net.max_positions - 1 - (row + r) : nullptr);
+                shares[r] = block.window >= 0
+                                ? soften_near(s.scores + r * wide, tokens, row + r, block.window)
+                                : soften(s.scores + r * wide, tokens, bias ? bias + net.max_positions - 1 - (row + r) : nullptr);
             float_product(mix, s.values, rows, head, tokens);
             for (int64_t r = 0; r < rows; r++) {
                 float *y = mix.y + r * net.width;
@@ -270,18 +314,40 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, int64_t bat
         add_and_norm(net.word + ids[r] * net.table_width, net.positions ? net.positions + r % tokens * net.table_width : nullptr,
                      table + r * net.table_width, net.table_width, net.embedding_norm);
     if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s, team);
+    auto attend = [&](const Block &block, const float *x) {  // x -> s.x
+        linear(block.qkv, x, s.qkv, rows, NONE, s, team);
+        for (int64_t b = 0; b < batch; b++)
+            attention(net, block, s.qkv + b * tokens * 3 * net.width, s.context + b * tokens * net.width, tokens, s);
+        linear(block.out, s.context, s.x, rows, NONE, s, team);
+    };
+    auto feed_forward = [&](const Block &block, const float *x) {  // x -> s.x
+        linear(block.up, x, s.wide, rows, net.gated ? NONE : (int)net.activation, s, team);
+        if (net.gated) gate(s.wide, rows, net.ffn_width / 2, (int)net.activation);
+        linear(block.down, s.wide, s.x, rows, NONE, s, team);
+    };
+    auto norm_rows = [&](const float *x, const float *extra, float *y, const Norm &norm) {
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t at = r * net.width;
+            add_and_norm(x + at, extra ? extra + at : nullptr, y + at, net.width, norm);
+        }
+    };
+    const Norm none = {nullptr, nullptr, 0};
     for (int64_t i = 0; i < net.block_count; i++) {
         const Block &block = net.blocks[i];
-        linear(block.qkv, hidden, s.qkv, rows, NONE, s, team);
-        for (int64_t b = 0; b < batch; b++)
-            attention(net, s.qkv + b * tokens * 3 * net.width, s.context + b * tokens * net.width, tokens, s);
-        linear(block.out, s.context, s.x, rows, NONE, s, team);
-        for (int64_t r = 0; r < rows; r++)
-            add_and_norm(s.x + r * net.width, hidden + r * net.width, hidden + r * net.width, net.width, block.attention_norm);
-        linear(block.up, hidden, s.wide, rows, (int)net.activation, s, team);
-        linear(block.down, s.wide, s.x, rows, NONE, s, team);
-        for (int64_t r = 0; r < rows; r++)
-            add_and_norm(s.x + r * net.width, hidden + r * net.width, hidden + r * net.width, net.width, block.ffn_norm);
+        if (net.prenorm) {
+            norm_rows(hidden, nullptr, s.x, block.attention_norm);
+            attend(block, s.x);
+            norm_rows(s.x, hidden, hidden, none);
+            norm_rows(hidden, nullptr, s.x, block.ffn_norm);
+            feed_forward(block, s.x);
+            norm_rows(s.x, hidden, hidden, none);
+        } else {
+            attend(block, hidden);
+            norm_rows(s.x, hidden, hidden, block.attention_norm);
+            feed_forward(block, hidden);
+            norm_rows(s.x, hidden, hidden, block.ffn_norm);
+        }
     }
+    if (net.final_norm.weight) norm_rows(hidden, nullptr, hidden, net.final_norm);
 }
 }
