@@ -17,7 +17,7 @@ LAYERS = [
     {"encoder", "nearest", "small_vectors"},
     {"model", "pairs", "postprocess"},
     {"encode_folder", "trial", "evaluation"},
-    {"integrations"},
+    {"integrations", "evaluate_models"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
@@ -26,6 +26,7 @@ DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere
 HOMES = {
     "scipy": ["evaluation/", "postprocess/"],
     "sklearn": ["evaluation/"],
+    "threadpoolctl": ["evaluation/"],
     "mteb": ["integrations/mteb.py"],
     "numpy": [""],
     "tokenizers": ["text/tokenizer.py", "checkpoint/tokenizer_file.py"],
@@ -43,6 +44,7 @@ HOMES = {
 HEAVY = {
     "scipy",
     "sklearn",
+    "threadpoolctl",
     "mteb",
     "onnx",
     "onnxruntime",
