@@ -1,0 +1,130 @@
+"""Task "duplicates": for each reported duplicate, find the others of its group among all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemel.errors import InputError
+from gemel.evaluation.groups import connected
+from gemel.evaluation.labelled_pairs import has_pairs, read_pairs
+from gemel.evaluation.ranking import average_precision, hit_rate, ranked, recall, reciprocal_rank
+from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
+from gemel.evaluation.retrieval import without
+from gemel.evaluation.scores import Scores
+from gemel.evaluation.systems import System, prompts_of, rank
+from gemel.evaluation.table import DataTable, dataset_name, read_table
+from gemel.evaluation.task import TASKS, Task
+from gemel.evaluation.task_files import find_tables
+from gemel.similarity import METRICS
+
+DEPTH = 100
+_BUGS = ("bug_id", "title", "description", "dup_of_id", "dup_title", "dup_description")
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Distinct reports, groups of those that say the same, and which of them are asked about."""
+
+    texts: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    queries: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DuplicatesTask:
+    """One set of reports, ready for any encoder or retriever."""
+
+    dataset: str
+    reports: Reports
+    metric: str
+    bootstrap: Bootstrap
+
+    def score(self, encoder: System) -> Scores:
+        """MAP@100 first; then MRR@100, and recall and the share of queries with any hit at 1, 10 and 20."""
+        data, asked = self.reports, np.array(self.reports.queries, dtype=np.int64)
+        hits = rank(encoder, [data.texts[place] for place in asked], data.texts, DEPTH + 1, self.metric)
+        members = {place: group for group in data.groups for place in group}
+        gains = [{other: 1.0 for other in members[place] if other != place} for place in data.queries]
+        lists = ranked(without(hits.index, asked)[:, :DEPTH], gains)
+        values = {f"map@{DEPTH}": average_precision(lists), f"mrr@{DEPTH}": reciprocal_rank(lists)}
+        values |= {f"recall@{k}": recall(lists, k) for k in (1, 10, 20)}
+        values |= {f"hit@{k}": hit_rate(lists, k) for k in (1, 10, 20)}
+        return mean_scores(
+            "duplicates",
+            self.dataset,
+            values,
+            unit="queries",
+            protocol=self._protocol(encoder),
+            bootstrap=self.bootstrap,
+        )
+
+    def _protocol(self, encoder: System) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "search": "exact, all other reports; ties to the earlier one",
+            "reports": len(self.reports.texts),
+            "relevant": "all others of the group; duplicates of duplicates belong to it",
+            "prompts": prompts_of(encoder),
+            **self.bootstrap.protocol(
+                "queries", self.reports.texts, self.reports.groups, self.reports.queries
+            ),
+        }
+
+
+@TASKS.add("duplicates")
+def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
+    """Tables of bugs with the bug each repeats, or of labelled text pairs (label 1: the same question).
+
+    Of bugs, the duplicates are asked about; of pairs, every text that has a partner.
+    """
+    METRICS[metric]
+
+    def fits(columns: Collection[str]) -> bool:
+        return "dup_of_id" in columns or has_pairs(columns)
+
+    files = find_tables(Path(path), fits, "bug_id and dup_of_id, or sentence1, sentence2 and label")
+    return [
+        DuplicatesTask(dataset_name(file), _read(file), metric, Bootstrap(rounds, seed)) for file in files
+    ]
+
+
+def _read(path: Path) -> Reports:
+    table = read_table(path)
+    return _bugs(table) if table.has("dup_of_id") else _questions(path)
+
+
+def _bugs(table: DataTable) -> Reports:
+    where: dict[str, int] = {}
+    texts: list[str] = []
+    pairs: list[tuple[int, int]] = []
+    for row, (bug, title, text, master, its_title, its_text) in enumerate(
+        zip(*(table.texts(name) for name in _BUGS), strict=True)
+    ):
+        places = []
+        for name, whole in ((bug, f"{title} {text}"), (master, f"{its_title} {its_text}")):
+            place = where.setdefault(name, len(where))
+            if place == len(texts):
+                texts.append(whole.strip())
+            elif texts[place] != whole.strip():
+                raise InputError(f"{table.place(row)}: bug {name!r} had another text further up")
+            places.append(place)
+        if places[0] == places[1]:
+            raise InputError(f"{table.place(row)}: bug {bug!r} is marked as a duplicate of itself")
+        pairs.append((places[0], places[1]))
+    queries = dict.fromkeys(left for left, _ in pairs)
+    return Reports(tuple(texts), _groups(len(texts), pairs), tuple(queries))
+
+
+def _questions(path: Path) -> Reports:
+    pairs = read_pairs(path)
+    groups = _groups(len(pairs.texts), pairs.same)
+    return Reports(pairs.texts, groups, tuple(sorted(place for group in groups for place in group)))
+
+
+def _groups(size: int, pairs: Collection[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(group) for group in connected(size, pairs) if len(group) > 1)

@@ -1,0 +1,166 @@
+"""Task "reranking": put the right answers first among a few candidates that each question brings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.ranking import average_precision, precision, ranked, reciprocal_rank
+from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
+from gemel.evaluation.scores import Scores
+from gemel.evaluation.systems import (
+    Learner,
+    Retriever,
+    System,
+    encode_documents,
+    encode_queries,
+    prompts_of,
+    rank,
+)
+from gemel.evaluation.table import dataset_name, read_table
+from gemel.evaluation.task import TASKS, Task
+from gemel.evaluation.task_files import find_tables
+from gemel.similarity import METRICS, row_scores
+
+_QUESTIONS = ("question", "query")
+_CANDIDATES = ("answer_sentence", "candidate", "answer", "document", "text")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and its candidates, by position in the task's texts; `labels` says which are right."""
+
+    text: int
+    candidates: tuple[int, ...]
+    labels: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class RerankingTask:
+    """Questions with candidates, ready for any encoder or retriever."""
+
+    dataset: str
+    questions: tuple[Question, ...]
+    question_texts: tuple[str, ...]
+    candidate_texts: tuple[str, ...]
+    left_out: int
+    metric: str
+    bootstrap: Bootstrap
+
+    def score(self, encoder: System) -> Scores:
+        """MAP first; then the reciprocal rank of the first right answer, and how often the first one is right."""
+        near = self._near(encoder)
+        orders = np.full(
+            (len(self.questions), max(len(q.candidates) for q in self.questions)), -1, dtype=np.int64
+        )
+        start = 0
+        for row, question in enumerate(self.questions):
+            size = len(question.candidates)
+            orders[row, :size] = np.argsort(-near[start : start + size], kind="stable")
+            start += size
+        gains = [{place: 1.0 for place, label in enumerate(q.labels) if label} for q in self.questions]
+        lists = ranked(orders, gains)
+        values = {
+            "map": average_precision(lists),
+            "mrr": reciprocal_rank(lists),
+            "precision@1": precision(lists, 1),
+        }
+        return mean_scores(
+            "reranking",
+            self.dataset,
+            values,
+            unit="questions",
+            protocol=self._protocol(encoder),
+            bootstrap=self.bootstrap,
+        )
+
+    def _near(self, encoder: System) -> NDArray[np.float32]:
+        """(rows,) the score of each question with each of its candidates, one question after the other."""
+        left = np.repeat([q.text for q in self.questions], [len(q.candidates) for q in self.questions])
+        right = np.concatenate([q.candidates for q in self.questions])
+        if isinstance(encoder, Retriever):
+            every = _retriever_scores(encoder, self.question_texts, self.candidate_texts)
+            return np.asarray(every[left, right])
+        ready = encoder.fitted(self.candidate_texts) if isinstance(encoder, Learner) else encoder
+        questions = encode_queries(ready, self.question_texts)
+        candidates = encode_documents(ready, self.candidate_texts)
+        return row_scores(questions[left], candidates[right], self.metric)
+
+    def _protocol(self, encoder: System) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "candidates": sum(len(question.candidates) for question in self.questions),
+            "ties": "to the candidate that comes first in the file",
+            "prompts": prompts_of(encoder),
+            "questions_without_right_answer_left_out": self.left_out,
+            **self.bootstrap.protocol("questions", self.questions, self.question_texts, self.candidate_texts),
+        }
+
+
+@TASKS.add("reranking")
+def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
+    """Tables of question, candidate and label (1: right); rows of a question share its text, or its `question_id`."""
+    METRICS[metric]
+
+    def fits(columns: Collection[str]) -> bool:
+        return "label" in columns and _any(_QUESTIONS, columns) and _any(_CANDIDATES, columns)
+
+    files = find_tables(Path(path), fits, "label, question and answer_sentence")
+    return [_read(file, metric, Bootstrap(rounds, seed)) for file in files]
+
+
+def _read(path: Path, metric: str, bootstrap: Bootstrap) -> RerankingTask:
+    table = read_table(path)
+    questions, candidates = table.texts(*_QUESTIONS), table.texts(*_CANDIDATES)
+    labels = table.numbers("label") > 0
+    groups: dict[str, list[int]] = {}
+    for row, name in enumerate(table.texts("question_id", "query_id", *_QUESTIONS)):
+        group = groups.setdefault(name, [])
+        if group and questions[group[0]] != questions[row]:
+            raise InputError(
+                f"{table.place(row)}: question {name!r} has another text at {table.place(group[0])}"
+            )
+        group.append(row)
+    kept = [group for group in groups.values() if labels[group].any()]
+    if not kept:
+        raise InputError(f"{path} has no question with a right answer (label above 0)")
+    question_at: dict[str, int] = {}
+    candidate_at: dict[str, int] = {}
+    found = tuple(
+        Question(
+            text=question_at.setdefault(questions[group[0]], len(question_at)),
+            candidates=tuple(candidate_at.setdefault(candidates[row], len(candidate_at)) for row in group),
+            labels=tuple(bool(labels[row]) for row in group),
+        )
+        for group in kept
+    )
+    return RerankingTask(
+        dataset=dataset_name(path),
+        questions=found,
+        question_texts=tuple(question_at),
+        candidate_texts=tuple(candidate_at),
+        left_out=len(groups) - len(kept),
+        metric=metric,
+        bootstrap=bootstrap,
+    )
+
+
+def _retriever_scores(
+    retriever: Retriever, questions: Sequence[str], candidates: Sequence[str]
+) -> NDArray[np.float32]:
+    """(questions, candidates): scores from a full ranking of all candidates; what was not found is below all."""
+    hits = rank(retriever, questions, candidates, len(candidates), "cosine")
+    scores = np.full((len(questions), len(candidates)), -np.inf, dtype=np.float32)
+    rows, places = np.nonzero(hits.index >= 0)
+    scores[rows, hits.index[rows, places]] = hits.score[rows, places]
+    return scores
+
+
+def _any(names: Collection[str], columns: Collection[str]) -> bool:
+    return any(name in columns for name in names)
