@@ -23,6 +23,7 @@ PUBLIC = [
     "TruncationWarning",
     "WorkError",
     "encode_to_folder",
+    "evaluate",
     "load",
     "quantize",
     "read_folder",

@@ -22,6 +22,7 @@ _HOMES = {
     "TruncationWarning": "text.long_texts",
     "WorkError": "errors",
     "encode_to_folder": "encode_folder",
+    "evaluate": "evaluate_models",
     "load": "model",
     "quantize": "small_vectors",
     "read_folder": "encode_folder",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gemel.errors import MissingExtra as MissingExtra
     from gemel.errors import ModelError as ModelError
     from gemel.errors import WorkError as WorkError
+    from gemel.evaluate_models import evaluate as evaluate
     from gemel.model import Model as Model
     from gemel.model import load as load
     from gemel.nearest import Hits as Hits

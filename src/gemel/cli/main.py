@@ -27,6 +27,7 @@ class Verb(NamedTuple):
 
 VERBS: Table[Verb] = Table("verb")
 VERBS.add("encode")(Verb("gemel.cli.encode", "Turn texts into vectors, on the screen or in a folder."))
+VERBS.add("evaluate")(Verb("gemel.cli.evaluate", "Score models on labelled data and say which is better."))
 VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert and remove models."))
 VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
 VERBS.add("info")(Verb("gemel.cli.info", "Show versions, engines, the processor and the cache."))

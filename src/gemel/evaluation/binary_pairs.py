@@ -85,7 +85,7 @@ class BinaryPairsTask:
 
     def score(self, encoder: Encoder) -> Scores:
         """Average precision, ROC AUC, and F1 and accuracy at their best thresholds."""
-        left, right = column_vectors(encoder, self.left, self.right)
+        left, right = column_vectors(encoder, self.left, self.right, task="binary-pairs")
         similar = {metric: np.asarray(row_scores(left, right, metric), np.float64) for metric in self.metrics}
         return Scores(
             task="binary-pairs",

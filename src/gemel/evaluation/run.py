@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +90,19 @@ def compare_models(first: Scores, second: Scores, *, rounds: int = 2000, seed: i
     )
 
 
-def comparisons(
-    results: Sequence[Sequence[Scores]], *, rounds: int = 2000, seed: int = 0
+def compare_with(
+    earlier: Sequence[Scores], result: Scores, *, rounds: int = 2000, seed: int = 0
 ) -> list[NamedComparison]:
-    """Every two models on every data set; where a number is not defined there is no comparison."""
-    found = []
-    for one, two in combinations(results, 2):
-        for first, second in zip(one, two, strict=True):
-            defined = all(result.values[result.main].value is not None for result in (first, second))
-            if defined and first.sample is not None and second.sample is not None and first.items > 1:
-                comparison = compare_models(first, second, rounds=rounds, seed=seed)
-                found.append(NamedComparison(first.model, second.model, first.dataset, comparison))
-    return found
+    """A result against those of earlier models on the same data set; none where a number is not defined."""
+    return [
+        NamedComparison(
+            other.model, result.model, result.dataset, compare_models(other, result, rounds=rounds, seed=seed)
+        )
+        for other in earlier
+        if other.dataset == result.dataset and _comparable(other) and _comparable(result)
+    ]
+
+
+def _comparable(result: Scores) -> bool:
+    sample = result.sample
+    return sample is not None and sample.items > 1 and result.values[result.main].value is not None

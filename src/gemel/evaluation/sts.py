@@ -48,7 +48,7 @@ class StsTask:
 
     def score(self, encoder: Encoder) -> Scores:
         """Correlations for each similarity that was asked for; the first of them is compared by."""
-        left, right = column_vectors(encoder, self.left, self.right)
+        left, right = column_vectors(encoder, self.left, self.right, task="sts")
         predicted = {
             metric: np.asarray(row_scores(left, right, metric), np.float64) for metric in self.metrics
         }

@@ -8,6 +8,7 @@ import numpy as np
 
 from gemel.errors import InputError
 from gemel.evaluation.scores import Score
+from gemel.evaluation.systems import with_vectors
 from gemel.similarity import METRICS
 from gemel.types import AnyVectors, Encoder
 
@@ -24,10 +25,10 @@ def chosen_metrics(metric: str) -> tuple[str, ...]:
     return (metric,)
 
 
-def column_vectors(encoder: Encoder, *columns: Sequence[str]) -> list[AnyVectors]:
+def column_vectors(encoder: Encoder, *columns: Sequence[str], task: str) -> list[AnyVectors]:
     """The vectors of each column. One call for all, so that equal texts and lengths meet."""
     texts = [text for column in columns for text in column]
-    vectors = np.asarray(encoder.encode(texts))
+    vectors = np.asarray(with_vectors(encoder, texts, task).encode(texts))
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise InputError(
             f"an encoder gives a row for each text, but for {len(texts)} texts it gave the shape {vectors.shape}"

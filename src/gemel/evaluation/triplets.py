@@ -34,7 +34,7 @@ class TripletsTask:
 
     def score(self, encoder: Encoder) -> Scores:
         """Accuracy for each similarity; a tie is a miss, and the positive has to beat every negative of its row."""
-        vectors = column_vectors(encoder, *self.columns)
+        vectors = column_vectors(encoder, *self.columns, task="triplets")
         samples = {metric: _hits(vectors, metric) for metric in self.metrics}
 
         def values(metric: str) -> dict[str, Score]:

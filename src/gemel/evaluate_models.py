@@ -1,0 +1,119 @@
+"""Models by name through an evaluation: opens what was named, and keeps in the protocol how it encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import InputError
+from gemel.evaluation.run import score_tasks
+from gemel.evaluation.scores import Scores
+from gemel.evaluation.task import Task, load_task
+from gemel.model import Model, load
+from gemel.options import EncodeOptions
+from gemel.types import AnyVectors, Encoder
+
+BASELINES = ("glove", "tfidf", "bm25")
+"""Words before a colon, or alone, that name a baseline instead of a model."""
+_CHANGE_NOTHING = ("threads", "memory", "progress")  # options that no vector depends on
+
+
+def evaluate(
+    model: Encoder | str | Path,
+    *,
+    task: str,
+    data: str | Path,
+    metric: str | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    options: EncodeOptions | None = None,
+    pooling: str | None = None,
+    **settings: Any,
+) -> list[Scores]:
+    """The scores of a model, or of anything with an `encode`, on each data set of a file or folder; then the average.
+
+    `metric` is a similarity or "all", `rounds` and `seed` belong to the bootstrap intervals; None is the task's
+    default. `options` and `pooling` are for a model given by name or folder. `settings` go to the task.
+    """
+    tasks = load_task(task, data, metric=metric, rounds=rounds, seed=seed, **settings)
+    encoder = open_encoder(model, options=options, pooling=pooling)
+    return list(score_model(tasks, encoder))
+
+
+def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
+    """Each result as soon as it is there, with the options that the encoder was opened with in its protocol."""
+    encoding = encoder.encoding if isinstance(encoder, EncodingModel) else {}
+    for scores in score_tasks(tasks, encoder, name=name):
+        yield replace(
+            scores, protocol={**scores.protocol, "encoding": dict(encoding)} if encoding else scores.protocol
+        )
+
+
+def open_encoder(
+    model: Encoder | str | Path, *, options: EncodeOptions | None = None, pooling: str | None = None
+) -> Encoder:
+    """A model by name or folder, a baseline such as "glove:vectors.txt", or the encoder itself."""
+    changes = _changes(options or EncodeOptions())
+    if not isinstance(model, str | Path):
+        if changes or pooling:
+            raise InputError(
+                "options and pooling are for a model given by name or folder, not for an encoder"
+            )
+        return model
+    if str(model).partition(":")[0] in BASELINES and not Path(model).is_dir():
+        if pooling or set(changes) - set(_CHANGE_NOTHING):
+            raise InputError(f"the baseline {model} takes no options of encoding")
+        return _baseline(str(model))
+    if changes.get("output") == "binary":
+        raise InputError("output 'binary' holds bits, which no similarity here compares. Use 'int8'")
+    loaded = load(model, pooling=pooling, precision=changes.get("precision", "float32"))
+    return EncodingModel(loaded, changes, pooling) if changes or pooling else loaded
+
+
+@dataclass(frozen=True)
+class EncodingModel:
+    """A model that always encodes with the same options."""
+
+    model: Model
+    changes: Mapping[str, Any]
+    """Fields of EncodeOptions that are not at their default."""
+    pooling: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def dim(self) -> int:
+        return int(self.changes.get("dim") or self.model.dim)
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """What the vectors depend on."""
+        kept = {name: value for name, value in self.changes.items() if name not in _CHANGE_NOTHING}
+        return {"pooling": self.pooling, **kept} if self.pooling else kept
+
+    def encode(self, texts: Sequence[str]) -> AnyVectors:
+        return self.model.encode(texts, **self.changes)
+
+    def encode_query(self, texts: Sequence[str]) -> AnyVectors:
+        return self.model.encode_query(texts, **self.changes)
+
+    def encode_document(self, texts: Sequence[str]) -> AnyVectors:
+        return self.model.encode_document(texts, **self.changes)
+
+
+def _changes(options: EncodeOptions) -> dict[str, Any]:
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    return {name: value for name, value in values.items() if value != getattr(EncodeOptions(), name)}
+
+
+def _baseline(name: str) -> Encoder:
+    try:
+        from gemel.evaluation.baselines import open_baseline
+    except ModuleNotFoundError as error:
+        raise InputError(f"no baselines in this build, so {name!r} cannot be opened: {error}") from error
+    opened: Encoder = open_baseline(name)
+    return opened
