@@ -39,8 +39,7 @@ def write_report(
         "comparisons": [named.to_json() for named in comparisons],
     }
     texts = {
-        "results.json": json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-        + "\n",
+        "results.json": _json(content),
         "results.md": markdown(results, comparisons, top),
         "report.html": html(results, comparisons, top),
     }
@@ -50,6 +49,17 @@ def write_report(
         return [_write(folder / name, text) for name, text in texts.items()]
     except OSError as error:
         raise WorkError(f"cannot write the report to {folder}: {error}") from error
+
+
+def _json(content: object) -> str:
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    except ValueError as error:
+        raise InputError(
+            f"a report holds numbers that are finite, but a result does not ({error}). "
+            "An undefined score is None with a note"
+        ) from error
+    return text + "\n"
 
 
 def _write(path: Path, text: str) -> Path:

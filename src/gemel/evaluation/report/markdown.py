@@ -39,7 +39,8 @@ def _task(grid: Grid) -> list[str]:
 def plain(text: str) -> str:
     """Text that stays text: no mark of it is taken for Markdown or HTML."""
     text = re.sub(r"\s+", " ", clean(text)).strip()
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # "p < 0.001" reads as it stands: a tag has no space behind its bracket.
+    text = re.sub(r"<(?! )", "&lt;", text.replace("&", "&amp;").replace(">", "&gt;"))
     # A bracket makes a link only with another one right behind it, so an interval is left as it is.
     return re.sub(r"(\]\(|\]\[|[\\`*|])", lambda found: "\\" + found[0], text)
 
