@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.evaluation.label_metrics import LabelSample, macro_f1
 from gemel.evaluation.metrics import pearson, spearman
+from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.probe import pair_features
 from gemel.evaluation.ridge import PENALTIES, fit_ridge
 from gemel.evaluation.rows import choose, deal_folds
@@ -98,7 +99,8 @@ class ArgumentSimilarity:
         predicted, similar = np.empty(len(folds)), np.empty(len(folds), dtype=np.int64)
         for fold in np.unique(folds):
             out = folds == fold
-            fit = fit_ridge(features[~out], self.gold[~out])
+            with one_thread("a regression on argument pairs"):
+                fit = fit_ridge(features[~out], self.gold[~out])
             predicted[out] = fit.predict(features[out])
             similar[out] = predicted[out] >= best_threshold(fit.left_out, self._similar[~out])
         return Held(predicted, similar)

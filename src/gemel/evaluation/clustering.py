@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.cluster_metrics import Agreement, agreement
+from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import choose
 from gemel.evaluation.samples import MeanSample, interval
 from gemel.evaluation.scores import POINTS, Score, Scores
@@ -127,13 +128,12 @@ def k_means(vectors: Vectors, clusters: int, *, seed: int) -> NDArray[np.int64]:
     try:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtra("clustering", "scikit-learn", "evaluate") from error
     if len(vectors) < clusters:
         raise InputError(f"{len(vectors)} vectors cannot make {clusters} clusters: give at least as many")
     # One thread: several add up the centres in whatever order they finish, and rounding then differs by run.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+    with one_thread("clustering"), warnings.catch_warnings():
         # Fewer different vectors than clusters leaves some empty. The measures say it: no need to warn.
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(clusters, n_init=1, random_state=seed).fit_predict(vectors)

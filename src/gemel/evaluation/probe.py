@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import MissingExtra
+from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import deal_folds
 from gemel.types import Vectors
 
@@ -73,15 +74,13 @@ def _predict(vectors: Vectors, labels: Labels, test: Vectors, grid: tuple[float,
     try:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtra("a linear probe", "scikit-learn", "evaluate") from error
     if (labels == labels[0]).all():  # a small training part may hold one label: there is nothing to fit
         return [np.full(len(test), labels[0]) for _ in grid]
     model = LogisticRegression(max_iter=1000, warm_start=True)
     found = []
-    # One thread: products this small are faster without handing them around.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+    with one_thread("a linear probe"), warnings.catch_warnings():
         # A thousand steps are far past the point where labels still change.
         warnings.simplefilter("ignore", ConvergenceWarning)
         for strength in grid:
