@@ -135,10 +135,9 @@ def _folded(title: str, content: Markup) -> Markup:
 
 
 def _table(table: TextTable) -> Markup:
-    head = element("tr", *(element("th", name, scope="col") for name in table.head))
+    head = element("tr", *(_name(name, "col") for name in table.head))
     rows = (
-        element("tr", element("th", str(row[0]), scope="row"), *(_cell(cell) for cell in row[1:]))
-        for row in table.rows
+        element("tr", _name(str(row[0]), "row"), *(_cell(cell) for cell in row[1:])) for row in table.rows
     )
     # The box can be scrolled, so the keyboard must be able to reach it.
     return element(
@@ -149,6 +148,11 @@ def _table(table: TextTable) -> Markup:
         role="region",
         aria_label="table",
     )
+
+
+def _name(name: str, scope: str) -> Markup:
+    """The name of a row or column; a long one gets room, so that it does not become a tower of syllables."""
+    return element("th", name, scope=scope, class_="long" if len(name) > 20 else None)
 
 
 def _cell(cell: Cell) -> Markup:

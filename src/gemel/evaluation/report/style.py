@@ -23,12 +23,13 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margi
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; margin: .5em 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35em .7em; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule); }
+th, td { padding: .35em .55em; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule); }
 td small { display: block; white-space: nowrap; } td small.long { white-space: normal; min-width: 9em; }
-th { font-weight: 600; } thead th { border-bottom-width: 2px; max-width: 12em; min-width: 5em;
-  overflow-wrap: anywhere; }
+th { font-weight: 600; } thead th { border-bottom-width: 2px; max-width: 14em; min-width: 5em;
+  overflow-wrap: break-word; }
 th:first-child { padding-left: 0; text-align: left; position: sticky; left: 0; background: var(--paper);
-  max-width: min(24em, 42vw); overflow-wrap: anywhere; min-width: 7em; }
+  max-width: min(24em, 42vw); overflow-wrap: break-word; min-width: 7em; }
+th.long, th.long:first-child { min-width: min(11em, 40vw); }
 details { margin: .6em 0; } summary { cursor: pointer; padding: .3em 0; }
 .legend { display: flex; flex-wrap: wrap; gap: .2em 1.4em; list-style: none; padding: 0; max-width: none; }
 .legend b { display: inline-block; min-width: 1.6em; margin-right: .5em; padding: 0 .3em; text-align: center;
@@ -54,6 +55,7 @@ rect, .cell, circle { fill: currentColor; }
 b.c0 { background: var(--c0); } b.c1 { background: var(--c1); } b.c2 { background: var(--c2); }
 b.c3 { background: var(--c3); } b.c4 { background: var(--c4); } b.c5 { background: var(--c5); }
 @media print { body { max-width: none; font-size: 11px; padding: 0; } nav { display: none; }
-  .scroll { overflow: visible; } figure { border: 1px solid var(--rule); background: none; --panel: #ffffff; }
+  .scroll { overflow: visible; } table { font-size: 9px; }
+  figure { border: 1px solid var(--rule); background: none; --panel: #ffffff; }
   .panels { grid-template-columns: repeat(2, 1fr); } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """

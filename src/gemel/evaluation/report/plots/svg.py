@@ -9,7 +9,7 @@ from gemel.evaluation.report.markup import Markup, element
 WIDTH = 340
 COLOURS = 6
 """How many classes `c0` … the style sheet has; bars carry a number too, so more models than that stay apart."""
-LETTER = 5.9  # width of a mean letter at 11 px, rounded up
+LETTER = 7.0  # width of a mean bold letter at 11 px in a wide font
 
 
 def drawing(title: str, description: str, height: float, *children: str) -> Markup:
