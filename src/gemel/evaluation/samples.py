@@ -6,10 +6,10 @@ such choices: the interval is where 95 % of the numbers fall; the paired test dr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,22 +22,13 @@ Rows = NDArray[np.int64]
 
 
 class Sample(Protocol):
-    """Items of one evaluation."""
+    """Items of one evaluation. One whose rows do not come from a single urn has a method `draw(random) -> rows`, too."""
 
     @property
     def items(self) -> int: ...
 
     def number(self, rows: Rows) -> float | None:
         """The number over these rows, as a share (0.82, not 82); None where it is not defined."""
-        ...
-
-
-@runtime_checkable
-class SampleWithDraw(Sample, Protocol):
-    """A sample whose rows are not drawn from one urn."""
-
-    def draw(self, random: np.random.Generator) -> Rows:
-        """One bootstrap choice of rows."""
         ...
 
 
@@ -90,20 +81,32 @@ class WeightedSample:
         return sum(part.items for part in self.parts)
 
     def number(self, rows: Rows) -> float | None:
-        total, start = 0.0, 0
-        for part, weight in zip(self.parts, self.weights, strict=True):
-            own = rows[(rows >= start) & (rows < start + part.items)] - start
-            number = part.number(own)
+        owners = self._owners[rows]
+        if (owners[1:] < owners[:-1]).any():  # `draw` gives part after part; others may not
+            rows, owners = rows[np.argsort(owners, kind="stable")], np.sort(owners)
+        ends = np.searchsorted(owners, np.arange(len(self.parts)), side="right")
+        total, begin = 0.0, 0
+        for part, weight, start, end in zip(self.parts, self.weights, self._starts, ends, strict=True):
+            number = part.number(rows[begin:end] - start)
             if number is None:
                 return None
-            total, start = total + weight * number, start + part.items
+            total, begin = total + weight * number, end
         return total / sum(self.weights)
 
     def draw(self, random: np.random.Generator) -> Rows:
-        starts = np.cumsum([0, *(part.items for part in self.parts)])
         return np.concatenate(
-            [start + _draw(part, random) for start, part in zip(starts[:-1], self.parts, strict=True)]
+            [start + _draw(part, random) for start, part in zip(self._starts, self.parts, strict=True)]
         )
+
+    @cached_property
+    def _starts(self) -> Rows:
+        """The row at which each part begins."""
+        return np.cumsum([0, *(part.items for part in self.parts)], dtype=np.int64)[:-1]
+
+    @cached_property
+    def _owners(self) -> Rows:
+        """The part that each row belongs to."""
+        return np.repeat(np.arange(len(self.parts)), [part.items for part in self.parts])
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,5 @@ def _draws(sample: Sample, rounds: int, seed: int) -> Iterator[Rows]:
 
 
 def _draw(sample: Sample, random: np.random.Generator) -> Rows:
-    if isinstance(sample, SampleWithDraw):
-        return sample.draw(random)
-    return random.integers(0, sample.items, sample.items)
+    own: Callable[[np.random.Generator], Rows] | None = getattr(sample, "draw", None)
+    return own(random) if own else random.integers(0, sample.items, sample.items)
