@@ -65,7 +65,7 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
     if isinstance(system, Learner):
         return system.fitted(texts)
     if isinstance(system, Retriever):
-        raise InputError(f"task {task!r} compares vectors, but {system!r} only ranks. Give an encoder")
+        raise InputError(f"task {task!r} compares vectors, but {_name(system)} only ranks. Give an encoder")
     return system
 
 
@@ -74,3 +74,7 @@ def prompts_of(system: System) -> str:
     if isinstance(system, Retriever):
         return "none: ranks without vectors"
     return "the encoder's own for queries and documents" if isinstance(system, PromptedEncoder) else "none"
+
+
+def _name(system: object) -> str:
+    return str(getattr(system, "name", type(system).__name__))

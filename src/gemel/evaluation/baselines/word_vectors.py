@@ -1,0 +1,180 @@
+"""Word vectors from files: the text format of GloVe and word2vec, or a .npy table with its list of words.
+
+Text is `word v1 v2 ...` in each line, with or without a first line `words dim`, plain, .gz or in a .zip. A table is
+NAME.npy with a .txt (a word a line) or .parquet list of words next to it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from gemel.errors import InputError, MissingExtra
+from gemel.similarity import checked
+from gemel.types import Vectors
+
+_TEXTS = (".txt", ".vec", ".txt.gz", ".vec.gz")
+_WORD_LISTS = (".txt", ".vocab", ".parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """A table of vectors and the row of each word."""
+
+    name: str
+    places: Mapping[str, int]
+    table: Vectors
+    """(words, dim)"""
+
+
+def read_word_vectors(path: str | Path) -> WordVectors:
+    """A file, a folder that holds one set of vectors, or a member of an archive: `glove.6B.zip/glove.6B.50d.txt`."""
+    path = Path(path)
+    if path.is_dir():
+        return _read_folder(path)
+    if path.is_file():
+        if path.suffix == ".npy":
+            return _read_table(path, _word_list(path))
+        return _read_zip(path, None) if zipfile.is_zipfile(path) else _read_text_file(path)
+    for parent in path.parents:
+        if parent.is_file() and zipfile.is_zipfile(parent):
+            return _read_zip(parent, path.relative_to(parent).as_posix())
+    raise InputError(
+        f"no word vectors at {path}: give a text file, a .npy table, a .zip or a folder with one"
+    )
+
+
+def _read_folder(folder: Path) -> WordVectors:
+    tables = sorted(folder.glob("*.npy"))
+    texts = [file for file in sorted(folder.iterdir()) if file.name.endswith(_TEXTS) and _looks_right(file)]
+    found = tables or texts
+    if len(found) != 1:
+        names = ", ".join(file.name for file in found) or "none"
+        raise InputError(
+            f"{folder} should hold one set of word vectors, found: {names}. Name the file itself"
+        )
+    return read_word_vectors(found[0])
+
+
+def _looks_right(file: Path) -> bool:
+    """True for lines of a word and numbers; a list of words, as some folders have it too, is none."""
+    with _opened(file) as stream:
+        fields = [line.rstrip().split(" ") for line in (stream.readline(), stream.readline())]
+    try:
+        return len(fields[-1]) > 2 and all(np.isfinite(float(field)) for field in fields[-1][-2:])
+    except ValueError:
+        return False
+
+
+def _opened(file: Path) -> IO[str]:
+    # newline="\n": some words hold other line separators, which are no ends of lines here.
+    if file.suffix == ".gz":
+        return gzip.open(file, "rt", encoding="utf-8", newline="\n", errors="replace")
+    return file.open(encoding="utf-8", newline="\n", errors="replace")
+
+
+def _read_text_file(file: Path) -> WordVectors:
+    try:
+        with _opened(file) as stream:
+            return _parse(stream, file, file.name)
+    except (OSError, EOFError) as error:
+        raise InputError(f"cannot read {file}: {error}") from error
+
+
+def _read_zip(archive: Path, member: str | None) -> WordVectors:
+    with zipfile.ZipFile(archive) as packed:
+        texts = [name for name in packed.namelist() if name.endswith((".txt", ".vec"))]
+        if member is None and len(texts) == 1:
+            member = texts[0]
+        if member not in packed.namelist():
+            asked = f"no {member!r} in {archive}" if member else f"{archive} holds several files"
+            raise InputError(f"{asked}. Write one of them after the archive: {archive}/{' or '.join(texts)}")
+        with packed.open(member) as raw:
+            stream = io.TextIOWrapper(raw, encoding="utf-8", newline="\n", errors="replace")
+            return _parse(stream, archive / member, Path(member).name)
+
+
+def _parse(lines: Iterable[str], where: Path, name: str) -> WordVectors:
+    """Numbers are counted from the right: a word may hold blanks. Of a repeated word the first vector counts."""
+    places: dict[str, int] = {}
+    numbers = array("f")  # 4 bytes a number while reading, where Python floats would take 32
+    dim = expected = None
+    rows = 0
+    for number, line in enumerate(lines, start=1):
+        fields = line.rstrip("\r\n ").split(" ")
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+            expected, dim = int(fields[0]), int(fields[1])
+            continue
+        if fields == [""]:
+            continue
+        dim = dim or len(fields) - 1
+        try:
+            values = [float(field) for field in fields[-dim:]]
+        except ValueError:
+            values = []
+        if dim < 1 or len(fields) <= dim or not np.isfinite(values).all() or not values:
+            raise InputError(
+                f"{where}:{number}: expected a word and {dim} numbers, got {line.strip()[:60]!r}"
+            )
+        rows += 1
+        word = " ".join(fields[:-dim])
+        if word not in places:
+            places[word] = len(places)
+            numbers.extend(values)
+    if not places:
+        raise InputError(f"{where} holds no word vectors")
+    if expected is not None and rows != expected:
+        raise InputError(f"{where} promises {expected} words but holds {rows}; is the file whole?")
+    return WordVectors(name, places, np.frombuffer(numbers, dtype=np.float32).reshape(len(places), -1))
+
+
+def _word_list(table: Path) -> Path:
+    """The list next to a table: the one named like it, else words or vocab, else the only one."""
+    near = [file for file in sorted(table.parent.iterdir()) if file.suffix in _WORD_LISTS]
+    for stem in (table.stem, "words", "vocab"):
+        for file in near:
+            if file.stem == stem:
+                return file
+    if len(near) == 1:
+        return near[0]
+    names = ", ".join(file.name for file in near) or "none"
+    raise InputError(
+        f"{table} needs the list of its words next to it, as {table.stem}.txt, words.txt, vocab.txt or .parquet; "
+        f"found: {names}"
+    )
+
+
+def _read_table(path: Path, word_list: Path) -> WordVectors:
+    try:
+        table = checked(np.load(path, allow_pickle=False), str(path))
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"cannot read {path} as a table of vectors: {error}") from error
+    if word_list.suffix == ".parquet":
+        words = _parquet_words(word_list)
+    else:
+        words = word_list.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if len(words) != len(table):
+        raise InputError(f"{path} has {len(table)} rows but {word_list} has {len(words)} words")
+    places: dict[str, int] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, place)
+    return WordVectors(path.name, places, table)
+
+
+def _parquet_words(path: Path) -> list[str]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtra("a list of words in parquet", "pyarrow", "parquet") from error
+    table = pq.read_table(path)
+    if table.num_columns != 1:
+        raise InputError(f"{path} should have one column of words, it has {', '.join(table.column_names)}")
+    return [str(word) for word in table.column(0).to_pylist()]
