@@ -155,7 +155,7 @@ def test_easy_texts_are_all_right_and_the_protocol_says_how():
     assert (scores.values["accuracy"].low, scores.values["accuracy"].high) == (100, 100)
     assert scores.sample.items == scores.items == 40
     assert scores.protocol["tested"] == "all rows, 4 folds"
-    assert scores.protocol["grid"] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+    assert scores.protocol["grid"] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 128.0]
     assert len(scores.protocol["chosen"]) == 4
     assert scores.unit == "texts"
 

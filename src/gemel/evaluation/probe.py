@@ -1,7 +1,7 @@
 """A linear probe: what logistic regression reads out of fixed vectors. The encoder is not changed.
 
-Strength of the L2 penalty: the grid of SentEval (arXiv 1803.05449), the best by accuracy on rows that the fit did not
-see; of equals the strongest. Vectors go in as they are, not standardised, as there.
+Strength of the L2 penalty: the best of a grid by accuracy on rows that the fit did not see; of equals the strongest.
+Vectors go in as they are, not standardised, as in SentEval (arXiv 1803.05449).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import deal_folds
 from gemel.types import Vectors
 
-GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Values of C, strongest penalty first."""
+GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 128.0)
+"""Values of C, strongest penalty first: SentEval's six, and two for vectors of length 1, which need larger weights."""
 
 Labels = NDArray[np.int64]
 
