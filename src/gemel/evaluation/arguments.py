@@ -19,14 +19,14 @@ from gemel.errors import InputError
 from gemel.evaluation.label_metrics import LabelSample, macro_f1
 from gemel.evaluation.metrics import pearson, spearman
 from gemel.evaluation.one_thread import one_thread
-from gemel.evaluation.probe import pair_features
+from gemel.evaluation.probe import encode_pairs, pair_features
 from gemel.evaluation.ridge import PENALTIES, fit_ridge
 from gemel.evaluation.rows import choose, deal_folds
 from gemel.evaluation.samples import CorrelationSample, Sample
 from gemel.evaluation.scores import POINTS, Score, Scores, score_of
 from gemel.evaluation.table import DataTable, dataset_name, is_table, read_table
 from gemel.evaluation.task import TASKS, Task
-from gemel.similarity import checked, row_scores
+from gemel.similarity import row_scores
 from gemel.types import Encoder, Vectors
 
 GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
@@ -64,16 +64,16 @@ class ArgumentSimilarity:
 
     def score(self, encoder: Encoder) -> Scores:
         """The cosine's correlation at the top; the three readings with their F1 as parts."""
-        left = checked(encoder.encode(self.left), "vectors")
-        right = checked(encoder.encode(self.right), "vectors")
+        left, right = encode_pairs(encoder, self.left, self.right)
         cosine = row_scores(left, right).astype(np.float64)
         features = pair_features(left, right)
         topics = np.unique(np.asarray(self.topics), return_inverse=True)[1].astype(np.int64)
         mixed = deal_folds((self.gold * 2).astype(np.int64), self.folds, self.seed)
+        by_fold, by_topic = self._regression(features, mixed), self._regression(features, topics)
         parts = (
-            self._part("cosine", self._cosine(cosine, topics), topics, {"supervised": "no"}),
-            self._part("10-fold", self._regression(features, mixed), mixed, self._fit(f"{self.folds} folds")),
-            self._part("cross-topic", self._regression(features, topics), topics, self._fit("topics")),
+            self._part("cosine", self._cosine(cosine, topics), topics, "topics", {"supervised": "no"}),
+            self._part(f"{self.folds}-fold", by_fold, mixed, "folds", self._fit("folds")),
+            self._part("cross-topic", by_topic, topics, "topics", self._fit("topics")),
         )
         return Scores(
             task="arguments",
@@ -105,17 +105,18 @@ class ArgumentSimilarity:
             similar[out] = predicted[out] >= best_threshold(fit.left_out, self._similar[~out])
         return Held(predicted, similar)
 
-    def _part(self, name: str, held: Held, folds: Folds, protocol: Mapping[str, Any]) -> Scores:
-        sample = CorrelationSample(self.gold, held.predicted)
-        means = _fold_means(self.gold, held.predicted, folds)
-        over = "topics" if name != "10-fold" else "folds"
+    def _part(self, name: str, held: Held, folds: Folds, over: str, protocol: Mapping[str, Any]) -> Scores:
+        """`over` is what the folds are: topics, or folds of mixed pairs."""
+        predicted = _flattened(held.predicted, folds)
+        sample = CorrelationSample(self.gold, predicted)
+        means = _fold_means(self.gold, predicted, folds)
         return Scores(
             task="arguments",
             dataset=f"{self.dataset}/{name}",
             main="spearman",
             values={
                 "spearman": self._measured(sample),
-                "pearson": self._measured(CorrelationSample(self.gold, held.predicted, "pearson")),
+                "pearson": self._measured(CorrelationSample(self.gold, predicted, "pearson")),
                 f"spearman_mean_of_{over}": means["spearman"],
                 f"pearson_mean_of_{over}": means["pearson"],
                 "f1_macro": self._measured(LabelSample(self._similar, held.similar, "macro_f1")),
@@ -137,7 +138,7 @@ class ArgumentSimilarity:
     def _fit(self, held_out: str) -> dict[str, Any]:
         return {
             "supervised": "ridge regression on |u - v|, u * v of fixed vectors",
-            "held_out": held_out,
+            "held_out": f"{self.folds} folds" if held_out == "folds" else "each topic in turn",
             "penalties": list(PENALTIES),
             "penalty_chosen_by": "leave-one-out on the training part",
         }
@@ -183,6 +184,12 @@ def best_threshold(scores: Floats, similar: NDArray[np.int64]) -> float:
     between = (steps[1:] + steps[:-1]) / 2 if len(steps) > 1 else steps
     found = [macro_f1(similar, (scores >= threshold).astype(np.int64)) or 0.0 for threshold in between]
     return float(between[int(np.argmax(found))])
+
+
+def _flattened(predicted: Floats, folds: Folds) -> Floats:
+    """One number for all where each fold has one of its own: the mean of its training part, which tells nothing."""
+    spread = max(float(np.ptp(predicted[folds == fold])) for fold in np.unique(folds))
+    return np.zeros_like(predicted) if spread < 1e-9 else predicted
 
 
 def _fold_means(gold: Floats, predicted: Floats, folds: Folds) -> dict[str, Score]:

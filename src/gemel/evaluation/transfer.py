@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.label_metrics import LabelSample
-from gemel.evaluation.probe import GRID, Probed, pair_features, probe_dev, probe_folds, probe_inner
+from gemel.evaluation.probe import (
+    GRID,
+    Probed,
+    encode_pairs,
+    pair_features,
+    probe_dev,
+    probe_folds,
+    probe_inner,
+)
 from gemel.evaluation.rows import choose
 from gemel.evaluation.samples import MeanSample
 from gemel.evaluation.scores import Scores, score_of
@@ -57,10 +65,9 @@ class Split:
     right: Sequence[str] | None = None
 
     def features(self, encoder: Encoder) -> Vectors:
-        left = checked(encoder.encode(self.left), "vectors")
         if self.right is None:
-            return left
-        return pair_features(left, checked(encoder.encode(self.right), "vectors"))
+            return checked(encoder.encode(self.left), "vectors")
+        return pair_features(*encode_pairs(encoder, self.left, self.right))
 
 
 @dataclass(frozen=True)
