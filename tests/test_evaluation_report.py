@@ -340,9 +340,12 @@ def test_yes_no_labels_are_shown_as_reliability(tmp_path):
             return None
 
     sample = Labelled(np.array([True, False, True, False]), np.array([0.9, 0.1, 0.8, 0.3]))
-    page = Page(report(tmp_path, [result(sample=sample)]))
-    assert "Reliability" in page.text
-    assert "Predicted against gold" not in page.text
+    text = report(tmp_path / "cosine", [result(sample=sample)])
+    assert "Reliability" in Page(text).text
+    assert "Predicted against gold" not in Page(text).text
+    assert 'class="zero"' in text
+    dots = replace(sample, scores=30 * sample.scores)  # dot products are no probabilities
+    assert 'class="zero"' not in report(tmp_path / "dot", [result(sample=dots)])
 
 
 def test_a_page_names_models_with_their_fingerprints(tmp_path):
@@ -411,6 +414,18 @@ def test_reliability_is_the_share_of_yes_with_its_wilson_interval():
     (found,) = by_score(points)
     assert (found.x, found.y, found.items) == pytest.approx((0.7, 0.8, 10))
     assert (found.low, found.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+
+
+def test_reliability_has_equally_full_bins_however_the_scores_crowd():
+    scores = 1 - np.linspace(0, 1, 100) ** 8
+    bins = by_score(Points(np.ones(100), scores))
+    assert [found.items for found in bins] == [10] * 10
+
+
+def test_equal_scores_stay_in_one_bin():
+    bins = by_score(Points(np.ones(100), np.repeat([0.1, 0.5, 0.9], [5, 90, 5])))
+    assert sum(found.items for found in bins) == 100
+    assert len({found.x for found in bins}) == len(bins)
 
 
 def test_reliability_intervals_are_those_of_scipy():

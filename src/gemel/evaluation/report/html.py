@@ -33,7 +33,8 @@ _CALIBRATION = (
     "their scale."
 )
 _RELIABILITY = (
-    "Share of yes by bins of the score, with 95 % intervals. On the dashed line a score is a probability."
+    "Share of yes in equally full bins of the score, with 95 % intervals. On the dashed line a score is a "
+    "probability. Each model has its own scale."
 )
 
 

@@ -9,7 +9,7 @@ from gemel.evaluation.report.grid import Grid
 from gemel.evaluation.report.markup import Markup, element, join
 from gemel.evaluation.report.plots.axis import Range, range_of
 from gemel.evaluation.report.plots.bars import Bars, chunks, span_of
-from gemel.evaluation.report.plots.calibration import by_gold, calibration
+from gemel.evaluation.report.plots.calibration import by_gold, by_score, calibration
 from gemel.evaluation.report.plots.differences import differences
 from gemel.evaluation.report.plots.points import Points, points_of
 from gemel.evaluation.report.plots.scatter import scatter
@@ -91,7 +91,7 @@ def _scatter(points: Points, every: list[Points], *, title: str, position: int) 
 
 def _calibration(points: Points, every: list[Points], *, title: str, position: int) -> Markup:
     if points.binary:
-        across, up = _ends([other.predicted for other in every]), Range(0.0, 1.0)
+        across, up = range_of([found.x for found in by_score(points)]), Range(0.0, 1.0)
     else:
         across = _ends([other.gold for other in every])
         up = range_of([end for other in every for found in by_gold(other) for end in (found.low, found.high)])

@@ -75,11 +75,17 @@ def value_table(grid: Grid) -> TextTable:
     rows = []
     for dataset in grid.datasets:
         for result in grid.of_dataset(dataset):
-            cells = (score_cell(result.values.get(name)) for name in names)
+            cells = (_noted_cell(result.values.get(name)) for name in names)
             rows.append(
                 (Cell(f"{dataset} / {result.model}"), Cell(f"{result.items:,} {result.unit}"), *cells)
             )
     return TextTable(("data set / model", "size", *names), tuple(rows))
+
+
+def _noted_cell(score: Score | None) -> Cell:
+    """A number with what there is to know about it."""
+    cell = score_cell(score)
+    return cell if score is None or cell.small or not score.note else Cell(cell.text, f"({score.note})")
 
 
 def _column(grid: Grid, dataset: str) -> str:

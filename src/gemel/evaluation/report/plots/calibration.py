@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.evaluation.report.markup import Markup, element
 from gemel.evaluation.report.plots.axis import PLOT_HEIGHT, Frame, Range, frame
@@ -13,6 +14,7 @@ from gemel.evaluation.report.plots.svg import colour, drawing, line, whisker
 from gemel.evaluation.samples import Floats
 
 BINS = 10
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ def by_gold(points: Points) -> list[Bin]:
 
 
 def by_score(points: Points) -> list[Bin]:
-    """The share of yes in ten equally wide bins of the score, with its 95 % interval (Wilson)."""
+    """The share of yes in ten equally full bins of the score, with its 95 % interval (Wilson)."""
     bins = []
-    for inside in _equal_widths(points.predicted):
+    for inside in _equal_counts(points.predicted):
         count, share = int(inside.sum()), float(points.gold[inside].mean())
         z = 1.96
         middle = (share + z * z / (2 * count)) / (1 + z * z / count)
@@ -72,7 +74,7 @@ def calibration(points: Points, x: Range, y: Range, *, title: str, position: int
         f"{beside} by {below}, with {spread}: {told}",
         PLOT_HEIGHT,
         axes.drawn(below, beside),
-        *([_diagonal(axes)] if points.binary else []),
+        *(_diagonal(axes) if points.binary else []),
         _curve(bins, axes, position),
     )
 
@@ -92,16 +94,28 @@ def _curve(bins: list[Bin], axes: Frame, position: int) -> Markup:
     return element("g", *marks, class_=colour(position))
 
 
-def _diagonal(axes: Frame) -> Markup:
-    """Where a score that is a probability would lie."""
+def _diagonal(axes: Frame) -> list[Markup]:
+    """Where a score that is a probability would lie; a score that is no share (a dot product) has no such line."""
     low, high = max(axes.x.low, 0.0), min(axes.x.high, 1.0)
-    return line(axes.x(low), axes.y(low), axes.x(high), axes.y(high), "zero")
+    if low >= high or max(-axes.x.low, axes.x.high) > 1.5:
+        return []
+    return [line(axes.x(low), axes.y(low), axes.x(high), axes.y(high), "zero")]
 
 
-def _equal_widths(values: Floats) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _equal_widths(values: Floats) -> list[Mask]:
     """Which items fall into each bin; empty bins are left out, few distinct values get a bin each."""
     levels = np.unique(values)
     if len(levels) <= BINS + 1:
         return [values == level for level in levels]
     place = np.floor((values - levels[0]) / (levels[-1] - levels[0]) * BINS).clip(0, BINS - 1)
+    return [place == number for number in np.unique(place)]
+
+
+def _equal_counts(values: Floats) -> list[Mask]:
+    """The same for bins of about as many items each; equal values are never parted.
+
+    Scores may crowd into a corner (cosines of 0.95 and more), where bins of equal width are one full and nine empty.
+    """
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1]))
+    place = np.searchsorted(edges, values, side="left")
     return [place == number for number in np.unique(place)]
