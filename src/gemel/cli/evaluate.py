@@ -55,7 +55,7 @@ def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: 
     MODEL is a model's name or folder, or a baseline: glove:FILE, tfidf, bm25. Shares are in points (82.03), with the
     95 % bootstrap interval in brackets. JSON has one object for each model and data set.
     """
-    wants_json = as_json or not sys.stdout.isatty()
+    wants_json = as_json or not _on_a_terminal()
     results: list[Scores] = []
     found: list[NamedComparison] = []
     for result, compared in _run(models, **values):
@@ -73,6 +73,10 @@ def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: 
 
         for path in write_report(results, found, out):
             click.echo(f"wrote {path}", err=True)
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _run(

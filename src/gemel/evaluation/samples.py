@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 
 
 class Sample(Protocol):
-    """Items of one evaluation. One whose rows do not come from a single urn has a method `draw(random) -> rows`, too."""
+    """Items of one evaluation. One whose rows come from several urns also has a method `draw(random) -> rows`."""
 
     @property
     def items(self) -> int: ...
