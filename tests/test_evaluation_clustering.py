@@ -107,7 +107,7 @@ def test_islands_are_found():
     assert scores.values["v_measure"].low <= scores.values["v_measure"].value
     assert scores.sample.items == 3
     assert scores.protocol["seeds"] == [0, 1, 2]
-    assert "seeds" in scores.protocol["interval"]
+    assert scores.protocol["drawn"].startswith("seeds")
     assert "standard deviation" in scores.values["ari"].note
     assert (scores.items, scores.unit) == (30, "texts")
 

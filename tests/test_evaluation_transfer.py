@@ -1,6 +1,8 @@
 """Linear probes: folds, measures and fits by hand and against scikit-learn; the protocol from files to scores."""
 
 import builtins
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from gemel.evaluation.rows import deal_folds
 from gemel.evaluation.task import load_task
 from gemel.evaluation.transfer import ORDER, SETS, Split, Transfer, load
 
+DATA = Path(os.environ.get("GEMEL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RANDOM = np.random.default_rng(0)
 
 
@@ -216,6 +219,35 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
         load(write(tmp_path / "b.tsv", "label\ttext", [("1", "x"), ("1", "y")]))
     with pytest.raises(InputError, match="needs a column 'sentence' or 'text'; it has label, words"):
         load(write(tmp_path / "c.tsv", "label\twords", [("1", "x"), ("0", "y")]))
+
+
+def test_an_encoder_that_learns_from_texts_sees_all_splits_at_once(tmp_path):
+    class Words:
+        dim = 0
+
+        def encode(self, texts):
+            raise AssertionError("it has not learnt yet")
+
+        def fitted(self, texts):
+            seen.append(len(texts))
+            return Letters()
+
+    seen = []
+    write(tmp_path / "trec-train.tsv", "label\tsentence", easy_rows(20))
+    write(tmp_path / "trec-test.tsv", "label\tsentence", easy_rows(10))
+    (task,) = load(tmp_path, folds=2, rounds=0)
+    assert task.score(Words()).values["accuracy"].value == 100
+    assert seen == [30]
+
+
+@pytest.mark.skipif(not (DATA / "senteval").is_dir(), reason="the SentEval data are not on this machine")
+def test_the_seven_sets_of_the_paper_are_read():
+    tasks = {task.dataset: task for task in load(DATA, limit=100)}
+    assert tuple(tasks) == ORDER
+    assert len(tasks["sst2"].dev.labels) == 872
+    assert len(tasks["trec"].test.labels) == 500
+    assert len(set(tasks["trec"].test.labels)) == 6
+    assert len(tasks["mrpc"].test.right) == 1725
 
 
 def test_the_order_names_every_set():

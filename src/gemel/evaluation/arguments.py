@@ -19,14 +19,15 @@ from gemel.errors import InputError
 from gemel.evaluation.label_metrics import LabelSample, macro_f1
 from gemel.evaluation.metrics import pearson, spearman
 from gemel.evaluation.one_thread import one_thread
-from gemel.evaluation.probe import encode_pairs, pair_features
+from gemel.evaluation.probe import pair_features
 from gemel.evaluation.ridge import PENALTIES, fit_ridge
 from gemel.evaluation.rows import choose, deal_folds
 from gemel.evaluation.samples import CorrelationSample, Sample
 from gemel.evaluation.scores import POINTS, Score, Scores, score_of
-from gemel.evaluation.table import DataTable, dataset_name, is_table, read_table
+from gemel.evaluation.table import DataTable, dataset_name, fingerprint, is_table, read_table
 from gemel.evaluation.task import TASKS, Task
-from gemel.similarity import row_scores
+from gemel.evaluation.text_columns import column_vectors, run_settings
+from gemel.similarity import checked, row_scores
 from gemel.types import Encoder, Vectors
 
 GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
@@ -64,7 +65,8 @@ class ArgumentSimilarity:
 
     def score(self, encoder: Encoder) -> Scores:
         """The cosine's correlation at the top; the three readings with their F1 as parts."""
-        left, right = encode_pairs(encoder, self.left, self.right)
+        columns = column_vectors(encoder, self.left, self.right, task="arguments")
+        left, right = (checked(column, "vectors") for column in columns)
         cosine = row_scores(left, right).astype(np.float64)
         features = pair_features(left, right)
         topics = np.unique(np.asarray(self.topics), return_inverse=True)[1].astype(np.int64)
@@ -129,8 +131,9 @@ class ArgumentSimilarity:
                 "aggregation": f"all pairs together; the mean over {over} next to it",
                 "f1": f"similar is a grade of at least {self.cut:g}; the threshold is the best of the training part"
                 " (the other topics, or the other folds), by predictions that left the pair out",
-                "interval": f"bootstrap over pairs, {self.rounds} rounds",
-                "seed": self.seed,
+                **run_settings(self.rounds, self.seed),
+                "drawn": "pairs",
+                "data": fingerprint(self.topics, self.left, self.right, self.gold.tolist()),
             },
             sample=sample,
         )
@@ -229,6 +232,6 @@ def _grades(table: DataTable) -> Floats:
     gold = np.empty(len(table))
     for row, label in enumerate(table.texts("label")):
         if label not in GRADES:
-            raise InputError(f"{table.path}:{row + 2}: unknown label {label!r}. Known: {', '.join(GRADES)}")
+            raise InputError(f"{table.place(row)}: unknown label {label!r}. Known: {', '.join(GRADES)}")
         gold[row] = GRADES[label]
     return gold

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.cluster_metrics import Agreement, agreement
 from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import choose
-from gemel.evaluation.samples import MeanSample, interval
-from gemel.evaluation.scores import POINTS, Score, Scores
-from gemel.evaluation.table import DataTable, dataset_name, is_table, read_table
+from gemel.evaluation.samples import MeanSample
+from gemel.evaluation.scores import POINTS, Score, Scores, score_of
+from gemel.evaluation.table import DataTable, dataset_name, fingerprint, is_table, read_table
 from gemel.evaluation.task import TASKS, Task
+from gemel.evaluation.text_columns import column_vectors, run_settings
 from gemel.similarity import checked
 from gemel.types import Encoder, Vectors
 
@@ -40,12 +41,15 @@ class Clustering:
     seeds: int = 10
     seed: int = 0
     """The first of the seeds."""
+    rounds: int = 1000
+    """Draws of the bootstrap."""
     rows: int = 0
     """Rows that the file has, where `texts` are a random choice of them."""
 
     def score(self, encoder: Encoder) -> Scores:
         """V-measure, its two halves, NMI, ARI and accuracy: means over the seeds, with standard deviations."""
-        vectors = checked(encoder.encode(self.texts), "vectors")
+        (column,) = column_vectors(encoder, self.texts, task="clustering")
+        vectors = checked(column, "vectors")
         classes = len(set(self.labels))
         seeds = range(self.seed, self.seed + self.seeds)
         runs = [agreement(self.labels, k_means(vectors, classes, seed=seed)) for seed in seeds]
@@ -62,10 +66,12 @@ class Clustering:
                 "algorithm": "k-means++ start, Lloyd, Euclidean, one start for each seed",
                 "seeds": list(seeds),
                 "aggregation": "mean over the seeds",
-                "interval": "bootstrap over the seeds: the luck of k-means, not the choice of texts",
+                **run_settings(self.rounds, self.seed),
+                "drawn": "seeds: the luck of k-means, not the choice of texts",
                 "nmi": "mutual information over the geometric mean of the entropies",
                 "accuracy": "each cluster given to at most one class, best assignment",
                 "rows": f"{len(self.texts)} of {self.rows or len(self.texts)}",
+                "data": fingerprint(self.texts, self.labels),
             },
             sample=sample,
         )
@@ -76,11 +82,8 @@ class Clustering:
         for name in columns[0]:
             numbers = POINTS * np.array([column[name] for column in columns])
             values[name] = Score(float(numbers.mean()), note=_spread(numbers))
-        around = interval(sample, seed=self.seed)
-        if around is not None:
-            main = values["v_measure"]
-            values["v_measure"] = Score(main.value, POINTS * around.low, POINTS * around.high, main.note)
-        return values
+        found = score_of(sample, rounds=self.rounds, seed=self.seed)
+        return {**values, "v_measure": replace(found, note=values["v_measure"].note)}
 
 
 @TASKS.add("clustering")
@@ -92,6 +95,7 @@ def load(
     limit: int | None = None,
     seeds: int = 10,
     seed: int = 0,
+    rounds: int = 1000,
 ) -> list[Task]:
     """One task for the file, or for each table of the folder that has a text and a label column.
 
@@ -119,7 +123,7 @@ def load(
         if len(set(kept)) < 2:
             raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
         name = dataset_name(table.path)
-        tasks.append(Clustering(name, [texts[row] for row in chosen], kept, seeds, seed, len(texts)))
+        tasks.append(Clustering(name, [texts[row] for row in chosen], kept, seeds, seed, rounds, len(texts)))
     return tasks
 
 
@@ -153,6 +157,6 @@ def _fits(table: DataTable, names: Sequence[str]) -> bool:
 def _check(table: DataTable, labels: Sequence[str]) -> None:
     for row, label in enumerate(labels):
         if not label.strip():
-            raise InputError(f"{table.path}:{row + 2}: the label is empty")
+            raise InputError(f"{table.place(row)}: the label is empty")
     if len(set(labels)) < 2:
         raise InputError(f"{table.path} has one label only, {labels[0]!r}; clustering needs at least two")

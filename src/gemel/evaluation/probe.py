@@ -7,7 +7,6 @@ Vectors go in as they are, not standardised, as in SentEval (arXiv 1803.05449).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from gemel.errors import MissingExtra
 from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import deal_folds
-from gemel.similarity import checked
-from gemel.types import Encoder, Vectors
+from gemel.types import Vectors
 
 GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 128.0)
 """Values of C, strongest penalty first: SentEval's six, and two for vectors of length 1, which need larger weights."""
@@ -32,12 +30,6 @@ class Probed:
     predicted: Labels
     chosen: tuple[float, ...]
     """C of each fit: one, or one a fold."""
-
-
-def encode_pairs(encoder: Encoder, left: Sequence[str], right: Sequence[str]) -> tuple[Vectors, Vectors]:
-    """Both sides in one go, so that a text on both is encoded once."""
-    vectors = checked(encoder.encode([*left, *right]), "vectors")
-    return vectors[: len(left)], vectors[len(left) :]
 
 
 def pair_features(left: Vectors, right: Vectors) -> Vectors:

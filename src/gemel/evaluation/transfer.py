@@ -18,7 +18,6 @@ from gemel.evaluation.label_metrics import LabelSample
 from gemel.evaluation.probe import (
     GRID,
     Probed,
-    encode_pairs,
     pair_features,
     probe_dev,
     probe_folds,
@@ -27,8 +26,9 @@ from gemel.evaluation.probe import (
 from gemel.evaluation.rows import choose
 from gemel.evaluation.samples import MeanSample
 from gemel.evaluation.scores import Scores, score_of
-from gemel.evaluation.table import DataTable, dataset_name, is_table, read_table
+from gemel.evaluation.table import DataTable, dataset_name, fingerprint, is_table, read_table
 from gemel.evaluation.task import TASKS, Task
+from gemel.evaluation.text_columns import column_vectors, run_settings
 from gemel.registry import Table
 from gemel.similarity import checked
 from gemel.types import Encoder, Vectors
@@ -64,10 +64,9 @@ class Split:
     left: Sequence[str]
     right: Sequence[str] | None = None
 
-    def features(self, encoder: Encoder) -> Vectors:
-        if self.right is None:
-            return checked(encoder.encode(self.left), "vectors")
-        return pair_features(*encode_pairs(encoder, self.left, self.right))
+    @property
+    def columns(self) -> list[Sequence[str]]:
+        return [self.left] if self.right is None else [self.left, self.right]
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,8 @@ class Transfer:
     def score(self, encoder: Encoder) -> Scores:
         """Accuracy with an interval over the tested rows; for pairs also the F1 of label 1."""
         tested = self.test or self.train
-        names = sorted({*self.train.labels, *tested.labels})
+        splits = [split for split in (self.train, self.dev, self.test) if split]
+        names = sorted({label for split in splits for label in split.labels})
         probed = self._probe(encoder, names)
         gold = _numbers(tested.labels, names)
         sample = MeanSample((probed.predicted == gold).astype(np.float64))
@@ -115,20 +115,22 @@ class Transfer:
                 "chosen_on": "dev" if self.dev else f"{self.folds} folds of the training rows",
                 "chosen": list(probed.chosen),
                 "training_rows": f"{len(self.train.labels)} of {self.rows or len(self.train.labels)}",
-                "interval": f"bootstrap over the tested rows, {self.rounds} rounds",
-                "seed": self.seed,
+                **run_settings(self.rounds, self.seed),
+                "drawn": "tested rows",
+                "data": fingerprint(*tested.columns, tested.labels),
             },
             sample=sample,
         )
 
     def _probe(self, encoder: Encoder, names: Sequence[str]) -> Probed:
-        vectors, labels = self.train.features(encoder), _numbers(self.train.labels, names)
+        splits = [split for split in (self.train, self.dev, self.test) if split]
+        features = _features(encoder, splits)
+        labels = [_numbers(split.labels, names) for split in splits]
         if self.test is None:
-            return probe_folds(vectors, labels, folds=self.folds, seed=self.seed)
-        test = self.test.features(encoder)
+            return probe_folds(features[0], labels[0], folds=self.folds, seed=self.seed)
         if self.dev is None:
-            return probe_inner(vectors, labels, test, folds=self.folds, seed=self.seed)
-        return probe_dev(vectors, labels, self.dev.features(encoder), _numbers(self.dev.labels, names), test)
+            return probe_inner(features[0], labels[0], features[1], folds=self.folds, seed=self.seed)
+        return probe_dev(features[0], labels[0], features[1], labels[1], features[2])
 
 
 @TASKS.add("transfer")
@@ -187,7 +189,7 @@ def _split(table: DataTable, rows: NDArray[np.int64] | None = None) -> Split:
     labels = table.texts("label")
     for row, label in enumerate(labels):
         if not label.strip():
-            raise InputError(f"{table.path}:{row + 2}: the label is empty")
+            raise InputError(f"{table.place(row)}: the label is empty")
     labels = [labels[row] for row in chosen]
     if len(set(labels)) < 2 and rows is not None:
         raise InputError(f"{table.path} trains on one label only, {labels[0]!r}; it takes at least two")
@@ -196,6 +198,18 @@ def _split(table: DataTable, rows: NDArray[np.int64] | None = None) -> Split:
         return Split(labels, [left[row] for row in chosen], [right[row] for row in chosen])
     texts = table.texts("sentence", "text")
     return Split(labels, [texts[row] for row in chosen])
+
+
+def _features(encoder: Encoder, splits: Sequence[Split]) -> list[Vectors]:
+    """The vectors of each split; of pairs, what a classifier sees of the two."""
+    columns = [column for split in splits for column in split.columns]
+    vectors = iter(
+        checked(column, "vectors") for column in column_vectors(encoder, *columns, task="transfer")
+    )
+    return [
+        next(vectors) if split.right is None else pair_features(next(vectors), next(vectors))
+        for split in splits
+    ]
 
 
 def _numbers(labels: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
