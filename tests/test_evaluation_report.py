@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from gemel.evaluation.report.plots.calibration import by_gold, by_score
 from gemel.evaluation.report.plots.points import Points, points_of
 from gemel.evaluation.report.plots.svg import cut
 from gemel.evaluation.report.sentences import comparison_sentence, protocol_lines
+from gemel.evaluation.report.style import STYLE
 from gemel.evaluation.run import average
 from gemel.evaluation.samples import Comparison, CorrelationSample, MeanSample, NamedComparison
 from gemel.evaluation.scores import Score, Scores
@@ -359,6 +361,45 @@ def test_parts_of_parts_are_shown(tmp_path):
     year = result("sts12", "", 60.0, parts=(inner,))
     page = Page(report(tmp_path, [result("all", parts=(year,))]))
     assert "all / sts12 / MSRpar" in page.text
+
+
+# Colours
+
+# Linear RGB as people see it without red, green or blue cones (Machado, Oliveira and Fernandes 2009).
+EYES = {
+    "all": np.eye(3),
+    "no red": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "no green": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "no blue": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+
+
+def palette(name, place):
+    """The values of a colour in the style sheet: the first is for light, the second for dark."""
+    code = re.findall(rf"--{name}: #([0-9a-f]{{6}})", STYLE)[place]
+    share = np.array([int(code[start : start + 2], 16) / 255 for start in (0, 2, 4)])
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ np.clip(rgb, 0, 1) / [0.9505, 1, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(("name", "least"), [*((f"c{n}", 3) for n in range(6)), ("soft", 4.5), ("link", 4.5)])
+def test_colours_stand_out_from_the_page(place, name, least):
+    lightness = [0.05 + palette(key, place) @ [0.2126, 0.7152, 0.0722] for key in (name, "panel")]
+    assert max(lightness) / min(lightness) >= least
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_of_models_differ_for_every_eye(place, eyes):
+    seen = [lab(EYES[eyes] @ palette(f"c{number}", place)) for number in range(6)]
+    assert min(np.linalg.norm(one - two) for one, two in combinations(seen, 2)) > 20
 
 
 # Pieces

@@ -1,23 +1,25 @@
 """The style sheet of the page: light and dark, phone and wide screen, paper. No fonts or files from elsewhere.
 
-The six colours of models stay apart for colour-blind readers and have a contrast of 3:1 or more with the page.
+The six colours of models have a contrast of 3:1 or more with the page and differ in lightness, so that they stay apart
+for colour-blind readers too; tests hold both.
 """
 
 from __future__ import annotations
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --panel: #f6f7f9; --ink: #1c2024; --soft: #5a626b; --rule: #d5d9de;
-  --dot: .22; --c0: #0072b2; --c1: #c44e00; --c2: #00805c; --c3: #a8477c; --c4: #8a6a00; --c5: #5d6670; }
+  --dot: .22; --link: #0067a8; --c0: #0f7fc0; --c1: #d96300; --c2: #0a3a34; --c3: #8c7d76; --c4: #7a2e00;
+  --c5: #55157a; }
 @media screen and (prefers-color-scheme: dark) { :root { --paper: #14171a; --panel: #1c2024; --ink: #e8eaed;
-  --soft: #a3abb5; --rule: #363c43; --c0: #4aa8e0; --c1: #ef8a3c; --c2: #34bd92; --c3: #e08ab8; --c4: #d9b640;
-  --c5: #a9b2bc; --dot: .4; } }
+  --soft: #a3abb5; --rule: #363c43; --link: #6db5ff; --c0: #3b96f5; --c1: #e9801e; --c2: #6f8250;
+  --c3: #a55c97; --c4: #f2ec55; --c5: #4fe9ad; --dot: .4; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 16px; max-width: 1400px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6em; margin: .2em 0; } h2 { font-size: 1.3em; margin: 2em 0 .3em; padding-top: .6em;
   border-top: 2px solid var(--rule); } h3 { font-size: 1.05em; margin: 1.5em 0 .4em; }
 p, ul { margin: .4em 0; max-width: 75ch; } ul { padding-left: 1.3em; } li { overflow-wrap: anywhere; }
-a { color: var(--c0); } nav a { display: inline-block; margin-right: 1em; padding: .3em 0; }
+a { color: var(--link); } nav a { display: inline-block; margin-right: 1em; padding: .3em 0; }
 .soft, figcaption small, td small { color: var(--soft); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margin: .6em 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
