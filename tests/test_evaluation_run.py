@@ -155,6 +155,20 @@ def test_the_public_function_takes_anything_with_an_encode(tmp_path):
     assert scores.values["spearman"].value == pytest.approx(80)
 
 
+def test_a_baseline_goes_by_what_was_typed(model, tmp_path):
+    path = table(tmp_path / "a.tsv", TEXTS)
+    names = [
+        gemel.evaluate(name, task="sts", data=path, rounds=0)[0].model
+        for name in ("tfidf", f"cls-bert:{model}")
+    ]
+    assert names == ["tfidf", f"cls-bert:{model}"]
+
+
+def test_what_only_ranks_is_refused_by_tasks_that_compare(tmp_path):
+    with pytest.raises(InputError, match="'sts' compares vectors, but bm25 only ranks"):
+        gemel.evaluate("bm25", task="sts", data=table(tmp_path / "a.tsv", TEXTS))
+
+
 def test_options_reach_all_three_ways_to_encode(model):
     encoder = open_encoder(model, options=EncodeOptions(dim=8, prompt="how "))
     plain = gemel.load(model)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError
+from gemel.evaluation.baselines import is_baseline, open_baseline
 from gemel.evaluation.run import score_tasks
 from gemel.evaluation.scores import Scores
 from gemel.evaluation.task import Task, load_task
@@ -15,8 +16,6 @@ from gemel.model import Model, load
 from gemel.options import EncodeOptions
 from gemel.types import AnyVectors, Encoder
 
-BASELINES = ("glove", "tfidf", "bm25")
-"""Words before a colon, or alone, that name a baseline instead of a model."""
 _CHANGE_NOTHING = ("threads", "memory", "progress")  # options that no vector depends on
 
 
@@ -39,7 +38,14 @@ def evaluate(
     """
     tasks = load_task(task, data, metric=metric, rounds=rounds, seed=seed, **settings)
     encoder = open_encoder(model, options=options, pooling=pooling)
-    return list(score_model(tasks, encoder))
+    return list(score_model(tasks, encoder, name=name_of(model, encoder)))
+
+
+def name_of(model: Encoder | str | Path, encoder: Encoder) -> str:
+    """What results call it: a baseline by all that was typed, anything else by its own name or its class."""
+    if isinstance(model, str) and _names_baseline(model):
+        return model
+    return str(getattr(encoder, "name", "") or type(encoder).__name__)
 
 
 def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
@@ -62,10 +68,10 @@ def open_encoder(
                 "options and pooling are for a model given by name or folder, not for an encoder"
             )
         return model
-    if str(model).partition(":")[0] in BASELINES and not Path(model).is_dir():
+    if _names_baseline(model):
         if pooling or set(changes) - set(_CHANGE_NOTHING):
             raise InputError(f"the baseline {model} takes no options of encoding")
-        return _baseline(str(model))
+        return open_baseline(str(model))
     if changes.get("output") == "binary":
         raise InputError("output 'binary' holds bits, which no similarity here compares. Use 'int8'")
     loaded = load(model, pooling=pooling, precision=changes.get("precision", "float32"))
@@ -110,10 +116,5 @@ def _changes(options: EncodeOptions) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != getattr(EncodeOptions(), name)}
 
 
-def _baseline(name: str) -> Encoder:
-    try:
-        from gemel.evaluation.baselines import open_baseline
-    except ModuleNotFoundError as error:
-        raise InputError(f"no baselines in this build, so {name!r} cannot be opened: {error}") from error
-    opened: Encoder = open_baseline(name)
-    return opened
+def _names_baseline(model: str | Path) -> bool:
+    return isinstance(model, str) and is_baseline(model) and not Path(model).is_dir()

@@ -52,8 +52,8 @@ COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
 def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: Any) -> None:
     """Score each MODEL on labelled data; of several, say which is better and how sure that is.
 
-    MODEL is a model's name or folder, or a baseline: glove:FILE, tfidf, bm25. Shares are in points (82.03), with the
-    95 % bootstrap interval in brackets. JSON has one object for each model and data set.
+    MODEL is a model's name or folder, or a baseline such as glove:FILE, tfidf or bm25. Shares are in points (82.03),
+    with the 95 % bootstrap interval in brackets. JSON has one object for each model and data set.
     """
     wants_json = as_json or not _on_a_terminal()
     results: list[Scores] = []
@@ -90,7 +90,7 @@ def _run(
     **given: Any,
 ) -> Iterator[tuple[Scores, list[NamedComparison]]]:
     """Each result as it comes, with its comparisons to the models before."""
-    from gemel.evaluate_models import open_encoder, score_model
+    from gemel.evaluate_models import name_of, open_encoder, score_model
     from gemel.evaluation.run import compare_with
     from gemel.evaluation.task import load_task
 
@@ -99,7 +99,7 @@ def _run(
     earlier: list[Scores] = []
     for model in models:
         encoder = open_encoder(model, options=options, pooling=pooling)
-        name = str(getattr(encoder, "name", model))
+        name = name_of(model, encoder)
         taken = any(result.model == name for result in earlier)  # two folders may end in the same name
         mine = []
         with _warnings_in_a_line():
