@@ -88,6 +88,7 @@ def test_two_systems_are_compared_query_by_query(tmp_path):
     task = task_of("retrieval", write_tables(tmp_path))
     first, second = task.score(Letters()), task.score(BM25())
     assert first.protocol["data"] == second.protocol["data"]
+    assert (first.protocol["metric"], second.protocol["metric"]) == ("cosine", "bm25's own")
     assert compare(first.sample, second.sample).items == 2
 
 

@@ -16,7 +16,7 @@ from gemel.evaluation.ranking import average_precision, hit_rate, ranked, recall
 from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
 from gemel.evaluation.retrieval import without
 from gemel.evaluation.scores import Scores
-from gemel.evaluation.systems import System, prompts_of, rank
+from gemel.evaluation.systems import System, rank, search_protocol
 from gemel.evaluation.table import DataTable, dataset_name, read_table
 from gemel.evaluation.task import TASKS, Task
 from gemel.evaluation.task_files import find_tables
@@ -65,11 +65,10 @@ class DuplicatesTask:
 
     def _protocol(self, encoder: System) -> dict[str, Any]:
         return {
-            "metric": self.metric,
-            "search": "exact, all other reports; ties to the earlier one",
+            **search_protocol(encoder, self.metric),
+            "search": "all other reports; ties to the earlier one",
             "reports": len(self.reports.texts),
             "relevant": "all others of the group; duplicates of duplicates belong to it",
-            "prompts": prompts_of(encoder),
             **self.bootstrap.protocol(
                 "queries", self.reports.texts, self.reports.groups, self.reports.queries
             ),

@@ -20,8 +20,8 @@ from gemel.evaluation.systems import (
     System,
     encode_documents,
     encode_queries,
-    prompts_of,
     rank,
+    search_protocol,
 )
 from gemel.evaluation.table import dataset_name, read_table
 from gemel.evaluation.task import TASKS, Task
@@ -94,10 +94,9 @@ class RerankingTask:
 
     def _protocol(self, encoder: System) -> dict[str, Any]:
         return {
-            "metric": self.metric,
+            **search_protocol(encoder, self.metric),
             "candidates": sum(len(question.candidates) for question in self.questions),
             "ties": "to the candidate that comes first in the file",
-            "prompts": prompts_of(encoder),
             "questions_without_right_answer_left_out": self.left_out,
             **self.bootstrap.protocol("questions", self.questions, self.question_texts, self.candidate_texts),
         }

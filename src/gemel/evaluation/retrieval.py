@@ -22,7 +22,7 @@ from gemel.evaluation.ranking import (
 )
 from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
 from gemel.evaluation.scores import Scores
-from gemel.evaluation.systems import System, prompts_of, rank
+from gemel.evaluation.systems import System, rank, search_protocol
 from gemel.evaluation.task import TASKS, Task
 from gemel.similarity import METRICS
 
@@ -75,13 +75,12 @@ class RetrievalTask:
         data = self.collection
         graded = "relevance as published" if self.gain == "graded" else "1 for any relevance above 0"
         return {
-            "metric": self.metric,
-            "search": "exact, all documents; ties to the earlier document",
+            **search_protocol(encoder, self.metric),
+            "search": "all documents; ties to the earlier document",
             "layout": data.layout,
             "documents": len(data.corpus),
             "relevant": "relevance above 0; 0 and below are not relevant",
             "gain": f"{self.gain}: {graded}",
-            "prompts": prompts_of(encoder),
             "skip_same_id": self.skip_same_id,
             "queries_without_relevant_left_out": data.left_out,
             "judgements_of_unknown_ids_left_out": data.unknown_ids,

@@ -69,11 +69,12 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
     return system
 
 
-def prompts_of(system: System) -> str:
-    """How the two sides of a search were encoded, for the protocol."""
+def search_protocol(system: System, metric: str) -> dict[str, str]:
+    """How the system ranks: by which similarity, and with which prompts for the two sides."""
     if isinstance(system, Retriever):
-        return "none: ranks without vectors"
-    return "the encoder's own for queries and documents" if isinstance(system, PromptedEncoder) else "none"
+        return {"metric": f"{_name(system)}'s own", "prompts": "none"}
+    own = "the encoder's own for queries and documents"
+    return {"metric": metric, "prompts": own if isinstance(system, PromptedEncoder) else "none"}
 
 
 def _name(system: object) -> str:
