@@ -45,6 +45,7 @@ def test_every_data_set_and_then_the_average(folder):
     assert mean.low < mean.value < mean.high
     assert results[2].items == 80
     assert results[2].protocol["datasets"] == ["stsa", "stsb"]
+    assert results[2].protocol["rounds"] == 50
 
 
 def test_one_data_set_has_no_average(folder):

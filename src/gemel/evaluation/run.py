@@ -46,7 +46,8 @@ def average(results: Sequence[Scores]) -> Scores:
     values = {name: _mean(name, results) for name in names}
     if sample is not None and values[first.main].value is not None:
         rounds, seed = first.protocol.get("rounds", 1000), first.protocol.get("seed", 0)
-        values[first.main] = score_of(sample, rounds=rounds, seed=seed)
+        ends = score_of(sample, rounds=rounds, seed=seed)
+        values[first.main] = replace(values[first.main], low=ends.low, high=ends.high)
     return Scores(
         task=first.task,
         dataset=AVERAGE,
@@ -56,12 +57,24 @@ def average(results: Sequence[Scores]) -> Scores:
         unit=first.unit,
         model=first.model,
         protocol={
+            **_shared_protocol(results),
             "aggregation": "the mean of the data sets, each with the same weight",
             "datasets": [result.dataset for result in results],
             "data": [result.protocol.get("data") for result in results],
         },
         sample=sample,
     )
+
+
+def _shared_protocol(results: Sequence[Scores]) -> dict[str, Any]:
+    """What was done alike for all of them."""
+    first, *others = (result.protocol for result in results)
+    missing = object()
+    return {
+        name: value
+        for name, value in first.items()
+        if all(other.get(name, missing) == value for other in others)
+    }
 
 
 def _mean(name: str, results: Sequence[Scores]) -> Score:
