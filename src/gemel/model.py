@@ -17,6 +17,7 @@ from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
 from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.engines.choose import open_engine
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.head import finish
@@ -261,6 +262,10 @@ class Model:
             TokenVectors(tuple(self._tokenizer.names(piece)), states)
             for piece, states in zip(pieces, found, strict=True)
         ]
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model to a folder that `load` and sentence-transformers read; precision and engine are not kept."""
+        return write_checkpoint(self.checkpoint, folder, overwrite=overwrite)
 
     # From texts to rows of the result: cut, run, pool, put back together.
 

@@ -1,4 +1,7 @@
-"""What stands after the token vectors in a checkpoint: pooling and dense layers, read from their folders."""
+"""What stands after the token vectors in a checkpoint: pooling and dense layers, read from their folders.
+
+What writes a config stands next to what reads it.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +70,28 @@ def read_pooling(folder: Path) -> Pooling:
             raise ModelError(f"{folder}: unknown pooling {named!r}. Known: {', '.join(_NAMES)}")
         modes = tuple(_NAMES[name] for name in names)
     return Pooling(modes, config.get("include_prompt") is not False)
+
+
+def pooling_config(pooling: Pooling, width: int) -> dict[str, Any]:
+    """What `read_pooling` reads: flags, which every release of sentence-transformers knows, where they can say it."""
+    flags = {flag: mode in pooling.modes for flag, mode in _FLAGS.items()}
+    if tuple(mode for mode in _FLAGS.values() if mode in pooling.modes) == pooling.modes:
+        return {"word_embedding_dimension": width, **flags, "include_prompt": pooling.include_prompt}
+    names = {mode: name for name, mode in _NAMES.items()}
+    modes = [names[mode] for mode in pooling.modes]
+    return {"embedding_dimension": width, "pooling_mode": modes, "include_prompt": pooling.include_prompt}
+
+
+def dense_config(dense: Dense) -> dict[str, Any]:
+    """What `read_dense` and sentence-transformers read."""
+    word = next(word for word, name in _ACTIVATIONS.items() if name == dense.activation)
+    home = "linear" if word == "Identity" else "activation"
+    return {
+        "in_features": dense.weight.shape[1],
+        "out_features": dense.weight.shape[0],
+        "bias": dense.bias is not None,
+        "activation_function": f"torch.nn.modules.{home}.{word}",
+    }
 
 
 def read_dense(model: Path, folder: Path) -> Dense:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gemel.checkpoint.flow import FLOW, read_flow
 from gemel.checkpoint.head import Dense, Pooling, read_dense, read_pooling
 from gemel.checkpoint.json_file import inside, read_json, read_object_if_there
 from gemel.errors import ModelError
@@ -28,10 +29,10 @@ class Steps:
 
 
 def read_steps(folder: Path) -> Steps:
-    """modules.json, in its order: Transformer, Pooling, then any Dense, then Normalize."""
+    """modules.json, in its order: Transformer, Pooling, then any Dense or Flow, then Normalize."""
     first: tuple[Literal["transformer", "static"], Path] | None = None
     pooling: Pooling | None = None
-    dense: list[Path] = []
+    dense: list[tuple[str, Path]] = []
     normalize = False
     for kind, path in _modules(folder):
         misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
@@ -41,21 +42,21 @@ def read_steps(folder: Path) -> Steps:
         if misplaced or (kind == "Pooling" and late):
             raise ModelError(
                 f"{folder}: module {kind!r} stands at an unknown place in modules.json. "
-                "The order that is read: Transformer or StaticEmbedding, Pooling, any Dense, Normalize"
+                "The order that is read: Transformer or StaticEmbedding, Pooling, any Dense or Flow, Normalize"
             )
         if first is None:
             first = ("static" if kind == "StaticEmbedding" else "transformer", path)
         elif kind == "Pooling":
             pooling = read_pooling(path)
-        elif kind == "Dense":
-            dense.append(path)
+        elif kind in ("Dense", "Flow"):
+            dense.append((kind, path))
         else:
             _check_normalize(path)
             normalize = True
     if first is None:
         raise ModelError(f"{folder / 'modules.json'} lists no module")
-    layers = tuple(read_dense(folder, path) for path in dense)
-    return Steps(first[0], first[1], pooling, layers, tuple(dense), normalize)
+    layers = tuple(read_flow(folder, p) if kind == "Flow" else read_dense(folder, p) for kind, p in dense)
+    return Steps(first[0], first[1], pooling, layers, tuple(path for _, path in dense), normalize)
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
@@ -71,9 +72,12 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         package, _, rest = kind.partition(".")
         word = rest.rpartition(".")[2]
         # A class of another package may have a known name and do anything: its code is in the checkpoint.
-        if package != "sentence_transformers" or (word not in _TRANSFORMERS and word not in _KNOWN):
+        theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
+        if not theirs and kind != FLOW:
             known = ", ".join(_KNOWN)
-            raise ModelError(f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}")
+            raise ModelError(
+                f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}; and {FLOW}"
+            )
         modules.append((word, inside(folder, path)))
     return modules
 

@@ -1,0 +1,227 @@
+"""A model to a folder in the sentence-transformers layout, whole or not at all.
+
+The network's and the tokenizer's files are copied as they are; the steps after it are written anew, in float32.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.flow import FLOW, Flow, flow_tensors
+from gemel.checkpoint.folder import Checkpoint, is_model_folder
+from gemel.checkpoint.head import Dense, dense_config, pooling_config
+from gemel.checkpoint.json_file import read_object_if_there
+from gemel.checkpoint.tensors import Tensors
+from gemel.errors import InputError, ModelError, WorkError
+
+_THEIRS = "sentence_transformers.models."
+# Of the network's folder. Model cards stay behind: they describe the model as it was.
+_NETWORK_FILES = (
+    "config.json",
+    "configuration*.json",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.spm",
+    "sentencepiece*.model",
+    "spiece.model",
+    "model.safetensors.index.json",
+    "LICENSE*",
+    "NOTICE*",
+)
+
+
+def write_checkpoint(
+    checkpoint: Checkpoint,
+    folder: Path | str,
+    *,
+    dense: Sequence[Dense] | None = None,
+    normalize: bool | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Save the model in `folder`; `dense` (all layers after pooling) and `normalize` replace its own.
+
+    The folder appears by one rename. Only a model is ever overwritten, and only when told to.
+    """
+    target = Path(folder).absolute()
+    check_target(target, checkpoint, overwrite)
+    if checkpoint.skip_unknown:
+        raise ModelError(
+            f"{checkpoint.name} is a model2vec table, whose rules about unknown tokens modules.json cannot say. "
+            "Copy its folder instead, or save another model"
+        )
+    layers = checkpoint.dense if dense is None else tuple(dense)
+    _check_chain(checkpoint, layers)
+    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        working.mkdir(parents=True)
+        _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
+        _sync(working)
+        _move(working, target)
+    except OSError as error:
+        raise WorkError(f"cannot save the model in {target}: {error}") from error
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+    return Path(folder)
+
+
+def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"{target} is a file. Give a new folder for the model")
+    if not any(target.iterdir()):
+        return
+    if not overwrite:
+        raise InputError(
+            f"{target} exists and is not empty. Give a new folder, or overwrite it (overwrite=True)"
+        )
+    if not is_model_folder(target) or target.resolve() in checkpoint.folder.resolve().parents:
+        raise InputError(
+            f"{target} is not a model, or holds other things; it is not overwritten. Give a new folder"
+        )
+
+
+def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> None:
+    width = checkpoint.width
+    numbers = None if width is None else width * len(checkpoint.pooling.modes)
+    for place, layer in enumerate(layers, start=1):
+        outputs, inputs = layer.weight.shape
+        if numbers is not None and inputs != numbers:
+            raise InputError(f"dense layer {place} takes {inputs} numbers, but gets {numbers}")
+        numbers = outputs
+
+
+def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normalize: bool) -> None:
+    """All files of the model; `folder` is empty."""
+    static = checkpoint.kind == "static"
+    first = "0_StaticEmbedding" if static else ""
+    modules = [(_THEIRS + ("StaticEmbedding" if static else "Transformer"), first)]
+    _copy_network(checkpoint, folder / first)
+    if not static:
+        modules.append((f"{_THEIRS}Pooling", "1_Pooling"))
+        width = checkpoint.width
+        if width is None:
+            raise ModelError(f"{checkpoint.name}: config.json does not say how wide the network is")
+        _write_json(folder / "1_Pooling" / "config.json", pooling_config(checkpoint.pooling, width))
+    own = checkpoint.parts[len(checkpoint.weights.files) :]
+    for layer in layers:
+        kind = "Flow" if isinstance(layer, Flow) else "Dense"
+        modules.append((FLOW if kind == "Flow" else f"{_THEIRS}Dense", f"{len(modules)}_{kind}"))
+        _write_layer(layer, folder / modules[-1][1], own)
+    if normalize:
+        modules.append((f"{_THEIRS}Normalize", f"{len(modules)}_Normalize"))
+        (folder / modules[-1][1]).mkdir()
+    listed = [
+        {"idx": place, "name": str(place), "path": path, "type": kind}
+        for place, (kind, path) in enumerate(modules)
+    ]
+    _write_json(folder / "modules.json", listed)
+    _write_settings(checkpoint, folder)
+
+
+def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
+    """The first module's files. Weights may lie in shards below its folder; the tokenizer may lie above it."""
+    folder.mkdir(exist_ok=True)
+    source = _common_folder(checkpoint)
+    for pattern in _NETWORK_FILES:
+        for path in sorted(source.glob(pattern)):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+    for path in checkpoint.weights.files:
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    if checkpoint.tokenizer_file.parent != source:
+        shutil.copyfile(checkpoint.tokenizer_file, folder / checkpoint.tokenizer_file.name)
+
+
+def _common_folder(checkpoint: Checkpoint) -> Path:
+    """Where model.safetensors or its index lies."""
+    return next(
+        (
+            path
+            for path in checkpoint.weights.files[0].parents
+            if any((path / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
+        ),
+        checkpoint.weights.files[0].parent,
+    )
+
+
+def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
+    """`own` are the files of the model's layers: one that holds this layer is copied, which keeps its hash."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir()
+    if isinstance(layer, Flow):
+        config: dict[str, Any] = {"dim": layer.weight.shape[0], "couplings": len(layer.couplings)}
+        tensors = flow_tensors(layer)
+    else:
+        config, tensors = dense_config(layer), {"linear.weight": layer.weight}
+        if layer.bias is not None:
+            tensors["linear.bias"] = layer.bias
+    _write_json(folder / "config.json", config)
+    source = next((path for path in own if _holds(path, tensors)), None)
+    if source is not None:
+        shutil.copyfile(source, folder / "model.safetensors")
+        return
+    ready = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
+    save_file(ready, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _holds(path: Path, tensors: Mapping[str, NDArray[Any]]) -> bool:
+    stored = Tensors({path: None})
+    return set(stored) == set(tensors) and all(np.array_equal(stored[name], tensors[name]) for name in stored)
+
+
+def _write_settings(checkpoint: Checkpoint, folder: Path) -> None:
+    """What the checkpoint says beside its modules: lengths, prompts, the similarity."""
+    if checkpoint.kind == "transformer":
+        theirs = read_object_if_there(_common_folder(checkpoint) / "sentence_bert_config.json")
+        ours = {"max_seq_length": checkpoint.max_length, "do_lower_case": checkpoint.lowercase}
+        _write_json(folder / "sentence_bert_config.json", {**theirs, **ours})
+    theirs = read_object_if_there(checkpoint.folder / "config_sentence_transformers.json")
+    settings = {
+        "prompts": dict(checkpoint.prompts),
+        "default_prompt_name": checkpoint.default_prompt_name,
+        "similarity_fn_name": checkpoint.similarity,
+    }
+    _write_json(folder / "config_sentence_transformers.json", {**theirs, **settings})
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as stream:
+                os.fsync(stream.fileno())
+
+
+def _move(working: Path, target: Path) -> None:
+    """`working` takes the place of `target`; what was there comes back if that fails."""
+    if not target.exists():
+        working.rename(target)
+        return
+    old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
+    target.rename(old)
+    try:
+        working.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
