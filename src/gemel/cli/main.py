@@ -31,6 +31,9 @@ VERBS.add("evaluate")(Verb("gemel.cli.evaluate", "Score models on labelled data 
 VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert and remove models."))
 VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
 VERBS.add("info")(Verb("gemel.cli.info", "Show versions, engines, the processor and the cache."))
+VERBS.add("postprocess")(
+    Verb("gemel.cli.postprocess", "Fit whitening or the like on texts and save a new model.")
+)
 VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and show what was chosen."))
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.

@@ -1,0 +1,92 @@
+"""`gemel postprocess`: a model to a new one whose vectors use their space more evenly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gemel.postprocess import Postprocessed
+
+EXAMPLES = """\b
+Examples:
+  gemel postprocess ./my-model --texts texts.txt -o ./my-model-white
+  gemel postprocess ./my-model --texts pairs.tsv.gz --text-column sentence1 --text-column sentence2
+    --method whitening --dim 128 -o ./my-model-128"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("model")
+@click.option(
+    "--method",
+    type=click.Choice(["whitening", "centring", "all-but-the-top", "flow"]),
+    default="whitening",
+    show_default=True,
+    help="What to fit; a flow needs the extra train.",
+)
+@click.option(
+    "--texts", required=True, metavar="FILE", help="Texts to fit on, as many as you have; no labels."
+)
+@click.option("--text-column", multiple=True, metavar="NAME", help="A column with texts; may be repeated.")
+@click.option("--dim", type=click.IntRange(1), help="whitening: keep so many directions. Default: all.")
+@click.option(
+    "--remove", type=click.IntRange(0), help="all-but-the-top: directions to take away. Default: dim / 100."
+)
+@click.option("--epochs", type=click.IntRange(0), help="flow: passes over the texts. Default: 4.")
+@click.option("--seed", type=int, help="flow: of its first weights. Default: 0.")
+@click.option(
+    "-o", "--out", required=True, type=click.Path(path_type=Path), help="A folder for the new model."
+)
+@click.option("--overwrite", is_flag=True, help="Replace the model in that folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    model: str,
+    method: str,
+    texts: str,
+    text_column: tuple[str, ...],
+    out: Path,
+    overwrite: bool,
+    as_json: bool,
+    **settings: int | None,
+) -> None:
+    """Fit a method on unlabelled texts and save MODEL with it as a new model.
+
+    The vectors of many models crowd into a narrow cone, where every cosine is high. The new model gives vectors of
+    length 1 that are spread more evenly; it runs without torch, like any other.
+    """
+    import gemel
+    from gemel.postprocess import Settings, save_postprocessed
+
+    result = save_postprocessed(
+        gemel.load(model),
+        _texts(texts, text_column),
+        out,
+        method=method,
+        settings=Settings(**settings),
+        overwrite=overwrite,
+    )
+    if as_json:
+        click.echo(json.dumps(result.to_json()))
+    else:
+        _show(result)
+
+
+def _texts(path: str, columns: tuple[str, ...]) -> Iterator[str]:
+    from gemel.text.read import read_rows
+
+    for column in columns or (None,):
+        for row in read_rows(path, text_column=column):
+            yield row.text
+
+
+def _show(result: Postprocessed) -> None:
+    click.echo(f"{result.folder}: {result.method} fitted on {result.texts:,} texts, {result.dim} dimensions")
+    click.echo(f"before: {result.before.summary()}")
+    click.echo(f"after:  {result.after.summary()}")
+    if result.fitted.note:
+        click.echo(result.fitted.note)
