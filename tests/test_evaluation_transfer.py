@@ -9,7 +9,7 @@ import pytest
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.label_metrics import LabelSample, accuracy, f1, macro_f1
-from gemel.evaluation.probe import GRID, pair_features, probe_dev, probe_folds, probe_inner
+from gemel.evaluation.probe import GRID, _predict, pair_features, probe_dev, probe_folds, probe_inner
 from gemel.evaluation.rows import deal_folds
 from gemel.evaluation.task import load_task
 from gemel.evaluation.transfer import ORDER, SETS, Split, Transfer, load
@@ -110,7 +110,9 @@ def test_a_probe_equals_a_grid_search_of_scikit_learn():
     test, _ = two_classes(40, gap=0.5, seed=1)
     found = probe_inner(vectors, labels, test, folds=5, seed=0)
     search = GridSearchCV(
-        LogisticRegression(max_iter=1000), {"C": list(GRID)}, cv=PredefinedSplit(deal_folds(labels, 5, 0))
+        LogisticRegression(tol=1e-5, max_iter=1000),
+        {"C": list(GRID)},
+        cv=PredefinedSplit(deal_folds(labels, 5, 0)),
     )
     search.fit(vectors, labels)
     assert found.chosen == (search.best_params_["C"],)
@@ -133,6 +135,16 @@ def test_dev_rows_choose_the_penalty():
     assert found.chosen[0] in GRID
     assert len(found.predicted) == 40
     assert (found.predicted == gold).mean() > 0.9
+
+
+def test_small_numbers_are_fitted_to_the_end():
+    vectors, labels = two_classes(200, gap=1.0)
+    small = vectors / 30  # about the numbers of a vector of length 1 with a thousand dimensions
+    from sklearn.linear_model import LogisticRegression
+
+    exact = LogisticRegression(C=32.0, tol=1e-9, max_iter=10_000).fit(small, labels).predict(small)
+    path = _predict(small, labels, small, GRID)
+    assert (path[-1] == exact).mean() >= 0.995
 
 
 def test_several_classes_are_told_apart():
@@ -158,7 +170,7 @@ def test_easy_texts_are_all_right_and_the_protocol_says_how():
     assert (scores.values["accuracy"].low, scores.values["accuracy"].high) == (100, 100)
     assert scores.sample.items == scores.items == 40
     assert scores.protocol["tested"] == "all rows, 4 folds"
-    assert scores.protocol["grid"] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0, 128.0]
+    assert scores.protocol["grid"] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0]
     assert len(scores.protocol["chosen"]) == 4
     assert scores.unit == "texts"
 
