@@ -195,6 +195,7 @@ def test_sets_are_found_by_name_below_the_folder(tmp_path):
     assert [task.dataset for task in tasks] == ["mr", "sst2"]
     assert tasks[1].score(Letters()).protocol["chosen_on"] == "dev"
     assert [task.dataset for task in load(tmp_path, only="sst2")] == ["sst2"]
+    assert [task.dataset for task in load(tmp_path, only="sst2,mr")] == ["sst2", "mr"]
 
 
 def test_a_single_file_is_tested_by_folds(tmp_path):
@@ -210,6 +211,7 @@ def test_limit_cuts_the_training_rows_only_and_says_so(tmp_path):
     scores = task.score(Letters())
     assert scores.items == 30
     assert scores.protocol["training_rows"] == "20 of 40"
+    assert len(load(tmp_path, limit=0)[0].train.labels) == 40
 
 
 def test_what_is_missing_is_named(tmp_path):

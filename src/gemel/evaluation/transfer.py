@@ -138,22 +138,22 @@ def load(
     path: str | Path,
     *,
     only: Sequence[str] | str | None = None,
-    limit: int | None = 20_000,
+    limit: int = 20_000,
     folds: int = 10,
     seed: int = 0,
     rounds: int = 1000,
 ) -> list[Task]:
     """The data sets of SentEval found by name in a folder and the folders in it; a single file is tested by folds.
 
-    `limit` is the most training rows that are used, chosen at random; None takes all. Only SST-2 has more than the
-    default: 67,349 phrases, which take as long as everything else together.
+    `only` names some of them, in a list or as "mr,cr". `limit` is the most training rows that are used, chosen at
+    random; 0 takes all. Only SST-2 has more than the default: 67,349 phrases, as many as all the other texts together.
     """
     path = Path(path)
     settings = {"folds": folds, "seed": seed, "rounds": rounds}
     if path.is_file():
         return [_task(dataset_name(path), [read_table(path), None, None], limit, settings)]
     found = {dataset_name(file): file for file in sorted(path.rglob("*")) if is_table(file)}
-    asked = [only] if isinstance(only, str) else list(only or ORDER)
+    asked = only.split(",") if isinstance(only, str) else list(only or ORDER)
     tasks: list[Task] = []
     for name in asked:
         files = SETS[name]
@@ -169,14 +169,12 @@ def load(
     return tasks
 
 
-def _task(
-    name: str, tables: Sequence[DataTable | None], limit: int | None, settings: dict[str, int]
-) -> Transfer:
+def _task(name: str, tables: Sequence[DataTable | None], limit: int, settings: dict[str, int]) -> Transfer:
     train, dev, test = tables
     assert train is not None
     return Transfer(
         name,
-        train=_split(train, choose(len(train), limit, settings["seed"])),
+        train=_split(train, choose(len(train), limit or None, settings["seed"])),
         test=_split(test) if test else None,
         dev=_split(dev) if dev else None,
         rows=len(train),
