@@ -146,7 +146,7 @@ def load(
     """The data sets of SentEval found by name in a folder and the folders in it; a single file is tested by folds.
 
     `only` names some of them, in a list or as "mr,cr". `limit` is the most training rows that are used, chosen at
-    random; 0 takes all. Only SST-2 has more than the default: 67,349 phrases, as many as all the other texts together.
+    random; 0 takes all. Only SST-2 has more than the default: 67,349 phrases, more than all the other texts.
     """
     path = Path(path)
     settings = {"folds": folds, "seed": seed, "rounds": rounds}
