@@ -153,8 +153,9 @@ class NativeEngine:
                 f"no {precision} kernel {self.level!r} for this processor. Known: {', '.join(fitting)}"
             )
         self.width = network.width
-        # Weights are read once a batch, rows stay in the second-level cache: int8 rows take less of both.
-        self.batch_tokens = 512 if precision == "float32" else 256
+        self.batch_tokens = (
+            256  # weights are read once a batch; the rows of one stay in the second-level cache
+        )
         self._library = _library(self.level)
         self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
         self._kept: list[Any] = []  # everything the C structures point to
