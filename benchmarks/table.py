@@ -148,6 +148,15 @@ def put(page: str, block: str) -> str:
     return f"{page[:start]}\n{block}\n{page[end:]}"
 
 
+def read_results(path: Path) -> Results:
+    """The results of encode.py; a million sentences from memory.py beside them, if that was run on its own."""
+    results: Results = json.loads(path.read_text(encoding="utf-8"))
+    memory = path.with_name("memory.json")
+    if results.get("million") is None and memory.exists():
+        results["million"] = json.loads(memory.read_text(encoding="utf-8"))
+    return results
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -159,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--check", action="store_true", help="exit 1 when the page has another table")
     options = parser.parse_args(arguments)
     try:
-        block = render(json.loads(options.results.read_text(encoding="utf-8")))
+        block = render(read_results(options.results))
         if not options.write and not options.check:
             print(block)
             return 0
