@@ -232,8 +232,8 @@ sys.exit(main(sys.argv[2:]))
 
 def test_the_program_survives_a_kill_with_a_real_model(tmp_path, model, run):
     path = tmp_path / "in.txt"
-    path.write_text("".join(f"{TEXTS[n % 5]} {n}\n" for n in range(4500)))  # a block is 4,096 texts
-    for kills, resumed in ((2, 4096), (4, 4500)):
+    path.write_text("".join(f"{TEXTS[n % 5]} {n}\n" for n in range(1200)))  # a block is 1,024 texts
+    for kills, resumed in ((2, 1024), (4, 1200)):
         out = tmp_path / f"out{kills}"
         arguments = ["encode", path, "-o", out, "--model", model]
         done = subprocess.run([sys.executable, "-c", KILLED, str(kills), *arguments], check=False)
