@@ -43,7 +43,7 @@ def tables_with(path: Path, needed: Sequence[tuple[str, ...]], *, names: str = "
     files = sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
     if names:
         files = [file for file in files if re.search(names, file.name, re.IGNORECASE)] or files
-    chosen = _test_splits(files)
+    chosen = test_splits(files)
     found = [table for table in map(read_table, chosen) if _has(table, needed)]
     if not found:
         columns = ", ".join(" or ".join(map(repr, column)) for column in needed)
@@ -56,7 +56,7 @@ def _has(table: DataTable, needed: Sequence[tuple[str, ...]]) -> bool:
     return all(any(table.has(name) for name in column) for column in needed)
 
 
-def _test_splits(files: Sequence[Path]) -> list[Path]:
+def test_splits(files: Sequence[Path]) -> list[Path]:
     """Without the other splits of those sets that have a test split here."""
     tested = {_set_name(file) for file in files if _split(file) == "test"}
     return [file for file in files if _split(file) == "test" or _set_name(file) not in tested]

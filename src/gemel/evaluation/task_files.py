@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from gemel.errors import InputError
-from gemel.evaluation.table import dataset_name, is_table
-
-_SPLITS = ("train", "dev", "validation", "val", "test")
+from gemel.evaluation.data_files import test_splits
+from gemel.evaluation.table import is_table
 
 
 def find_tables(path: Path, fits: Callable[[Collection[str]], bool], needs: str) -> list[Path]:
@@ -27,8 +26,7 @@ def find_tables(path: Path, fits: Callable[[Collection[str]], bool], needs: str)
     fitting = [file for file in tables if fits(columns_of(file))]
     if not fitting:
         raise InputError(f"no table in {path} has the columns {needs}; it has {len(tables)} tables")
-    tested = {_stem(file) for file in fitting if _split(file) == "test"}
-    return [file for file in fitting if _split(file) == "test" or _stem(file) not in tested]
+    return test_splits(fitting)
 
 
 def columns_of(path: Path) -> list[str]:
@@ -46,13 +44,3 @@ def columns_of(path: Path) -> list[str]:
         return line.split("\t") if ".tsv" in path.name else next(csv.reader([line]), [])
     except (OSError, EOFError, ValueError, csv.Error):
         return []
-
-
-def _split(path: Path) -> str:
-    last = dataset_name(path).rpartition("-")[2]
-    return last if last in _SPLITS else ""
-
-
-def _stem(path: Path) -> str:
-    name = dataset_name(path)
-    return name.removesuffix("-" + _split(path)) if _split(path) else name
