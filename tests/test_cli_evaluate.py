@@ -85,7 +85,12 @@ def test_two_models_are_compared_in_the_lines_of_the_second(run, models, data):
     assert code == 0
     assert [(row["model"], len(row["compared"])) for row in rows] == [("one", 0)] * 3 + [("two", 1)] * 3
     compared = rows[3]["compared"][0]
-    assert (compared["first"], compared["second"], compared["dataset"]) == ("one", "two", "sts1-test")
+    assert [compared[name] for name in ("first", "second", "task", "dataset")] == [
+        "one",
+        "two",
+        "sts",
+        "sts1-test",
+    ]
     assert compared["difference"] == pytest.approx(rows[3]["spearman"] - rows[0]["spearman"], abs=2e-4)
     assert {"low", "high", "p_value", "sure", "better"} <= set(compared)
 
@@ -101,7 +106,7 @@ def test_a_terminal_gets_a_table_with_intervals_and_a_verdict(run, models, data,
     assert code == 0
     for words in ("sts: one", "data set", "spearman", "pearson", "pairs", "sts1-test", "average", "[", "]"):
         assert words in out
-    assert "two against one" in out
+    assert "sts: two against one" in out
     assert "no sure difference" in out or "is better" in out
     assert "left out: sts2-train" in out
 
@@ -166,7 +171,7 @@ def test_a_folder_gets_the_report(run, models, data, tmp_path):
     ("arguments", "message"),
     [
         (("--task", "st", "--data", "DATA"), "unknown task 'st'. Did you mean 'sts'?"),
-        (("--task", "sts", "--data", "nowhere"), "no data file nowhere"),
+        (("--task", "sts", "--data", "nowhere"), "no data at nowhere"),
         (("--task", "sts", "--data", "DATA", "--metric", "cosin"), "unknown metric 'cosin'"),
         (("--task", "sts", "--data", "DATA", "--set", "k=3"), "has no setting 'k'"),
         (("--task", "sts", "--data", "DATA", "--set", "k"), "--set takes NAME=VALUE"),

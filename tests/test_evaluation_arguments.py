@@ -159,5 +159,5 @@ def test_bad_tables_are_refused_with_the_reason(tmp_path, rows, header, message)
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no table with the columns topic, sentence1, sentence2"):
+    with pytest.raises(InputError, match="has the columns 'topic', 'sentence1', 'sentence2'"):
         load(tmp_path)

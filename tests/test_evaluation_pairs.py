@@ -115,7 +115,7 @@ def test_the_accuracy_of_a_head_by_hand(tmp_path):
 
 
 def test_a_model_without_a_head_is_refused_with_a_way_out(tmp_path):
-    with pytest.raises(InputError, match=r"this model has none .* task 'sts'"):
+    with pytest.raises(InputError, match=r"Constant keeps none .* task 'sts'"):
         score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), Constant())
 
 
@@ -138,3 +138,47 @@ class WrongShape(Head):
 def test_probabilities_of_another_shape_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"gives \(3, 3\) probabilities, got \(3, 2\)"):
         score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), WrongShape())
+
+
+class Turned(Head):
+    """The same head with its labels in another order."""
+
+    labels = ("neutral", " Entailment", "contradiction")
+
+    def relation(self, left, right):
+        return super().relation(left, right)[:, [2, 1, 0]]
+
+
+def test_labels_are_matched_by_name_in_any_order(tmp_path):
+    path = table(tmp_path / "a.tsv", NLI, NLI_HEAD)
+    one, other = score(nli, path, Head()), score(nli, path, Turned())
+    assert one.values == other.values
+    assert one.sample.values.tolist() == other.sample.values.tolist()
+    assert other.protocol["labels"] == ["neutral", "entailment", "contradiction"]
+
+
+class NoneKept(Head):
+    labels = None
+
+
+class Twice(Head):
+    labels = ("neutral", "Neutral", "entailment")
+
+
+class NotFinite(Head):
+    def relation(self, left, right):
+        return np.full((len(left), 3), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (NoneKept(), "NoneKept keeps none"),
+        (Twice(), "two labels of the head have the same name: neutral, Neutral, entailment"),
+        (NotFinite(), "not finite"),
+    ],
+)
+def test_a_head_that_cannot_be_scored_is_refused(tmp_path, encoder, message):
+    rows = [row for row in NLI if row[2] in ("neutral", "entailment")]
+    with pytest.raises(InputError, match=message):
+        score(nli, table(tmp_path / "a.tsv", rows, NLI_HEAD), encoder)

@@ -43,7 +43,7 @@ def correlated(items, seed=0):
 
 
 def compared(difference, low, high, p_value=0.0005, dataset="stsb"):
-    return NamedComparison("A", "B", dataset, Comparison(difference, low, high, p_value, 100, 2000))
+    return NamedComparison("A", "B", "sts", dataset, Comparison(difference, low, high, p_value, 100, 2000))
 
 
 def report(tmp_path, results, comparisons=()):
@@ -168,7 +168,7 @@ spearman × 100, with 95 % bootstrap intervals.
 Paired bootstrap: each round draws the same items for both models. A model is called better where the 95 % interval \
 of the difference does not hold zero.
 
-- B is better than A on stsb by 1.32 [0.61, 2.02], p < 0.001.
+- B is better than A on stsb (sts) by 1.32 [0.61, 2.02], p < 0.001.
 """
 
 
@@ -215,15 +215,18 @@ def test_names_do_not_become_markdown():
 @pytest.mark.parametrize(
     ("comparison", "sentence"),
     [
-        (compared(1.32, 0.61, 2.02, 0.0012), "B is better than A on stsb by 1.32 [0.61, 2.02], p = 0.001"),
-        (compared(-1.32, -2.02, -0.61), "A is better than B on stsb by 1.32 [0.61, 2.02], p < 0.001"),
+        (
+            compared(1.32, 0.61, 2.02, 0.0012),
+            "B is better than A on stsb (sts) by 1.32 [0.61, 2.02], p = 0.001",
+        ),
+        (compared(-1.32, -2.02, -0.61), "A is better than B on stsb (sts) by 1.32 [0.61, 2.02], p < 0.001"),
         (
             compared(0.3, -0.7, 1.2, 0.44),
-            "stsb: cannot tell B from A (ahead by 0.30 [-0.70, 1.20], p = 0.440)",
+            "stsb (sts): cannot tell B from A (ahead by 0.30 [-0.70, 1.20], p = 0.440)",
         ),
         (
             compared(-0.3, -1.2, 0.7, 0.44),
-            "stsb: cannot tell A from B (ahead by 0.30 [-0.70, 1.20], p = 0.440)",
+            "stsb (sts): cannot tell A from B (ahead by 0.30 [-0.70, 1.20], p = 0.440)",
         ),
     ],
 )
@@ -296,7 +299,7 @@ def test_names_from_outside_stay_text(tmp_path):
     nasty = replace(
         nasty, main=NASTY, values={NASTY: Score(1.0, 0.5, 1.5), "x": Score(None, note=NASTY)}, unit=NASTY
     )
-    comparison = NamedComparison(NASTY, NASTY + "2", NASTY, Comparison(1.0, -1.0, 2.0, 0.3, 9, 9))
+    comparison = NamedComparison(NASTY, NASTY + "2", NASTY, NASTY, Comparison(1.0, -1.0, 2.0, 0.3, 9, 9))
     text = report(tmp_path, [nasty, replace(nasty, model=NASTY + "2")], [comparison])
     page = Page(text)
     assert "script" not in page.tags

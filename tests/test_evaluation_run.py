@@ -9,7 +9,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.evaluate_models import open_encoder
+from gemel.evaluate_models import EncodingModel, open_encoder
 from gemel.evaluation.run import average, compare_models, compare_with, evaluate
 from gemel.evaluation.task import TASK_FILES, load_task
 from gemel.options import EncodeOptions
@@ -190,3 +190,49 @@ def test_options_reach_all_three_ways_to_encode(model):
 def test_options_that_do_not_apply_are_refused(name, settings, message):
     with pytest.raises(InputError, match=message):
         open_encoder(name, **settings)
+
+
+class WithHead:
+    """A model that kept its classification head."""
+
+    name, dim = "headed", 2
+    labels = ("neutral", "entailment")
+
+    def relation(self, left, right):
+        return np.tile(np.float32([0.1, 0.9]), (len(left), 1))
+
+    def encode(self, texts, **changes):
+        return np.zeros((len(texts), 2), np.float32)
+
+
+NLI = [("a", "b", "entailment"), ("a", "c", "neutral"), ("a", "d", "entailment"), ("a", "e", "entailment")]
+
+
+def test_options_do_not_hide_the_head_of_a_model(tmp_path):
+    path = table(tmp_path / "a.tsv", NLI, "premise\thypothesis\tlabel")
+    for encoder in (WithHead(), EncodingModel(WithHead(), {"threads": 1}, "cls")):
+        [scores] = evaluate(encoder, task="nli", data=path, rounds=0)
+        assert scores.values["accuracy"].value == 75
+
+
+def test_an_option_that_a_head_cannot_follow_is_refused(tmp_path):
+    path = table(tmp_path / "a.tsv", NLI, "premise\thypothesis\tlabel")
+    with pytest.raises(InputError, match="a classification head takes no option 'prompt'"):
+        evaluate(EncodingModel(WithHead(), {"prompt": "x"}), task="nli", data=path)
+
+
+def test_a_model_without_a_head_is_refused_with_options_too(model, tmp_path):
+    path = table(tmp_path / "a.tsv", NLI, "premise\thypothesis\tlabel")
+    for pooling in (None, "cls"):
+        with pytest.raises(InputError, match="tiny keeps none"):
+            gemel.evaluate(model, task="nli", data=path, pooling=pooling)
+
+
+def test_the_protocol_has_the_fingerprint_of_what_encoded(model, tmp_path):
+    path = table(tmp_path / "a.tsv", TEXTS)
+    [plain] = gemel.evaluate(model, task="sts", data=path, rounds=0)
+    assert plain.protocol["fingerprint"] == gemel.load(model).fingerprint.to_json()
+    [cut] = gemel.evaluate(model, task="sts", data=path, rounds=0, options=EncodeOptions(dim=8))
+    assert cut.protocol["fingerprint"]["dim"] == 8
+    [other] = gemel.evaluate("tfidf", task="sts", data=path, rounds=0)
+    assert "fingerprint" not in other.protocol

@@ -148,9 +148,10 @@ def test_what_cannot_be_compared_is_refused(first, second, message):
 
 def test_a_verdict_names_the_better_model_only_if_sure():
     sure, unsure = Comparison(-2, -3, -1, 0.001, 9, 9), Comparison(1, -1, 3, 0.4, 9, 9)
-    assert NamedComparison("a", "b", "d", sure).better == "a"
-    assert NamedComparison("a", "b", "d", unsure).better == ""
-    assert NamedComparison("a", "b", "d", sure).to_json()["better"] == "a"
+    assert NamedComparison("a", "b", "sts", "d", sure).better == "a"
+    assert NamedComparison("a", "b", "sts", "d", unsure).better == ""
+    content = NamedComparison("a", "b", "sts", "d", sure).to_json()
+    assert (content["task"], content["dataset"], content["better"]) == ("sts", "d", "a")
 
 
 def test_scores_as_json_have_the_main_number_at_the_top():

@@ -7,10 +7,10 @@ import gzip
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation.data_files import tables_with
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.table import fingerprint, read_table
 
-NEEDED = (("sentence1", "left"), ("score",))
+NEEDED = with_columns(("sentence1", "left"), ("score",))
 
 
 def write(path, text):
@@ -116,6 +116,41 @@ def test_files_whose_names_fit_go_before_others(tmp_path):
 def test_a_folder_without_data_says_what_it_holds(tmp_path):
     write(tmp_path / "a.tsv", "x\n1\n")
     with pytest.raises(InputError, match=r"'sentence1' or 'left', 'score'. The folder holds a.tsv"):
+        tables_with(tmp_path, NEEDED)
+
+
+def test_a_folder_of_two_kinds_of_tables_gives_both(tmp_path):
+    write(tmp_path / "a.tsv", "sentence1\tscore\na\t1\n")
+    write(tmp_path / "b.csv", "bug,master\n1,2\n")
+    bugs = with_columns(("bug",))
+    assert [table.path.name for table in tables_with(tmp_path, NEEDED, bugs).tables] == ["a.tsv", "b.csv"]
+    with pytest.raises(InputError, match="has the columns 'x'; or 'y'"):
+        tables_with(tmp_path, with_columns(("x",)), with_columns(("y",)))
+
+
+def test_a_test_split_of_another_kind_does_not_hide_the_others(tmp_path):
+    write(tmp_path / "s-test.tsv", "text\na\n")
+    write(tmp_path / "s-dev.tsv", "sentence1\tscore\na\t1\n")
+    found = tables_with(tmp_path, NEEDED)
+    assert ([table.path.stem for table in found.tables], found.left_out) == (["s-dev"], ())
+
+
+def test_a_table_that_cannot_be_read_is_not_passed_over(tmp_path):
+    write(tmp_path / "a.tsv", "sentence1\tscore\na\t1\n")
+    write(tmp_path / "b.tsv", "")
+    with pytest.raises(InputError, match=r"b\.tsv is empty"):
+        tables_with(tmp_path, NEEDED)
+
+
+def test_a_place_with_nothing_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no data at .*none\. Give a \.tsv"):
+        tables_with(tmp_path / "none", NEEDED)
+
+
+def test_a_long_folder_is_not_listed_whole(tmp_path):
+    for number in range(20):
+        write(tmp_path / f"{number:02}.tsv", "x\n1\n")
+    with pytest.raises(InputError, match=r"holds 00\.tsv, .*, 11\.tsv and 8 more$"):
         tables_with(tmp_path, NEEDED)
 
 

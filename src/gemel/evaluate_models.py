@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.errors import InputError
 from gemel.evaluation.baselines import is_baseline, open_baseline
 from gemel.evaluation.run import score_tasks
@@ -17,6 +20,7 @@ from gemel.options import EncodeOptions
 from gemel.types import AnyVectors, Encoder
 
 _CHANGE_NOTHING = ("threads", "memory", "progress")  # options that no vector depends on
+_SET_AT_LOAD = ("pooling", "precision")  # options that hold for whatever the model does
 
 
 def evaluate(
@@ -49,12 +53,10 @@ def name_of(model: Encoder | str | Path, encoder: Encoder) -> str:
 
 
 def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
-    """Each result as soon as it is there, with the options that the encoder was opened with in its protocol."""
-    encoding = encoder.encoding if isinstance(encoder, EncodingModel) else {}
+    """Each result as soon as it is there; its protocol has the options and the fingerprint of a gemel model."""
+    known = _known(encoder)
     for scores in score_tasks(tasks, encoder, name=name):
-        yield replace(
-            scores, protocol={**scores.protocol, "encoding": dict(encoding)} if encoding else scores.protocol
-        )
+        yield replace(scores, protocol={**scores.protocol, **known})
 
 
 def open_encoder(
@@ -101,6 +103,25 @@ class EncodingModel:
         kept = {name: value for name, value in self.changes.items() if name not in _CHANGE_NOTHING}
         return {"pooling": self.pooling, **kept} if self.pooling else kept
 
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self.model.fingerprint_for(EncodeOptions(**self.changes))
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Of the classification head, if the model kept one."""
+        return getattr(self.model, "labels", None)
+
+    def relation(self, left: Sequence[str], right: Sequence[str]) -> AnyVectors:
+        """The model's own; options that it cannot follow are refused, since the result would not be what was asked."""
+        ignored = [name for name in self.encoding if name not in _SET_AT_LOAD]
+        if ignored:
+            raise InputError(
+                f"a classification head takes no option {ignored[0]!r}: it reads vectors as in training. Leave it out"
+            )
+        model: Any = self.model  # `labels` told that it is there
+        return np.asarray(model.relation(left, right))
+
     def encode(self, texts: Sequence[str]) -> AnyVectors:
         return self.model.encode(texts, **self.changes)
 
@@ -109,6 +130,15 @@ class EncodingModel:
 
     def encode_document(self, texts: Sequence[str]) -> AnyVectors:
         return self.model.encode_document(texts, **self.changes)
+
+
+def _known(encoder: Encoder) -> dict[str, Any]:
+    """What the protocol tells of a gemel model; nothing of any other encoder."""
+    if not isinstance(encoder, Model | EncodingModel):
+        return {}
+    encoding = encoder.encoding if isinstance(encoder, EncodingModel) else {}
+    told = {"encoding": encoding} if encoding else {}
+    return {**told, "fingerprint": encoder.fingerprint.to_json()}
 
 
 def _changes(options: EncodeOptions) -> dict[str, Any]:

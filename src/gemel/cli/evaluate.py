@@ -192,7 +192,7 @@ def _show_comparisons(found: Sequence[NamedComparison]) -> None:
 
     console = Console(highlight=False)
     for first, second in dict.fromkeys((one.first, one.second) for one in found):
-        table = Table(title=f"{second} against {first}", title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=f"{found[0].task}: {second} against {first}", title_justify="left", box=SIMPLE_HEAD)
         for name in ("data set", "difference", "p", "verdict"):
             table.add_column(name, justify="left" if name in {"data set", "verdict"} else "right")
         for one in found:

@@ -8,7 +8,7 @@ fine-tuning it is another matter, so these numbers are below those of a trained 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.label_metrics import LabelSample, macro_f1
 from gemel.evaluation.metrics import pearson, spearman
 from gemel.evaluation.one_thread import one_thread
@@ -24,7 +25,7 @@ from gemel.evaluation.ridge import PENALTIES, fit_ridge
 from gemel.evaluation.rows import choose, deal_folds
 from gemel.evaluation.samples import CorrelationSample, Sample
 from gemel.evaluation.scores import POINTS, Score, Scores, score_of
-from gemel.evaluation.table import DataTable, dataset_name, fingerprint, is_table, read_table
+from gemel.evaluation.table import DataTable, dataset_name, fingerprint
 from gemel.evaluation.task import TASKS, Task
 from gemel.evaluation.text_columns import column_vectors, run_settings
 from gemel.similarity import checked, row_scores
@@ -62,6 +63,8 @@ class ArgumentSimilarity:
     seed: int = 0
     rounds: int = 1000
     """Draws of the bootstrap."""
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
 
     def score(self, encoder: Encoder) -> Scores:
         """The cosine's correlation at the top; the three readings with their F1 as parts."""
@@ -131,6 +134,7 @@ class ArgumentSimilarity:
                 "aggregation": f"all pairs together; the mean over {over} next to it",
                 "f1": f"similar is a grade of at least {self.cut:g}; the threshold is the best of the training part"
                 " (the other topics, or the other folds), by predictions that left the pair out",
+                **self.files,
                 **run_settings(self.rounds, self.seed),
                 "drawn": "pairs",
                 "data": fingerprint(self.topics, self.left, self.right, self.gold.tolist()),
@@ -169,16 +173,10 @@ def load(
 
     The grade is a column `score` of numbers or a column `label` with the grades of UKP ASPECT.
     """
-    path = Path(path)
-    if path.is_dir():
-        tables = [read_table(file) for file in sorted(path.iterdir()) if is_table(file)]
-        tables = [table for table in tables if all(table.has(name) for name in COLUMNS)]
-        if not tables:
-            raise InputError(f"{path} has no table with the columns {', '.join(COLUMNS)}")
-    else:
-        tables = [read_table(path)]
+    found = tables_with(Path(path), with_columns(*((name,) for name in COLUMNS)))
     settings = {"folds": folds, "seed": seed, "rounds": rounds}
-    return [_task(table, cut, limit, settings) for table in tables]
+    made = (_task(table, cut, limit, settings) for table in found.tables)
+    return [replace(task, files=found.protocol) for task in made]
 
 
 def best_threshold(scores: Floats, similar: NDArray[np.int64]) -> float:
@@ -206,7 +204,7 @@ def _fold_means(gold: Floats, predicted: Floats, folds: Folds) -> dict[str, Scor
     return found
 
 
-def _task(table: DataTable, cut: float, limit: int | None, settings: dict[str, int]) -> ArgumentSimilarity:
+def _task(table: DataTable, cut: float, limit: int | None, settings: dict[str, Any]) -> ArgumentSimilarity:
     topics, left, right = (table.texts(name) for name in COLUMNS)
     by_score = table.has("score")
     gold = table.numbers("score") if by_score else _grades(table)

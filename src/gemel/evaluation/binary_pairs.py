@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.cuts import Cuts, cuts_of_codes
-from gemel.evaluation.data_files import tables_with
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.metrics import Codes
 from gemel.evaluation.samples import Floats, Rows
 from gemel.evaluation.scores import POINTS, Score, Scores, score_of
@@ -124,7 +124,7 @@ class BinaryPairsTask:
 @TASKS.add("binary-pairs")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of two texts and a label of 0 or 1: a file, or the test sets of a folder."""
-    found = tables_with(Path(path), (LEFT, RIGHT, ("label",)))
+    found = tables_with(Path(path), with_columns(LEFT, RIGHT, ("label",)))
     metrics = chosen_metrics(metric)
     protocol = {
         "metric": metric,

@@ -7,8 +7,8 @@ says nothing about other texts.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.cluster_metrics import Agreement, agreement
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import choose
 from gemel.evaluation.samples import MeanSample
 from gemel.evaluation.scores import POINTS, Score, Scores, score_of
-from gemel.evaluation.table import DataTable, dataset_name, fingerprint, is_table, read_table
+from gemel.evaluation.table import DataTable, dataset_name, fingerprint
 from gemel.evaluation.task import TASKS, Task
 from gemel.evaluation.text_columns import column_vectors, run_settings
 from gemel.similarity import checked
@@ -45,6 +46,8 @@ class Clustering:
     """Draws of the bootstrap."""
     rows: int = 0
     """Rows that the file has, where `texts` are a random choice of them."""
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
 
     def score(self, encoder: Encoder) -> Scores:
         """V-measure, its two halves, NMI, ARI and accuracy: means over the seeds, with standard deviations."""
@@ -66,6 +69,7 @@ class Clustering:
                 "algorithm": "k-means++ start, Lloyd, Euclidean, one start for each seed",
                 "seeds": list(seeds),
                 "aggregation": "mean over the seeds",
+                **self.files,
                 **run_settings(self.rounds, self.seed),
                 "drawn": "seeds: the luck of k-means, not the choice of texts",
                 "nmi": "mutual information over the geometric mean of the entropies",
@@ -103,27 +107,18 @@ def load(
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
-    path = Path(path)
     text_names, label_names = (text,) if text else TEXT, (label,) if label else LABEL
-    if path.is_dir():
-        tables = [read_table(file) for file in sorted(path.iterdir()) if is_table(file)]
-        tables = [table for table in tables if _fits(table, text_names) and _fits(table, label_names)]
-        if not tables:
-            raise InputError(
-                f"{path} has no table with the columns {' or '.join(text_names)} and {' or '.join(label_names)}"
-            )
-    else:
-        tables = [read_table(path)]
+    found = tables_with(Path(path), with_columns(text_names, label_names))
     tasks: list[Task] = []
-    for table in tables:
+    for table in found.tables:
         texts, labels = table.texts(*text_names), table.texts(*label_names)
         _check(table, labels)
         chosen = choose(len(texts), limit, seed)
         kept = [labels[row] for row in chosen]
         if len(set(kept)) < 2:
             raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
-        name = dataset_name(table.path)
-        tasks.append(Clustering(name, [texts[row] for row in chosen], kept, seeds, seed, rounds, len(texts)))
+        made = Clustering(dataset_name(table.path), [texts[row] for row in chosen], kept, seeds, seed, rounds)
+        tasks.append(replace(made, rows=len(texts), files=found.protocol))
     return tasks
 
 
@@ -148,10 +143,6 @@ def _spread(numbers: NDArray[Any]) -> str:
     if len(numbers) < 2:
         return "one seed: no interval"
     return f"standard deviation {numbers.std(ddof=1):.2f} over {len(numbers)} seeds"
-
-
-def _fits(table: DataTable, names: Sequence[str]) -> bool:
-    return any(table.has(name) for name in names)
 
 
 def _check(table: DataTable, labels: Sequence[str]) -> None:

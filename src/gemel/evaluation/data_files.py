@@ -6,14 +6,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gemel.errors import InputError
-from gemel.evaluation.table import ENDINGS, DataTable, dataset_name, is_table, read_table
+from gemel.evaluation.table import ENDINGS, DataTable, columns_of, dataset_name, is_table, read_table
 
 _SPLIT = re.compile(r"[-_.](train|training|dev|val|valid|validation|trial|test)(?=[-_.]|$)", re.IGNORECASE)
+_SHOWN = 12  # names of files in an error
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the columns of a table must be for a task."""
+
+    fits: Callable[[Collection[str]], bool]
+    said: str
+    """The same in words, for an error that begins with "has the columns"."""
+
+
+def with_columns(*needed: tuple[str, ...]) -> Wanted:
+    """A column for each of `needed`, which lists names for the same thing, as ("sentence1", "left")."""
+
+    def fits(found: Collection[str]) -> bool:
+        return all(any(name in found for name in names) for names in needed)
+
+    return Wanted(fits, ", ".join(" or ".join(map(repr, names)) for names in needed))
 
 
 @dataclass(frozen=True)
@@ -29,31 +48,32 @@ class DataFiles:
         return {"left_out": list(self.left_out)} if self.left_out else {}
 
 
-def tables_with(path: Path, needed: Sequence[tuple[str, ...]], *, names: str = "") -> DataFiles:
-    """The file itself, or the tables of a folder that have a column for each of `needed`.
+def tables_with(path: Path, *wanted: Wanted, names: str = "") -> DataFiles:
+    """The tables of a folder that are of one of the `wanted` kinds, or the file itself, whatever its columns are.
 
-    Each of `needed` lists names for the same thing, as ("sentence1", "left"). If some files' names fit the pattern
-    `names`, only those count.
+    If the names of some that fit match the pattern `names`, only those count.
     """
+    if not path.exists():
+        raise InputError(
+            f"no data at {path}. Give a {', '.join(ENDINGS)} file (also .gz), or a folder of them"
+        )
     if not path.is_dir():
-        table = read_table(path)
-        for column in needed:
-            table.texts(*column)  # refuses a table without it, and names what is there
-        return DataFiles((table,))
+        return DataFiles((read_table(path),))
     files = sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
+    fitting = [file for file in files if any(kind.fits(columns_of(file)) for kind in wanted)]
+    if not fitting:
+        said = "; or ".join(kind.said for kind in wanted)
+        raise InputError(f"no table in {path} has the columns {said}. The folder holds {_listed(files)}")
     if names:
-        files = [file for file in files if re.search(names, file.name, re.IGNORECASE)] or files
-    chosen = test_splits(files)
-    found = [table for table in map(read_table, chosen) if _has(table, needed)]
-    if not found:
-        columns = ", ".join(" or ".join(map(repr, column)) for column in needed)
-        held = ", ".join(file.name for file in files) or f"no {', '.join(ENDINGS)} file"
-        raise InputError(f"no table in {path} has the columns {columns}. The folder holds {held}")
-    return DataFiles(tuple(found), tuple(dataset_name(file) for file in files if file not in chosen))
+        fitting = [file for file in fitting if re.search(names, file.name, re.IGNORECASE)] or fitting
+    chosen = test_splits(fitting)
+    left_out = tuple(dataset_name(file) for file in fitting if file not in chosen)
+    return DataFiles(tuple(read_table(file) for file in chosen), left_out)
 
 
-def _has(table: DataTable, needed: Sequence[tuple[str, ...]]) -> bool:
-    return all(any(table.has(name) for name in column) for column in needed)
+def _listed(files: Sequence[Path]) -> str:
+    shown = ", ".join(file.name for file in files[:_SHOWN]) or f"no {', '.join(ENDINGS)} file"
+    return f"{shown} and {len(files) - _SHOWN} more" if len(files) > _SHOWN else shown
 
 
 def test_splits(files: Sequence[Path]) -> list[Path]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gemel.errors import InputError
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.groups import connected
-from gemel.evaluation.labelled_pairs import has_pairs, read_pairs
+from gemel.evaluation.labelled_pairs import PAIRS, read_pairs
 from gemel.evaluation.ranking import average_precision, hit_rate, ranked, recall, reciprocal_rank
 from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
 from gemel.evaluation.retrieval import without
 from gemel.evaluation.scores import Scores
 from gemel.evaluation.systems import System, rank, search_protocol
-from gemel.evaluation.table import DataTable, dataset_name, read_table
+from gemel.evaluation.table import DataTable, dataset_name
 from gemel.evaluation.task import TASKS, Task
-from gemel.evaluation.task_files import find_tables
 from gemel.similarity import METRICS
 
 DEPTH = 100
@@ -43,6 +43,8 @@ class DuplicatesTask:
     reports: Reports
     metric: str
     bootstrap: Bootstrap
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
 
     def score(self, encoder: System) -> Scores:
         """MAP@100 first; then MRR@100, and recall and the share of queries with any hit at 1, 10 and 20."""
@@ -69,6 +71,7 @@ class DuplicatesTask:
             "search": "all other reports; ties to the earlier one",
             "reports": len(self.reports.texts),
             "relevant": "all others of the group; duplicates of duplicates belong to it",
+            **self.files,
             **self.bootstrap.protocol(
                 "queries", self.reports.texts, self.reports.groups, self.reports.queries
             ),
@@ -82,19 +85,15 @@ def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 
     Of bugs, the duplicates are asked about; of pairs, every text that has a partner.
     """
     METRICS[metric]
-
-    def fits(columns: Collection[str]) -> bool:
-        return "dup_of_id" in columns or has_pairs(columns)
-
-    files = find_tables(Path(path), fits, "bug_id and dup_of_id, or sentence1, sentence2 and label")
+    found, bootstrap = tables_with(Path(path), with_columns(("dup_of_id",)), PAIRS), Bootstrap(rounds, seed)
     return [
-        DuplicatesTask(dataset_name(file), _read(file), metric, Bootstrap(rounds, seed)) for file in files
+        DuplicatesTask(dataset_name(table.path), _read(table), metric, bootstrap, found.protocol)
+        for table in found.tables
     ]
 
 
-def _read(path: Path) -> Reports:
-    table = read_table(path)
-    return _bugs(table) if table.has("dup_of_id") else _questions(path)
+def _read(table: DataTable) -> Reports:
+    return _bugs(table) if table.has("dup_of_id") else _questions(table)
 
 
 def _bugs(table: DataTable) -> Reports:
@@ -119,8 +118,8 @@ def _bugs(table: DataTable) -> Reports:
     return Reports(tuple(texts), _groups(len(texts), pairs), tuple(queries))
 
 
-def _questions(path: Path) -> Reports:
-    pairs = read_pairs(path)
+def _questions(table: DataTable) -> Reports:
+    pairs = read_pairs(table)
     groups = _groups(len(pairs.texts), pairs.same)
     return Reports(pairs.texts, groups, tuple(sorted(place for group in groups for place in group)))
 

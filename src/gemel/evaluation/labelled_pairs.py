@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from gemel.errors import InputError
-from gemel.evaluation.table import read_table
+from gemel.evaluation.data_files import with_columns
+from gemel.evaluation.table import DataTable
 from gemel.evaluation.text_columns import LEFT, RIGHT
 
 
@@ -21,18 +20,12 @@ class LabelledPairs:
     """Rows of the file, those with label 0 included: their texts are there too."""
 
 
-def has_pairs(columns: Collection[str]) -> bool:
-    """True for the columns of a pair file."""
-    return (
-        "label" in columns
-        and any(name in columns for name in LEFT)
-        and any(name in columns for name in RIGHT)
-    )
+PAIRS = with_columns(LEFT, RIGHT, ("label",))
+"""The columns of a pair file."""
 
 
-def read_pairs(path: Path) -> LabelledPairs:
+def read_pairs(table: DataTable) -> LabelledPairs:
     """Equal texts are one text, so a pair of a text with itself says nothing and is not kept."""
-    table = read_table(path)
     labels = table.numbers("label")
     where: dict[str, int] = {}
     same: dict[tuple[int, int], None] = {}
@@ -43,5 +36,5 @@ def read_pairs(path: Path) -> LabelledPairs:
         if labels[row] == 1 and one != other:
             same[one, other] = None
     if not same:
-        raise InputError(f"{path} has no pair of two texts with label 1, so there is nothing to find")
+        raise InputError(f"{table.path} has no pair of two texts with label 1, so there is nothing to find")
     return LabelledPairs(tuple(where), tuple(same), len(table))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.evaluation.data_files import tables_with
 from gemel.evaluation.groups import connected
-from gemel.evaluation.labelled_pairs import LabelledPairs, has_pairs, read_pairs
+from gemel.evaluation.labelled_pairs import PAIRS, LabelledPairs, read_pairs
 from gemel.evaluation.ranking_scores import Bootstrap, mean_score
 from gemel.evaluation.samples import MeanSample
 from gemel.evaluation.scores import Score, Scores
 from gemel.evaluation.systems import System, with_vectors
 from gemel.evaluation.table import dataset_name
 from gemel.evaluation.task import TASKS, Task
-from gemel.evaluation.task_files import find_tables
 from gemel.pairs import Pairs, similar_pairs
 from gemel.similarity import METRICS
 
@@ -63,6 +64,8 @@ class MiningTask:
     metric: str
     closed: bool
     bootstrap: Bootstrap
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
 
     def score(self, encoder: System) -> Scores:
         """Average precision first; then the best F1, where it is reached, and precision and recall there."""
@@ -103,6 +106,7 @@ class MiningTask:
             "gold": "pairs with label 1" + (", and what follows from chains of them" if self.closed else ""),
             "not_gold": "every other pair counts as wrong, also those that nobody judged",
             "average_precision": "over gold pairs; 0 for those not among the mined; equal scores as one step",
+            **self.files,
             **self.bootstrap.protocol("gold pairs, with the mined list held", self.texts, self.gold),
         }
 
@@ -124,14 +128,13 @@ def load(
     METRICS[metric]
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-    files = find_tables(Path(path), has_pairs, "sentence1, sentence2 and label")
-    return [_read(file, metric, k, closed, Bootstrap(rounds, seed)) for file in files]
-
-
-def _read(path: Path, metric: str, k: int, closed: bool, bootstrap: Bootstrap) -> MiningTask:
-    pairs = read_pairs(path)
-    gold = _closure(pairs) if closed else pairs.same
-    return MiningTask(dataset_name(path), pairs.texts, gold, k, metric, closed, bootstrap)
+    found, tasks = tables_with(Path(path), PAIRS), list[Task]()
+    for table in found.tables:
+        pairs = read_pairs(table)
+        gold = _closure(pairs) if closed else pairs.same
+        name, bootstrap = dataset_name(table.path), Bootstrap(rounds, seed)
+        tasks.append(MiningTask(name, pairs.texts, gold, k, metric, closed, bootstrap, found.protocol))
+    return tasks
 
 
 def _closure(pairs: LabelledPairs) -> tuple[tuple[int, int], ...]:

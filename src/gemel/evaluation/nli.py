@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data_files import tables_with
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.samples import MeanSample
 from gemel.evaluation.scores import Scores, score_of
 from gemel.evaluation.table import DataTable, dataset_name, fingerprint
@@ -22,16 +22,45 @@ from gemel.types import Encoder
 _UNLABELLED = ("-", "")  # SNLI: the annotators did not agree
 
 
-@runtime_checkable
-class RelationEncoder(Protocol):
-    """An encoder that kept its classification head."""
+class Relation(Protocol):
+    """The way of asking a classification head: texts to (n, labels) probabilities."""
 
-    @property
-    def labels(self) -> Sequence[str]: ...
+    def __call__(self, left: Sequence[str], right: Sequence[str], /) -> NDArray[Any]: ...
 
-    def relation(self, left: Sequence[str], right: Sequence[str]) -> NDArray[Any]:
-        """(n, labels) probabilities of each label for each pair."""
-        ...
+
+@dataclass(frozen=True)
+class Head:
+    """The classification head that an encoder kept."""
+
+    labels: tuple[str, ...]
+    """Names of the columns of `relation`, in lower case."""
+    relation: Relation
+
+    def chances(self, left: Sequence[str], right: Sequence[str]) -> NDArray[Any]:
+        """(n, labels) probabilities, checked: a NaN would be taken for the first label."""
+        found = np.asarray(self.relation(left, right))
+        if found.shape != (len(left), len(self.labels)):
+            raise InputError(
+                f"`relation` gives ({len(left)}, {len(self.labels)}) probabilities, got {found.shape}"
+            )
+        if not np.isfinite(found).all():
+            raise InputError("`relation` gives probabilities, but some of them are not finite numbers")
+        return found
+
+
+def head_of(encoder: Encoder) -> Head:
+    """The head by the attributes `relation` and `labels`; labels of None say that none was kept."""
+    labels, relation = getattr(encoder, "labels", None), getattr(encoder, "relation", None)
+    if labels is None or relation is None:
+        name = getattr(encoder, "name", "") or type(encoder).__name__
+        raise InputError(
+            f"task 'nli' scores a classification head, but {name} keeps none (no `relation` and `labels`). "
+            "Train one on labelled pairs and keep it, or evaluate the vectors with task 'sts'"
+        )
+    names = tuple(str(label).strip().lower() for label in labels)
+    if len(set(names)) < len(names):
+        raise InputError(f"two labels of the head have the same name: {', '.join(map(str, labels))}")
+    return Head(names, relation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,24 +76,15 @@ class NliTask:
     protocol: Mapping[str, Any]
 
     def score(self, encoder: Encoder) -> Scores:
-        """Accuracy of the most probable label."""
-        if not isinstance(encoder, RelationEncoder):
-            raise InputError(
-                "task 'nli' scores a classification head, but this model has none (no `relation` and `labels`). "
-                "Train one on labelled pairs and keep it, or evaluate the vectors with task 'sts'"
-            )
-        known = {name.lower(): place for place, name in enumerate(encoder.labels)}
-        unknown = sorted(set(self.labels) - set(known))
+        """Accuracy of the most probable of the head's labels; they are matched to those of the data by name."""
+        head = head_of(encoder)
+        unknown = sorted(set(self.labels) - set(head.labels))
         if unknown:
             raise InputError(
-                f"{self.dataset} has the label {unknown[0]!r}; the model knows {', '.join(known)}"
+                f"{self.dataset} has the label {unknown[0]!r}; the model knows {', '.join(head.labels)}"
             )
-        chances = np.asarray(encoder.relation(self.left, self.right))
-        if chances.shape != (len(self.labels), len(known)):
-            raise InputError(
-                f"`relation` gives ({len(self.labels)}, {len(known)}) probabilities, got {chances.shape}"
-            )
-        gold = np.array([known[label] for label in self.labels])
+        chances = head.chances(self.left, self.right)
+        gold = np.array([head.labels.index(label) for label in self.labels])
         sample = MeanSample((chances.argmax(axis=1) == gold).astype(np.float64))
         return Scores(
             task="nli",
@@ -73,7 +93,7 @@ class NliTask:
             values={"accuracy": score_of(sample, rounds=self.rounds, seed=self.seed)},
             items=len(self.labels),
             unit="pairs",
-            protocol=self.protocol,
+            protocol={**self.protocol, "labels": list(head.labels)},
             sample=sample,
         )
 
@@ -82,7 +102,7 @@ class NliTask:
 def load(path: str | Path, *, rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of premise, hypothesis and label; rows without an agreed label ("-") are left out."""
     needed = (("premise", *LEFT), ("hypothesis", *RIGHT), ("label", "entailment"))
-    found = tables_with(Path(path), needed)
+    found = tables_with(Path(path), with_columns(*needed))
     protocol = {**run_settings(rounds, seed), **found.protocol}
     return [_task(table, needed, rounds, seed, protocol) for table in found.tables]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.ranking import average_precision, precision, ranked, reciprocal_rank
 from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
 from gemel.evaluation.scores import Scores
@@ -23,9 +24,8 @@ from gemel.evaluation.systems import (
     rank,
     search_protocol,
 )
-from gemel.evaluation.table import dataset_name, read_table
+from gemel.evaluation.table import DataTable, dataset_name
 from gemel.evaluation.task import TASKS, Task
-from gemel.evaluation.task_files import find_tables
 from gemel.similarity import METRICS, row_scores
 
 _QUESTIONS = ("question", "query")
@@ -52,6 +52,8 @@ class RerankingTask:
     left_out: int
     metric: str
     bootstrap: Bootstrap
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
 
     def score(self, encoder: System) -> Scores:
         """MAP first; then the reciprocal rank of the first right answer, and how often the first one is right."""
@@ -98,6 +100,7 @@ class RerankingTask:
             "candidates": sum(len(question.candidates) for question in self.questions),
             "ties": "to the candidate that comes first in the file",
             "questions_without_right_answer_left_out": self.left_out,
+            **self.files,
             **self.bootstrap.protocol("questions", self.questions, self.question_texts, self.candidate_texts),
         }
 
@@ -106,16 +109,12 @@ class RerankingTask:
 def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """Tables of question, candidate and label (1: right); rows of a question share its text, or its `question_id`."""
     METRICS[metric]
-
-    def fits(columns: Collection[str]) -> bool:
-        return "label" in columns and _any(_QUESTIONS, columns) and _any(_CANDIDATES, columns)
-
-    files = find_tables(Path(path), fits, "label, question and answer_sentence")
-    return [_read(file, metric, Bootstrap(rounds, seed)) for file in files]
+    found = tables_with(Path(path), with_columns(_QUESTIONS, _CANDIDATES, ("label",)))
+    made = (_read(table, metric, Bootstrap(rounds, seed)) for table in found.tables)
+    return [replace(task, files=found.protocol) for task in made]
 
 
-def _read(path: Path, metric: str, bootstrap: Bootstrap) -> RerankingTask:
-    table = read_table(path)
+def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
     questions, candidates = table.texts(*_QUESTIONS), table.texts(*_CANDIDATES)
     labels = table.numbers("label") > 0
     groups: dict[str, list[int]] = {}
@@ -128,7 +127,7 @@ def _read(path: Path, metric: str, bootstrap: Bootstrap) -> RerankingTask:
         group.append(row)
     kept = [group for group in groups.values() if labels[group].any()]
     if not kept:
-        raise InputError(f"{path} has no question with a right answer (label above 0)")
+        raise InputError(f"{table.path} has no question with a right answer (label above 0)")
     question_at: dict[str, int] = {}
     candidate_at: dict[str, int] = {}
     found = tuple(
@@ -140,7 +139,7 @@ def _read(path: Path, metric: str, bootstrap: Bootstrap) -> RerankingTask:
         for group in kept
     )
     return RerankingTask(
-        dataset=dataset_name(path),
+        dataset=dataset_name(table.path),
         questions=found,
         question_texts=tuple(question_at),
         candidate_texts=tuple(candidate_at),
@@ -159,7 +158,3 @@ def _retriever_scores(
     rows, places = np.nonzero(hits.index >= 0)
     scores[rows, hits.index[rows, places]] = hits.score[rows, places]
     return scores
-
-
-def _any(names: Collection[str], columns: Collection[str]) -> bool:
-    return any(name in columns for name in names)

@@ -109,10 +109,16 @@ def compare_with(
     """A result against those of earlier models on the same data set; none where a number is not defined."""
     return [
         NamedComparison(
-            other.model, result.model, result.dataset, compare_models(other, result, rounds=rounds, seed=seed)
+            other.model,
+            result.model,
+            result.task,
+            result.dataset,
+            compare_models(other, result, rounds=rounds, seed=seed),
         )
         for other in earlier
-        if other.dataset == result.dataset and _comparable(other) and _comparable(result)
+        if (other.task, other.dataset) == (result.task, result.dataset)
+        and _comparable(other)
+        and _comparable(result)
     ]
 
 

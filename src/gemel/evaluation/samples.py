@@ -150,10 +150,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class NamedComparison:
-    """A comparison and what it compares: two models by name, on one data set."""
+    """A comparison and what it compares: two models by name, on one data set of a task."""
 
     first: str
     second: str
+    task: str
     dataset: str
     comparison: Comparison
 
@@ -165,7 +166,7 @@ class NamedComparison:
         return self.second if self.comparison.difference > 0 else self.first
 
     def to_json(self) -> dict[str, Any]:
-        names = {"first": self.first, "second": self.second, "dataset": self.dataset}
+        names = {"first": self.first, "second": self.second, "task": self.task, "dataset": self.dataset}
         return {**names, **self.comparison.to_json(), "better": self.better}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemel.evaluation.data_files import tables_with
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.samples import CorrelationSample, Floats, Rows, Sample, WeightedSample
 from gemel.evaluation.scores import Score, Scores, score_of
 from gemel.evaluation.table import DataTable, dataset_name, fingerprint
@@ -122,7 +122,7 @@ class StsTask:
 @TASKS.add("sts")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of sentence1, sentence2 (or left, right), score: a file, or the test sets of a folder."""
-    found = tables_with(Path(path), (LEFT, RIGHT, ("score",)), names=r"sts|^sick")
+    found = tables_with(Path(path), with_columns(LEFT, RIGHT, ("score",)), names=r"sts|^sick")
     metrics = chosen_metrics(metric)
     protocol = {"metric": metric, **run_settings(rounds, seed), **found.protocol}
     return [_task(table, metrics, rounds, seed, protocol) for table in found.tables]

@@ -79,19 +79,7 @@ def dataset_name(path: Path) -> str:
 def read_table(path: str | Path) -> DataTable:
     """The whole file, by columns."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"no data file {path}. Give a {', '.join(ENDINGS)} file, or such a file with .gz")
-    if not is_table(path):
-        raise InputError(
-            f"{path} is not {', '.join(ENDINGS)} (or .gz of these), so it cannot be read as a table"
-        )
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.name.endswith(".gz") else content
-        text = content.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    rows = list(_lines_of(path, text))
+    rows = list(_lines_of(path, _content(path)))
     if not rows:
         raise InputError(f"{path} is empty: expected a first line with column names")
     header, body = rows[0].fields, rows[1:]
@@ -102,6 +90,29 @@ def read_table(path: str | Path) -> DataTable:
         raise InputError(f"{path} has column names but no rows")
     columns = zip(*(row.fields for row in body), strict=True)
     return DataTable(path, dict(zip(header, columns, strict=True)), tuple(row.line for row in body))
+
+
+def columns_of(path: Path) -> list[str]:
+    """The names of the columns. Whether the rows are sound is not looked at."""
+    first = next(_lines_of(path, _content(path)), None)
+    if first is None:
+        raise InputError(f"{path} is empty: expected a first line with column names")
+    return first.fields
+
+
+def _content(path: Path) -> str:
+    if not path.is_file():
+        raise InputError(f"no data file {path}. Give a {', '.join(ENDINGS)} file, or such a file with .gz")
+    if not is_table(path):
+        raise InputError(
+            f"{path} is not {', '.join(ENDINGS)} (or .gz of these), so it cannot be read as a table"
+        )
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.name.endswith(".gz") else content
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
 
 
 def fingerprint(*columns: Iterable[object]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.evaluation.data_files import Wanted, tables_with
 from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
 from gemel.evaluation.scores import Scores
 from gemel.evaluation.systems import System, with_vectors
-from gemel.evaluation.table import dataset_name, read_table
+from gemel.evaluation.table import DataTable, dataset_name
 from gemel.evaluation.task import TASKS, Task
-from gemel.evaluation.task_files import find_tables
 from gemel.nearest import search
 from gemel.similarity import METRICS
 from gemel.types import AnyVectors
@@ -36,6 +36,8 @@ class TranslationTask:
     targets: tuple[str, ...]
     metric: str
     bootstrap: Bootstrap
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
 
     def score(self, encoder: System) -> Scores:
         """Accuracy, the mean of both directions; with several languages, the mean of the parts."""
@@ -87,6 +89,7 @@ class TranslationTask:
             "search": "exact, all sentences of the other language; ties to the earlier one",
             "right": "the nearest sentence is the translation, or equal to it word for word",
             "accuracy": "mean of both directions" + ("" if target else " and of all language pairs"),
+            **self.files,
             **self.bootstrap.protocol("sentences", *used),
         }
 
@@ -111,14 +114,16 @@ def load(
     def fits(columns: Collection[str]) -> bool:
         return all(name in columns for name in asked) and len(_languages(columns, asked)) > 1
 
-    files = find_tables(Path(path), fits, ", ".join(asked) or "named by language codes, such as en and de")
-    return [_read(file, source, target, metric, Bootstrap(rounds, seed)) for file in files]
+    said = f"{', '.join(map(repr, asked))}, " if asked else ""
+    wanted = Wanted(fits, f"{said}at least two named by language codes such as 'en' and 'de'")
+    found = tables_with(Path(path), wanted)
+    made = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in found.tables)
+    return [replace(task, files=found.protocol) for task in made]
 
 
 def _read(
-    path: Path, source: str | None, target: str | None, metric: str, bootstrap: Bootstrap
+    table: DataTable, source: str | None, target: str | None, metric: str, bootstrap: Bootstrap
 ) -> TranslationTask:
-    table = read_table(path)
     asked = [name for name in (source, target) if name]
     for name in asked:
         table.texts(name)  # an unknown column is refused with those that exist
@@ -129,11 +134,11 @@ def _read(
     targets = [target] if target else [name for name in languages if name != first]
     if first is None or not targets:
         raise InputError(
-            f"{path} needs at least two columns named by language codes; it has {', '.join(table.columns)}. "
+            f"{table.path} needs at least two columns named by language codes; it has {', '.join(table.columns)}. "
             "Name them as source and target"
         )
     columns = {name: table.columns[name] for name in (first, *targets)}
-    return TranslationTask(dataset_name(path), columns, first, tuple(targets), metric, bootstrap)
+    return TranslationTask(dataset_name(table.path), columns, first, tuple(targets), metric, bootstrap)
 
 
 def _languages(columns: Collection[str], asked: Collection[str]) -> list[str]:

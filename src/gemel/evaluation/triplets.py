@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemel.evaluation.data_files import tables_with
+from gemel.evaluation.data_files import tables_with, with_columns
 from gemel.evaluation.samples import MeanSample
 from gemel.evaluation.scores import Score, Scores, score_of
 from gemel.evaluation.table import dataset_name, fingerprint
@@ -18,6 +18,8 @@ from gemel.evaluation.task import TASKS, Task
 from gemel.evaluation.text_columns import chosen_metrics, column_vectors, run_settings, side_by_side
 from gemel.similarity import row_scores
 from gemel.types import AnyVectors, Encoder
+
+NEGATIVE = ("negative", "negative1", "negative_1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +63,12 @@ def _hits(vectors: list[AnyVectors], metric: str) -> MeanSample:
 @TASKS.add("triplets")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of anchor, positive, negative (and negative1, negative2, ...)."""
-    found = tables_with(Path(path), (("anchor",), ("positive",), ("negative", "negative1", "negative_1")))
+    wanted = with_columns(("anchor",), ("positive",), NEGATIVE)
+    found = tables_with(Path(path), wanted)
     metrics = chosen_metrics(metric)
     tasks: list[Task] = []
     for table in found.tables:
+        table.texts(*NEGATIVE)  # refuses a table without it, and names what is there
         negatives = [name for name in table.columns if re.fullmatch(r"negative_?\d*", name)]
         columns = tuple(tuple(table.texts(name)) for name in ("anchor", "positive", *negatives))
         protocol = {

@@ -27,8 +27,13 @@ def comparison_sentence(named: NamedComparison) -> str:
     low, high = sorted((sign * found.low, sign * found.high))
     amount = f"by {sign * found.difference:.2f} [{low:.2f}, {high:.2f}], {_p(found.p_value)}"
     if found.sure:
-        return f"{ahead} is better than {behind} on {named.dataset} {amount}"
-    return f"{named.dataset}: cannot tell {ahead} from {behind} (ahead {amount})"
+        return f"{ahead} is better than {behind} on {place(named)} {amount}"
+    return f"{place(named)}: cannot tell {ahead} from {behind} (ahead {amount})"
+
+
+def place(named: NamedComparison) -> str:
+    """Where two models met: the data set, and the task that it was used for."""
+    return f"{named.dataset} ({named.task})"
 
 
 def number_line(grid: Grid) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gemel.evaluation.report.markup import Markup, element
 from gemel.evaluation.report.plots.axis import range_of, ruler
 from gemel.evaluation.report.plots.svg import WIDTH, cut, drawing, line, whisker, words
-from gemel.evaluation.report.sentences import comparison_sentence
+from gemel.evaluation.report.sentences import comparison_sentence, place
 from gemel.evaluation.samples import NamedComparison
 
 _ROW, _RIGHT = 34, 48
@@ -23,7 +23,7 @@ def differences(comparisons: Sequence[NamedComparison], *, title: str) -> Markup
     marks = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
     for row, named in enumerate(comparisons):
         found, top = named.comparison, 4 + row * _ROW
-        marks.append(words(0, top + 11, cut(named.dataset, WIDTH), class_="strong halo-text"))
+        marks.append(words(0, top + 11, cut(place(named), WIDTH), class_="strong halo-text"))
         marks.append(whisker(scale(found.low), scale(found.high), top + 22))
         marks.append(
             element(
