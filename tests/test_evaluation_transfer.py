@@ -6,9 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
+import gemel
 from gemel.errors import InputError, MissingExtra
+from gemel.evaluation.baselines.tfidf import TfIdf
 from gemel.evaluation.label_metrics import LabelSample, accuracy, f1, macro_f1
+from gemel.evaluation.mostly_zeros import compact
 from gemel.evaluation.probe import GRID, _predict, pair_features, probe_dev, probe_folds, probe_inner
 from gemel.evaluation.rows import deal_folds
 from gemel.evaluation.task import load_task
@@ -280,3 +284,44 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
     vectors, labels = two_classes(10)
     with pytest.raises(MissingExtra, match=r"pip install 'gemel\[evaluate\]'"):
         probe_inner(vectors, labels, vectors, folds=2, seed=0)
+
+
+# vectors of words
+
+
+def word_rows(count):
+    """Two classes with words of their own, among many words that say nothing."""
+    words = np.random.default_rng(1).integers(0, 300, (count, 6))
+    return [
+        (str(n % 2), " ".join([f"{'xy'[n % 2]}{n % 5}", *(f"w{word}" for word in row)]))
+        for n, row in enumerate(words)
+    ]
+
+
+def test_word_counts_are_fitted_in_sparse_form_with_the_same_result(monkeypatch):
+    vectors = TfIdf().fitted([text for _, text in word_rows(80)]).encode([text for _, text in word_rows(80)])
+    labels = np.array([int(label) for label, _ in word_rows(80)])
+    assert issparse(compact(vectors))
+    assert not issparse(compact(vectors[:, vectors.any(axis=0)][:, :5] + 1))
+    sparse = (
+        probe_folds(vectors, labels, folds=4, seed=0),
+        probe_dev(vectors, labels, vectors, labels, vectors),
+    )
+    monkeypatch.setattr("gemel.evaluation.probe.compact", lambda each: each)
+    dense = (
+        probe_folds(vectors, labels, folds=4, seed=0),
+        probe_dev(vectors, labels, vectors, labels, vectors),
+    )
+    for one, other in zip(sparse, dense, strict=True):
+        assert one.predicted.tolist() == other.predicted.tolist()
+        assert one.chosen == other.chosen
+
+
+@pytest.mark.parametrize("task", ["transfer", "clustering"])
+def test_the_plain_baseline_tfidf_needs_no_texts_of_its_own(tmp_path, task):
+    path = write(tmp_path / "words.tsv", "label\ttext", word_rows(60))
+    [scores] = gemel.evaluate("tfidf", task=task, data=path, rounds=10)
+    assert scores.model == "tfidf"
+    assert scores.values[scores.main].value is not None
+    with pytest.raises(InputError, match=f"'{task}' compares vectors, but bm25 only ranks. Give an encoder"):
+        gemel.evaluate("bm25", task=task, data=path)

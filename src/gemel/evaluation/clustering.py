@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.cluster_metrics import Agreement, agreement
 from gemel.evaluation.data_files import tables_with, with_columns
+from gemel.evaluation.mostly_zeros import compact
 from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import choose
 from gemel.evaluation.samples import MeanSample
@@ -135,7 +136,7 @@ def k_means(vectors: Vectors, clusters: int, *, seed: int) -> NDArray[np.int64]:
     with one_thread("clustering"), warnings.catch_warnings():
         # Fewer different vectors than clusters leaves some empty. The measures say it: no need to warn.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(clusters, n_init=1, random_state=seed).fit_predict(vectors)
+        found = KMeans(clusters, n_init=1, random_state=seed).fit_predict(compact(vectors))
     return np.asarray(found, dtype=np.int64)
 
 

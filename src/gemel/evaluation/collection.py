@@ -181,6 +181,6 @@ def _judgements(
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         raise InputError(
             f"{table.path} names ids that are not in the collection: {'; '.join(unknown[:_SHOWN])}{more}. "
-            "Check that the files belong together, or set strict=False to leave them out"
+            "Check that the files belong together, or leave them out with strict=False (--set strict=false)"
         )
     return gains, len(unknown)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import MissingExtra
+from gemel.evaluation.mostly_zeros import compact
 from gemel.evaluation.one_thread import one_thread
 from gemel.evaluation.rows import deal_folds
 from gemel.types import Vectors
@@ -39,12 +41,12 @@ def pair_features(left: Vectors, right: Vectors) -> Vectors:
 
 def probe_folds(vectors: Vectors, labels: Labels, *, folds: int, seed: int) -> Probed:
     """Each fold predicted by a fit on the others; C chosen by as many inner folds of those others."""
-    predicted = np.empty_like(labels)
+    predicted, ready = np.empty_like(labels), compact(vectors)
     fold = deal_folds(labels, folds, seed)
     chosen: list[float] = []
     for number in range(folds):
         out = fold == number
-        fit = probe_inner(vectors[~out], labels[~out], vectors[out], folds=folds, seed=seed)
+        fit = _inner(ready[~out], labels[~out], ready[out], folds, seed)
         predicted[out] = fit.predicted
         chosen += fit.chosen
     return Probed(predicted, tuple(chosen))
@@ -52,6 +54,10 @@ def probe_folds(vectors: Vectors, labels: Labels, *, folds: int, seed: int) -> P
 
 def probe_inner(vectors: Vectors, labels: Labels, test: Vectors, *, folds: int, seed: int) -> Probed:
     """The test rows predicted by a fit on all others; C chosen by cross-validation inside those."""
+    return _inner(compact(vectors), labels, compact(test), folds, seed)
+
+
+def _inner(vectors: Any, labels: Labels, test: Any, folds: int, seed: int) -> Probed:  # noqa: ANN401 - see compact
     inner = deal_folds(labels, folds, seed)
     right = np.zeros(len(GRID))
     for number in range(folds):
@@ -64,12 +70,12 @@ def probe_inner(vectors: Vectors, labels: Labels, test: Vectors, *, folds: int, 
 
 def probe_dev(vectors: Vectors, labels: Labels, dev: Vectors, dev_labels: Labels, test: Vectors) -> Probed:
     """The test rows predicted by a fit on the training rows; C chosen by the dev rows."""
-    path = _predict(vectors, labels, np.concatenate([dev, test]), GRID)
+    path = _predict(compact(vectors), labels, compact(np.concatenate([dev, test])), GRID)
     best = int(np.argmax([(one[: len(dev)] == dev_labels).sum() for one in path]))
     return Probed(path[best][len(dev) :], (GRID[best],))
 
 
-def _predict(vectors: Vectors, labels: Labels, test: Vectors, grid: tuple[float, ...]) -> list[Labels]:
+def _predict(vectors: Any, labels: Labels, test: Any, grid: tuple[float, ...]) -> list[Labels]:  # noqa: ANN401
     """Predictions for `test`, one array for each C; each fit starts from the one before."""
     try:
         from sklearn.exceptions import ConvergenceWarning
@@ -77,7 +83,7 @@ def _predict(vectors: Vectors, labels: Labels, test: Vectors, grid: tuple[float,
     except ImportError as error:
         raise MissingExtra("a linear probe", "scikit-learn", "evaluate") from error
     if (labels == labels[0]).all():  # a small training part may hold one label: there is nothing to fit
-        return [np.full(len(test), labels[0]) for _ in grid]
+        return [np.full(test.shape[0], labels[0]) for _ in grid]
     # The usual tolerance of 1e-4 stops too soon: numbers of a vector of length 1 are small, and so is the gradient.
     model = LogisticRegression(tol=1e-5, max_iter=1000, warm_start=True)
     found = []

@@ -165,7 +165,8 @@ def load(
             tables = [read_table(found[file]) if file else None for file in files.parts]
             tasks.append(_task(name, tables, limit, settings))
     if not tasks:
-        raise InputError(f"no transfer data in {path}: expected files like {', '.join(ORDER[:4])}.tsv")
+        names = ", ".join(f"{name}.tsv" for name in ORDER[:4])
+        raise InputError(f"no transfer data in {path}: expected files like {names} (also .gz)")
     return tasks
 
 

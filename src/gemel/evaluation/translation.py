@@ -135,7 +135,7 @@ def _read(
     if first is None or not targets:
         raise InputError(
             f"{table.path} needs at least two columns named by language codes; it has {', '.join(table.columns)}. "
-            "Name them as source and target"
+            "Name others as source and target (--set source=NAME)"
         )
     columns = {name: table.columns[name] for name in (first, *targets)}
     return TranslationTask(dataset_name(table.path), columns, first, tuple(targets), metric, bootstrap)
