@@ -15,9 +15,10 @@ LAYERS = [
     {"types", "registry", "options"},
     {"similarity", "text", "checkpoint", "progress"},
     {"encoder", "nearest", "small_vectors"},
-    {"model", "pairs", "postprocess"},
+    {"model", "pairs", "postprocess", "objectives"},
     {"encode_folder", "trial", "evaluation"},
-    {"integrations", "evaluate_models"},
+    {"training"},
+    {"integrations", "evaluate_models", "train_models"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
@@ -38,8 +39,17 @@ HOMES = {
     ],
     "onnx": ["encoder/engines/onnx"],
     "onnxruntime": ["encoder/engines/onnx.py", "cli/info.py"],
-    "torch": ["encoder/engines/torch.py", "checkpoint/convert.py", "postprocess/flow.py"],
-    "transformers": ["encoder/engines/torch.py", "checkpoint/convert.py"],
+    "torch": [
+        "encoder/engines/torch.py",
+        "checkpoint/convert.py",
+        "postprocess/flow.py",
+        "objectives/",
+        "training/",
+        "train_models.py",
+    ],
+    "transformers": ["encoder/engines/torch.py", "checkpoint/convert.py", "training/"],
+    "accelerate": ["training/"],
+    "peft": ["training/"],
     "huggingface_hub": ["checkpoint/hub.py"],
     "pyarrow": [
         "text/read_parquet.py",
