@@ -46,11 +46,13 @@ def write_checkpoint(
     checkpoint: Checkpoint,
     folder: Path | str,
     *,
+    weights: Mapping[str, NDArray[Any]] | None = None,
     dense: Sequence[Dense] | None = None,
     normalize: bool | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Save the model in `folder`; `dense` (all layers after pooling) and `normalize` replace its own.
+    """Save the model in `folder`; `weights` (all of the network's, float32), `dense` (all layers after pooling) and
+    `normalize` replace its own.
 
     The folder appears by one rename. Only a model is ever overwritten, and only when told to.
     """
@@ -67,6 +69,8 @@ def write_checkpoint(
     try:
         working.mkdir(parents=True)
         _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
+        if weights is not None:
+            _replace_weights(checkpoint, working, weights)
         _sync(working)
         _move(working, target)
     except OSError as error:
@@ -145,6 +149,21 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
         shutil.copyfile(path, target)
     if checkpoint.tokenizer_file.parent != source:
         shutil.copyfile(checkpoint.tokenizer_file, folder / checkpoint.tokenizer_file.name)
+
+
+def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Other weights of the network, in one file, in place of those that were copied."""
+    from safetensors.numpy import save_file
+
+    network = folder / ("0_StaticEmbedding" if checkpoint.kind == "static" else "")
+    for path in [*network.glob("*.safetensors"), *network.glob("*.safetensors.index.json")]:
+        path.unlink()
+    ready = {name: np.array(weight, dtype=np.float32, order="C") for name, weight in weights.items()}
+    save_file(ready, network / "model.safetensors", metadata={"format": "pt"})
+    config = read_object_if_there(network / "config.json")
+    said = {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
+    if said:
+        _write_json(network / "config.json", {**config, **said})
 
 
 def _common_folder(checkpoint: Checkpoint) -> Path:
