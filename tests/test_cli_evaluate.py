@@ -195,3 +195,23 @@ def test_settings_become_numbers_truths_and_words():
 
 def test_the_help_names_every_task():
     assert module.TASK_NAMES.split(", ") == sorted(TASK_FILES)
+
+
+def test_a_terminal_shows_other_readings_of_the_same_items_and_what_else_there_is(
+    run, models, tmp_path, terminal
+):
+    random = np.random.default_rng(0)
+    rows = [
+        (topic, *(" ".join(random.choice(WORDS, 3)) for _ in range(2)), int(random.integers(0, 3)))
+        for topic in ("one", "two")
+        for _ in range(12)
+    ]
+    path = table(tmp_path / "args.tsv", rows, "topic\tsentence1\tsentence2\tscore")
+    _, out, _ = run(models[0], "--task", "arguments", "--data", path, "--rounds", 5, "--no-progress")
+    for words in ("args/10-fold", "args/cross-topic", "f1 macro"):
+        assert words in out
+    assert "args/cosine" not in out  # the first row says it
+    path = table(tmp_path / "pairs.tsv", [(1, "a man", "a cat"), (0, "a dog", "rain")], "label\tleft\tright")
+    _, out, _ = run(models[0], "--task", "binary-pairs", "--data", path, "--rounds", 5, "--no-progress")
+    assert "f1 threshold" in out
+    assert "more with --json or -o: accuracy, accuracy-threshold" in out

@@ -97,11 +97,11 @@ def test_three_readings_of_one_file(tmp_path):
     assert cosine.low <= cosine.value <= cosine.high
     for part in scores.parts:
         assert part.values["spearman"].value > 85
-        assert part.values["f1_macro"].value == 100
+        assert part.values["f1-macro"].value == 100
         assert part.items == 36
         assert part.protocol["gold"] == "DTORCD = 0, NS = 0, SS = 1, HS = 2"
-    assert "spearman_mean_of_folds" in scores.parts[1].values
-    assert "pearson_mean_of_topics" in scores.parts[2].values
+    assert "spearman-mean-of-folds" in scores.parts[1].values
+    assert "pearson-mean-of-topics" in scores.parts[2].values
     assert scores.parts[2].protocol["held_out"] == "each topic in turn"
 
 
@@ -125,8 +125,8 @@ def test_constant_vectors_are_undefined_and_say_so(tmp_path):
     scores = task.score(Constant())
     assert [part.values["spearman"].value for part in scores.parts] == [None, None, None]
     assert "equal" in scores.values["spearman"].note
-    assert scores.values["spearman_mean_of_topics"].value is None
-    assert "undefined in 3 of 3" in scores.values["spearman_mean_of_topics"].note
+    assert scores.values["spearman-mean-of-topics"].value is None
+    assert "undefined in 3 of 3" in scores.values["spearman-mean-of-topics"].note
 
 
 def test_grades_may_be_numbers(tmp_path):

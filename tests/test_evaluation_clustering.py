@@ -102,9 +102,9 @@ def test_labels_of_other_items_are_refused():
 def test_islands_are_found():
     labels = ["a", "b", "c"] * 10
     scores = Clustering("islands", [f"{label} text" for label in labels], labels, seeds=3).score(Islands())
-    assert scores.main == "v_measure"
-    assert scores.values["v_measure"].value > 80
-    assert scores.values["v_measure"].low <= scores.values["v_measure"].value
+    assert scores.main == "v-measure"
+    assert scores.values["v-measure"].value > 80
+    assert scores.values["v-measure"].low <= scores.values["v-measure"].value
     assert scores.sample.items == 3
     assert scores.protocol["seeds"] == [0, 1, 2]
     assert scores.protocol["drawn"].startswith("seeds")
@@ -125,13 +125,13 @@ def test_vectors_that_are_all_equal_score_zero_without_a_warning():
             return np.ones((len(texts), 2), np.float32)
 
     scores = Clustering("same", ["a", "b", "c", "d"], ["x", "x", "y", "y"], seeds=2).score(Constant())
-    assert scores.values["v_measure"].value == 0
+    assert scores.values["v-measure"].value == 0
 
 
 def test_one_seed_has_no_interval_and_says_so():
     scores = Clustering("one", ["a 1", "b 1"], ["a", "b"], seeds=1).score(Islands())
-    assert scores.values["v_measure"].low is None
-    assert scores.values["v_measure"].note == "one seed: no interval"
+    assert scores.values["v-measure"].low is None
+    assert scores.values["v-measure"].note == "one seed: no interval"
 
 
 def test_a_folder_gives_a_task_for_each_table_with_the_columns(tmp_path):

@@ -60,7 +60,7 @@ def test_no_pairs_make_an_empty_curve():
 def test_mining_by_hand(tmp_path):
     path = write_pairs(tmp_path, "1\ta\ta2", "1\tb\tb2", "0\ta\tc", "1\ta\ta")
     scores = task_of("mining", path).score(Known())
-    assert scores.values["average_precision"].value == pytest.approx(100)
+    assert scores.values["average-precision"].value == pytest.approx(100)
     assert scores.values["f1"].value == pytest.approx(100)
     assert scores.values["threshold"].value == pytest.approx(1 / np.sqrt(1.01), abs=1e-6)
     assert scores.items == 2
@@ -78,7 +78,7 @@ def test_average_precision_is_that_of_scikit_learn_over_all_pairs(tmp_path):
     scores = task.score(Known(table))
     found = similar_pairs(Known(table).encode(task.texts), k=10_000)
     gold = [pair in task.gold for pair in zip(found.left.tolist(), found.right.tolist(), strict=True)]
-    assert scores.values["average_precision"].value == pytest.approx(
+    assert scores.values["average-precision"].value == pytest.approx(
         100 * sklearn.average_precision_score(gold, found.score)
     )
     precision, recall, _ = sklearn.precision_recall_curve(gold, found.score)
@@ -89,7 +89,7 @@ def test_average_precision_is_that_of_scikit_learn_over_all_pairs(tmp_path):
 def test_pairs_that_were_not_mined_count_as_missed(tmp_path):
     path = write_pairs(tmp_path, "1\ta\ta2", "1\ta\tb")
     scores = task_of("mining", path, k=1).score(Known())
-    assert scores.values["average_precision"].value == 50
+    assert scores.values["average-precision"].value == 50
     nothing = task_of("mining", write_pairs(tmp_path, "1\ta\tb", "0\ta\ta2"), k=1).score(Known())
     assert nothing.values["f1"].value == 0
     assert nothing.values["threshold"].value is None
@@ -139,7 +139,7 @@ def test_a_retriever_without_vectors_is_refused(tmp_path):
 def test_tfidf_learns_from_the_texts_of_the_task(tmp_path):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     path = write_pairs(tmp_path, "1\tred fox\tfox red", "0\tblue sea\tgreen hill")
-    assert task_of("mining", path).score(TfIdf()).values["average_precision"].value == 100
+    assert task_of("mining", path).score(TfIdf()).values["average-precision"].value == 100
 
 
 def write_languages(folder, *rows, header="en\tde\tfr"):

@@ -141,14 +141,14 @@ def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:
     console = Console(highlight=False)
     for model in dict.fromkeys(result.model for result in results):
         own = [result for result in results if result.model == model]
-        rows = [row for result in own for row in _rows(result)]
-        names = list(dict.fromkeys(name for _, values in rows for name in values))[:COLUMNS]
+        names = _names(own)[:COLUMNS]
         table = Table(title=f"{own[0].task}: {model}", title_justify="left", box=SIMPLE_HEAD)
         table.add_column("data set")
         for name in (*names, own[0].unit):
-            table.add_column(name.replace("-", " "), justify="right", no_wrap=name == own[0].main)
+            heading = name.replace("-", " ").replace("_", " ")
+            table.add_column(heading, justify="right", no_wrap=name == own[0].main)
         for result in own:
-            for place, (title, values) in enumerate(_rows(result)):
+            for place, (title, values) in enumerate((*_rows(result), *_readings(result))):
                 cells = [_cell(values.get(name), bounds=name == result.main) for name in names]
                 table.add_row(title, *cells, "" if place else f"{result.items:,}")
         console.print(table)
@@ -171,8 +171,22 @@ def _rows(result: Scores) -> list[tuple[str, dict[str, Score]]]:
     return [(f"{result.dataset} {metric}", values) for metric, values in by_metric.items()]
 
 
+def _names(results: Sequence[Scores]) -> list[str]:
+    """The numbers of the data sets, each once."""
+    return list(dict.fromkeys(name for result in results for _, values in _rows(result) for name in values))
+
+
+def _readings(result: Scores) -> list[tuple[str, dict[str, Score]]]:
+    """Parts over the same items, such as cross-validation next to the plain cosine; sub-sets are for the report."""
+    return [
+        (part.dataset, dict(part.values))
+        for part in result.parts
+        if part.items == result.items and part.values != result.values
+    ]
+
+
 def _show_notes(write: Any, results: Sequence[Scores]) -> None:  # noqa: ANN401 - rich's print
-    """What is not defined, and what was left out, once each."""
+    """What is not defined, what was left out, and what there is besides the table, once each."""
     undefined = {
         f"{result.dataset}: {name} is not defined: {score.note}"
         for result in results
@@ -181,6 +195,8 @@ def _show_notes(write: Any, results: Sequence[Scores]) -> None:  # noqa: ANN401 
     }
     left = list(dict.fromkeys(name for result in results for name in result.protocol.get("left_out", ())))
     notes = sorted(undefined) + ([f"test splits only; left out: {', '.join(left)}"] if left else [])
+    more = _names(results)[COLUMNS:]
+    notes += [f"more with --json or -o: {', '.join(more)}"] if more else []
     for note in notes:
         write(note, style="dim", markup=False)
 
@@ -192,7 +208,9 @@ def _show_comparisons(found: Sequence[NamedComparison]) -> None:
 
     console = Console(highlight=False)
     for first, second in dict.fromkeys((one.first, one.second) for one in found):
-        table = Table(title=f"{found[0].task}: {second} against {first}", title_justify="left", box=SIMPLE_HEAD)
+        table = Table(
+            title=f"{found[0].task}: {second} against {first}", title_justify="left", box=SIMPLE_HEAD
+        )
         for name in ("data set", "difference", "p", "verdict"):
             table.add_column(name, justify="left" if name in {"data set", "verdict"} else "right")
         for one in found:

@@ -122,9 +122,9 @@ class ArgumentSimilarity:
             values={
                 "spearman": self._measured(sample),
                 "pearson": self._measured(CorrelationSample(self.gold, predicted, "pearson")),
-                f"spearman_mean_of_{over}": means["spearman"],
-                f"pearson_mean_of_{over}": means["pearson"],
-                "f1_macro": self._measured(LabelSample(self._similar, held.similar, "macro_f1")),
+                f"spearman-mean-of-{over}": means["spearman"],
+                f"pearson-mean-of-{over}": means["pearson"],
+                "f1-macro": self._measured(LabelSample(self._similar, held.similar, "macro_f1")),
             },
             items=len(self.gold),
             unit="pairs",

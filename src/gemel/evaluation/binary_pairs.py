@@ -113,10 +113,10 @@ class BinaryPairsTask:
             "average-precision": points("average-precision"),
             "roc-auc": points("roc-auc"),
             "f1": points("f1"),
+            "f1-threshold": Score(f1.threshold, note="a similarity, not points"),
             "precision": Score(POINTS * f1.precision, note="at the threshold of the best F1"),
             "recall": Score(POINTS * f1.recall, note="at the threshold of the best F1"),
             "accuracy": points("accuracy"),
-            "f1-threshold": Score(f1.threshold, note="a similarity, not points"),
             "accuracy-threshold": Score(accuracy.threshold, note="a similarity, not points"),
         }
 

@@ -61,7 +61,7 @@ class Clustering:
         return Scores(
             task="clustering",
             dataset=self.dataset,
-            main="v_measure",
+            main="v-measure",
             values=self._values(runs, sample),
             items=len(self.texts),
             unit="texts",
@@ -86,9 +86,9 @@ class Clustering:
         values = {}
         for name in columns[0]:
             numbers = POINTS * np.array([column[name] for column in columns])
-            values[name] = Score(float(numbers.mean()), note=_spread(numbers))
+            values[name.replace("_", "-")] = Score(float(numbers.mean()), note=_spread(numbers))
         found = score_of(sample, rounds=self.rounds, seed=self.seed)
-        return {**values, "v_measure": replace(found, note=values["v_measure"].note)}
+        return {**values, "v-measure": replace(found, note=values["v-measure"].note)}
 
 
 @TASKS.add("clustering")

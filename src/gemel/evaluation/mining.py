@@ -75,8 +75,8 @@ class MiningTask:
         return Scores(
             task="mining",
             dataset=self.dataset,
-            main="average_precision",
-            values={"average_precision": mean_score(sample.values, self.bootstrap), **_best(cuts)},
+            main="average-precision",
+            values={"average-precision": mean_score(sample.values, self.bootstrap), **_best(cuts)},
             items=len(self.gold),
             unit="gold_pairs",
             protocol=self._protocol(mined),
@@ -105,7 +105,7 @@ class MiningTask:
             "complete": mined.complete,
             "gold": "pairs with label 1" + (", and what follows from chains of them" if self.closed else ""),
             "not_gold": "every other pair counts as wrong, also those that nobody judged",
-            "average_precision": "over gold pairs; 0 for those not among the mined; equal scores as one step",
+            "average-precision": "over gold pairs; 0 for those not among the mined; equal scores as one step",
             **self.files,
             **self.bootstrap.protocol("gold pairs, with the mined list held", self.texts, self.gold),
         }

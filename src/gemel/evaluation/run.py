@@ -38,9 +38,14 @@ def score_tasks(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = N
 
 
 def average(results: Sequence[Scores]) -> Scores:
-    """The plain mean over data sets of every number that all of them have."""
+    """The plain mean over data sets of every number that all of them have, but for thresholds."""
     first = results[0]
-    names = [name for name in first.values if all(name in result.values for result in results)]
+    # A threshold belongs to its data set: the mean of two is no threshold of anything.
+    names = [
+        name
+        for name in first.values
+        if "threshold" not in name and all(name in result.values for result in results)
+    ]
     samples = tuple(result.sample for result in results if result.sample is not None)
     sample = WeightedSample(samples, (1.0,) * len(samples)) if len(samples) == len(results) else None
     values = {name: _mean(name, results) for name in names}
