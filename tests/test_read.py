@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.text import read
+from gemel.text import lines
 from gemel.text.read import read_rows
 from gemel.text.rows import Row
 
@@ -214,7 +214,7 @@ def test_a_bad_integer_id_is_a_bad_row(tmp_path):
 
 
 def test_a_line_over_the_limit_is_refused_or_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "LINE_LIMIT", 10)
+    monkeypatch.setattr(lines, "LINE_LIMIT", 10)
     path = write(tmp_path, "a.txt", "0123456789\n" + "x" * 35 + "\nend\n")
     with pytest.raises(InputError, match=r"a\.txt:2: the line is longer than 10 bytes"):
         texts(path)
@@ -222,7 +222,7 @@ def test_a_line_over_the_limit_is_refused_or_skipped(tmp_path, monkeypatch):
 
 
 def test_an_open_quote_cannot_fill_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "LINE_LIMIT", 100)
+    monkeypatch.setattr(lines, "LINE_LIMIT", 100)
     path = write(tmp_path, "a.csv", 'text,n\n"open,1\n' + "y,2\n" * 100)
     with pytest.raises(InputError, match=r"a\.csv:2: the record is longer than 100 characters; is a quote"):
         texts(path)

@@ -1,29 +1,31 @@
 """Files to rows, streamed: .txt, .jsonl, .csv, .tsv (each also .gz), .parquet, or standard input.
 
-Lines end at "\\n" only: U+2028, \\x0b and \\x85 are part of a text. A bad row is `file:line: reason`.
+A row is one text and its id; tables with more columns are `records.py`. A bad row is `file:line: reason`.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, cast, get_args
+from typing import get_args
 
 from gemel.errors import InputError
+from gemel.text.lines import (
+    InputFormat,
+    LineFile,
+    bare,
+    csv_records,
+    existing_file,
+    format_of,
+    lines_of,
+    parse_json,
+    tsv_records,
+)
 from gemel.text.read_parquet import read_parquet
 from gemel.text.rows import Bad, Columns, Row, Rows, row_of
 
-InputFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
-
-LINE_LIMIT = 16 * 2**20  # bytes of a line (csv: of a record): a file without newlines cannot fill memory
-
 _Reader = Callable[[Iterator[str | Bad], Columns], Iterator[Row | Bad]]
-_BOM = b"\xef\xbb\xbf"
-_SUFFIXES: dict[str, str] = {f".{name}": name for name in get_args(InputFormat)} | {".ndjson": "jsonl"}
 
 
 def read_rows(
@@ -43,45 +45,16 @@ def read_rows(
         raise InputError(f"unknown input format {format!r}. Known: {', '.join(get_args(InputFormat))}")
     if str(path) == "-":
         return _read_stdin(format or "txt", text_column, id_column, skip_bad)
-    path = Path(path)
-    if path.is_dir() or not path.exists():
-        raise InputError(f"{path} is a folder, not a file" if path.is_dir() else f"no file at {path}")
-    kind, packed = format or _format_of(path), path.suffix.lower() == ".gz"
+    path = existing_file(Path(path))
+    kind = format or format_of(path)
     columns = Columns(text_column, id_column, str(path))
     if kind == "parquet":
-        if packed:
+        if path.suffix.lower() == ".gz":
             raise InputError(f"{path}: parquet is compressed inside; unpack the .gz first")
         return read_parquet(path, columns, skip_bad)
     _check_columns_make_sense(kind, columns)
-    file = _File(path, packed)
-    return Rows(file.rows(_READERS[kind], columns), str(path), skip_bad, file.fraction)
-
-
-class _File:
-    """A file that opens with the first row, closes after the last, and knows how far it was read."""
-
-    def __init__(self, path: Path, packed: bool) -> None:
-        self.path = path
-        self.packed = packed
-        self._raw: BinaryIO | None = None
-
-    def rows(self, reader: _Reader, columns: Columns) -> Iterator[Row | Bad]:
-        try:
-            self._raw = self.path.open("rb")
-        except OSError as error:
-            raise InputError(f"cannot read {self.path}: {error.strerror}") from error
-        with self._raw as raw:
-            yield from reader(
-                _lines(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if self.packed else raw), columns
-            )
-
-    def fraction(self) -> float | None:
-        """By bytes on disk; None for a pipe."""
-        if not self.path.is_file():
-            return None
-        if self._raw is None or self._raw.closed:
-            return float(self._raw is not None)
-        return self._raw.tell() / max(self.path.stat().st_size, 1)
+    file = LineFile(path)
+    return Rows(_READERS[kind](file.lines(), columns), str(path), skip_bad, file.fraction)
 
 
 def _read_stdin(kind: str, text_column: str | None, id_column: str | None, skip_bad: bool) -> Rows:
@@ -89,19 +62,7 @@ def _read_stdin(kind: str, text_column: str | None, id_column: str | None, skip_
         raise InputError("parquet cannot be read from standard input: its index is at the end. Give a file")
     columns = Columns(text_column, id_column, "<stdin>")
     _check_columns_make_sense(kind, columns)
-    return Rows(_READERS[kind](_lines(sys.stdin.buffer), columns), columns.where, skip_bad, lambda: None)
-
-
-def _format_of(path: Path) -> str:
-    name = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-    kind = _SUFFIXES.get(name.suffix.lower())
-    if kind is None:
-        known = ", ".join(sorted(_SUFFIXES))
-        raise InputError(
-            f"cannot tell the format of {path} from its name. Known endings: {known} (and .gz after them); "
-            "or name the format (--input-format)"
-        )
-    return kind
+    return Rows(_READERS[kind](lines_of(sys.stdin.buffer), columns), columns.where, skip_bad, lambda: None)
 
 
 def _check_columns_make_sense(kind: str, columns: Columns) -> None:
@@ -109,33 +70,9 @@ def _check_columns_make_sense(kind: str, columns: Columns) -> None:
         raise InputError(f"{columns.where}: a .txt file is a text a line and has no columns to name")
 
 
-def _lines(stream: BinaryIO) -> Iterator[str | Bad]:
-    """Each line with its ending, decoded; exactly one item a line, so that counting items counts lines."""
-    number = 0
-    while raw := stream.readline(LINE_LIMIT + 1):
-        number += 1
-        if number == 1:
-            raw = raw.removeprefix(_BOM)
-            if not raw:
-                return
-        if len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):
-            while (rest := stream.readline(LINE_LIMIT)) and not rest.endswith(b"\n"):
-                pass
-            yield Bad(number, f"the line is longer than {LINE_LIMIT:,} bytes")
-            continue
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield Bad(number, f"not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start}")
-
-
-def _bare(line: str) -> str:
-    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
-
-
 def _read_txt(lines: Iterator[str | Bad], columns: Columns) -> Iterator[Row | Bad]:
     for number, line in enumerate(lines):
-        yield line if isinstance(line, Bad) else Row(str(number), _bare(line))
+        yield line if isinstance(line, Bad) else Row(str(number), bare(line))
 
 
 def _read_jsonl(lines: Iterator[str | Bad], columns: Columns) -> Iterator[Row | Bad]:
@@ -145,7 +82,7 @@ def _read_jsonl(lines: Iterator[str | Bad], columns: Columns) -> Iterator[Row | 
     for place, line in enumerate(lines, 1):
         if isinstance(line, str) and not line.strip(" \t\r\n"):
             continue
-        value = line if isinstance(line, Bad) else _parse_json(line, place)
+        value = line if isinstance(line, Bad) else parse_json(line, place)
         if isinstance(value, dict) and text_column is None:
             strings = [name for name, field in value.items() if isinstance(field, str)]
             text_column = columns.choose_text(list(value), strings)
@@ -153,70 +90,14 @@ def _read_jsonl(lines: Iterator[str | Bad], columns: Columns) -> Iterator[Row | 
         row += 1
 
 
-def _parse_json(line: str, place: int) -> object:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        return Bad(place, f"not JSON: {error.msg} at position {error.pos}")
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, 100,000 brackets
-        return Bad(place, f"not JSON that can be read: {error}")
-
-
 def _read_tsv(lines: Iterator[str | Bad], columns: Columns) -> Iterator[Row | Bad]:
     """Tab-separated, quotes mean nothing, the first line names the columns."""
-    records = ((n, x if isinstance(x, Bad) else _bare(x).split("\t")) for n, x in enumerate(lines, 1))
-    return _read_table(records, columns)
+    return _read_table(tsv_records(lines), columns)
 
 
 def _read_csv(lines: Iterator[str | Bad], columns: Columns) -> Iterator[Row | Bad]:
     """Comma-separated with double quotes; a quoted field may hold newlines. Blank lines are no rows."""
-    return _read_table(_csv_records(_CsvFeed(lines)), columns)
-
-
-class _BadLineError(Exception):
-    """Carries the reason through csv.reader."""
-
-
-class _CsvFeed(Iterator[str]):
-    """Lines for csv.reader. A class, since a generator that raised could not go on after a bad line."""
-
-    def __init__(self, lines: Iterator[str | Bad]) -> None:
-        self._lines = lines
-        self.number = 0
-        self.record_chars = 0
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self.number += 1
-        if isinstance(line, Bad):
-            raise _BadLineError(line.reason)
-        self.record_chars += len(line)
-        if self.record_chars > LINE_LIMIT:
-            raise _BadLineError(
-                f"the record is longer than {LINE_LIMIT:,} characters; is a quote not closed?"
-            )
-        return line
-
-
-def _csv_records(feed: _CsvFeed) -> Iterator[tuple[int, list[str] | Bad]]:
-    reader = csv.reader(feed, strict=True)
-    while True:
-        place = feed.number + 1
-        feed.record_chars = 0
-        before = csv.field_size_limit(
-            LINE_LIMIT
-        )  # one value for the whole process: raised for this call only
-        try:
-            record = next(reader)
-        except StopIteration:
-            return
-        except (csv.Error, _BadLineError) as error:
-            yield place, Bad(place, f"not CSV: {error}" if isinstance(error, csv.Error) else str(error))
-            continue
-        finally:
-            csv.field_size_limit(before)
-        if record:
-            yield place, record
+    return _read_table(csv_records(lines), columns)
 
 
 def _read_table(records: Iterator[tuple[int, list[str] | Bad]], columns: Columns) -> Iterator[Row | Bad]:

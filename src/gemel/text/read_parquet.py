@@ -1,8 +1,8 @@
-"""Parquet to rows, a batch at a time. The home of pyarrow on the reading side."""
+"""Parquet to rows or records, a batch at a time. The home of pyarrow on the reading side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,7 @@ BATCH_ROWS = 1024
 
 
 def read_parquet(path: Path, columns: Columns, skip_bad: bool) -> Rows:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise MissingExtra("reading parquet", "pyarrow", "parquet") from error
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a parquet file that can be read ({error})") from error
+    file = _open(path)
     schema = file.schema_arrow
     strings = [field.name for field in schema if _holds_strings(field.type)]
     columns.check(schema.names)
@@ -31,6 +23,39 @@ def read_parquet(path: Path, columns: Columns, skip_bad: bool) -> Rows:
     total, done = max(file.metadata.num_rows, 1), [0]
     rows = _parquet_rows(file, text, columns.id, done)
     return Rows(rows, str(path), skip_bad, lambda: done[0] / total)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Names of the columns."""
+    with _open(path) as file:
+        return list(file.schema_arrow.names)
+
+
+def parquet_records(path: Path, names: Sequence[str]) -> Iterator[tuple[str, tuple[Any, ...] | Bad]]:
+    """The place of each row ("row 12", from 0) and its values of these columns."""
+    wanted, row = list(dict.fromkeys(names)), 0
+    with _open(path) as file:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            columns = [batch.column(name) for name in names]
+            for index in range(batch.num_rows):
+                place = f"row {row}"
+                row += 1
+                try:
+                    yield place, tuple(column[index].as_py() for column in columns)
+                except UnicodeDecodeError:
+                    yield place, Bad(place, "not UTF-8")
+
+
+def _open(path: Path) -> Any:  # noqa: ANN401 - a pyarrow file; pyarrow has no stubs
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtra("reading parquet", "pyarrow", "parquet") from error
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a parquet file that can be read ({error})") from error
 
 
 def _holds_strings(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow type; pyarrow has no stubs

@@ -1,0 +1,142 @@
+"""Files as tables, streamed: the names of the columns, then some of the columns row by row.
+
+Reads .tsv (no quoting), .csv, .jsonl, .txt (one column, "text"), each also .gz, and .parquet.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import InputError
+from gemel.text.lines import (
+    LineFile,
+    bare,
+    csv_records,
+    existing_file,
+    format_of,
+    parse_json,
+    tsv_records,
+)
+from gemel.text.read_parquet import parquet_columns, parquet_records
+from gemel.text.rows import Bad, listed
+
+_JSON_LOOKED_AT = 20  # rows of a .jsonl file that are searched for names of columns
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The asked columns of one row, and where it stands."""
+
+    place: int | str
+    values: tuple[Any, ...]
+    """Strings; out of JSON and parquet also numbers, lists and None."""
+
+
+class RecordFile:
+    """One file with named columns. Nothing is kept in memory; each call reads the file anew."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = existing_file(Path(path))
+        self.kind = format_of(self.path)
+        if self.kind == "parquet" and self.path.suffix.lower() == ".gz":
+            raise InputError(f"{self.path}: parquet is compressed inside; unpack the .gz first")
+
+    def columns(self) -> list[str]:
+        """Names of the columns, in the order of the file; for .jsonl those of the first rows."""
+        if self.kind == "parquet":
+            return parquet_columns(self.path)
+        if self.kind == "txt":
+            return ["text"]
+        names = self._json_columns() if self.kind == "jsonl" else self._header()
+        if not names:
+            raise InputError(f"{self.path} is empty: expected names of columns and rows")
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise InputError(f"{self.path} has two columns {twice[0]!r}. Rename one of them")
+        return names
+
+    def records(self, names: Sequence[str]) -> Iterator[Record | Bad]:
+        """These columns of every row, in the order of `names`."""
+        try:
+            yield from self._records(names)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+
+    def _records(self, names: Sequence[str]) -> Iterator[Record | Bad]:
+        if self.kind == "parquet":
+            for place, values in parquet_records(self.path, names):
+                yield values if isinstance(values, Bad) else Record(place, values)
+        elif self.kind == "txt":
+            for number, line in enumerate(LineFile(self.path).lines(), 1):
+                yield line if isinstance(line, Bad) else Record(number, (bare(line),) * len(names))
+        elif self.kind == "jsonl":
+            yield from _json_records(self._json_rows(), names)
+        else:
+            yield from _table_records(self._fields(), self.columns(), names)
+
+    def _fields(self) -> Iterator[tuple[int, list[str] | Bad]]:
+        lines = LineFile(self.path).lines()
+        return tsv_records(lines) if self.kind == "tsv" else csv_records(lines)
+
+    def _header(self) -> list[str]:
+        try:
+            place, header = next(self._fields(), (1, []))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+        if isinstance(header, Bad):
+            raise InputError(f"{self.path}:{place}: {header.reason}")
+        return header
+
+    def _json_rows(self) -> Iterator[tuple[int, object]]:
+        for number, line in enumerate(LineFile(self.path).lines(), 1):
+            if isinstance(line, Bad):
+                yield number, line
+            elif line.strip(" \t\r\n"):
+                yield number, parse_json(line, number)
+
+    def _json_columns(self) -> list[str]:
+        names: dict[str, None] = {}
+        try:
+            for _, (_, row) in zip(range(_JSON_LOOKED_AT), self._json_rows(), strict=False):
+                names |= dict.fromkeys(row if isinstance(row, dict) else ["text"] * isinstance(row, str))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+        return list(names)
+
+
+def _table_records(
+    rows: Iterable[tuple[int, list[str] | Bad]], header: list[str], names: Sequence[str]
+) -> Iterator[Record | Bad]:
+    places = [header.index(name) for name in names]
+    pick = itemgetter(*places) if len(places) > 1 else lambda fields: (fields[places[0]],)
+    rows = iter(rows)
+    next(rows)
+    for place, fields in rows:
+        if isinstance(fields, Bad):
+            yield fields
+        elif len(fields) == len(header):
+            yield Record(place, pick(fields))
+        elif fields != [""]:  # an empty line is no row
+            yield Bad(place, f"{len(fields)} fields, but the first line names {len(header)} columns")
+
+
+def _json_records(rows: Iterable[tuple[int, object]], names: Sequence[str]) -> Iterator[Record | Bad]:
+    for place, row in rows:
+        if isinstance(row, Bad):
+            yield row
+            continue
+        fields = {"text": row} if isinstance(row, str) else row
+        if not isinstance(fields, dict):
+            yield Bad(place, f"expected an object with named fields, got {type(row).__name__}")
+            continue
+        missing = [name for name in names if name not in fields]
+        if missing:
+            yield Bad(place, f"no field {missing[0]!r}; this row has {listed(list(fields))}")
+        else:
+            yield Record(place, tuple(fields[name] for name in names))
