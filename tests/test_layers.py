@@ -33,6 +33,7 @@ HOMES = {
     "tokenizers": ["text/tokenizer.py", "checkpoint/tokenizer_file.py"],
     "safetensors": [
         "checkpoint/convert.py",
+        "checkpoint/relation.py",
         "checkpoint/write.py",
         "encoder/int8_weights.py",
         "encode_folder/",

@@ -54,6 +54,10 @@ class Objective:
         """Weights of its own, trained with the encoder: `dim` numbers a vector, `classes` labels; None: it has none."""
         return None
 
+    def kept(self, weights: nn.Module | None) -> nn.Module | None:
+        """The part of its weights that is of use after training and saved with the model; None: nothing."""
+        return None
+
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
