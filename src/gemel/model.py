@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -21,20 +21,19 @@ from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.engines.choose import open_engine
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.head import finish
-from gemel.encoder.lanes import Lanes, usable_cores
+from gemel.encoder.lanes import Lanes
 from gemel.encoder.pooling import POOLINGS, pool
+from gemel.encoder.run import Keep, run
 from gemel.errors import InputError
-from gemel.options import EncodeOptions, EngineName, Precision, parse_bytes
+from gemel.options import EncodeOptions, EngineName, Precision
 from gemel.progress import Progress
 from gemel.small_vectors import quantize
-from gemel.text.batches import Positions, same_length_batches
+from gemel.text.batches import Positions
 from gemel.text.long_texts import refuse_long, warn_of_long
 from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
 from gemel.text.windows import Windows, cut
 from gemel.types import AnyVectors, EncodeReport, Vectors
 
-Keep: TypeAlias = Callable[[Positions, Vectors], None]
-"""Takes the hidden states (b, t, width) of the texts at these positions."""
 BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
 
 
@@ -294,25 +293,8 @@ class Model:
         return finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=options.dim)
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
-        """Hidden states of all pieces, batch by batch, handed to `keep(positions, hidden)` from any lane."""
         engine = self._engine(options.precision or self.precision)
-        threads = options.threads or usable_cores()
-        filled = [len(piece) for piece in pieces]
-        share = -(-sum(filled) // threads)  # few texts: no lane should stand idle
-        room = parse_bytes(options.memory) // threads
-
-        def rows_for(length: int) -> int:
-            tokens = min(engine.batch_tokens, share)
-            return min(tokens // length, room // engine.bytes_per_text(length)) if length else 1
-
-        batches = same_length_batches(filled, rows_for)
-        spare = max(1, threads // max(1, len(batches)))  # a lone text gets all cores
-
-        def work(positions: Positions) -> None:
-            if filled[positions[0]]:  # a text without any token keeps its zeros
-                keep(positions, engine.hidden(np.stack([pieces[position] for position in positions]), spare))
-
-        self._lanes.run(work, batches, threads)
+        run(engine, pieces, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
 
     def _engine(self, precision: Precision) -> Engine:
         with self._opening:

@@ -86,15 +86,34 @@ def is_model_folder(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("modules.json", "config.json"))
 
 
-def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
-    """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own)."""
+def is_cross_encoder(folder: Path) -> bool:
+    """True if the model in `folder` reads pairs of texts and classifies them: it makes no vectors."""
+    settings = read_object_if_there(folder / "config_sentence_transformers.json")
+    if "model_type" in settings or (folder / "modules.json").is_file():
+        return settings.get("model_type") == "CrossEncoder"
+    architectures = read_object_if_there(folder / "config.json").get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    return isinstance(first, str) and first.endswith("ForSequenceClassification")
+
+
+def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = False) -> Checkpoint:
+    """The checkpoint in `folder`; `name` is what messages call it (default: the folder's own).
+
+    `cross`: the encoder inside a cross-encoder, without its head (`checkpoint/cross.py` reads that).
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
     if not is_model_folder(folder):
         raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json")
+    _check_kind(folder, cross)
     notes: list[str] = []
-    steps = read_steps(folder) if (folder / "modules.json").is_file() else _plain(folder, notes)
+    if (folder / "modules.json").is_file():
+        steps = read_steps(folder)
+    elif cross:
+        steps = Steps("transformer", folder, None, (), (), False)
+    else:
+        steps = _plain(folder, notes)
     config = read_object_if_there(steps.folder / "config.json")
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder)
@@ -102,9 +121,9 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
         _check_static(steps.folder, weights)
     elif not isinstance(config.get("model_type"), str):
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
-    if steps.kind == "transformer" and steps.pooling is None:
+    if steps.kind == "transformer" and steps.pooling is None and not cross:
         notes.append("no pooling is configured: token vectors are averaged (mean)")
-    lengths = _length_settings(steps.folder)
+    lengths = _length_settings(steps.folder, cross)
     model2vec = _is_model2vec(config) and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
         folder=folder,
@@ -129,6 +148,21 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
     return checkpoint
 
 
+def _check_kind(folder: Path, cross: bool) -> None:
+    """What reads pairs and what makes vectors are loaded by two functions."""
+    if is_cross_encoder(folder) == cross:
+        return
+    if cross:
+        raise ModelError(
+            f"{folder} is a sentence encoder, not a cross-encoder: it makes a vector of each text. Load it with "
+            "gemel.load(...)"
+        )
+    raise ModelError(
+        f"{folder} is a cross-encoder, not a sentence encoder: it scores pairs and makes no vectors. Load it with "
+        "gemel.load_cross(...)"
+    )
+
+
 def _plain(folder: Path, notes: list[str]) -> Steps:
     """A folder without modules.json: a model2vec table, or an encoder to be pooled by the mean."""
     config = read_object(folder / "config.json")
@@ -143,11 +177,11 @@ def _is_model2vec(config: Mapping[str, Any]) -> bool:
 
 
 def _read_settings(folder: Path) -> Mapping[str, Any]:
-    """config_sentence_transformers.json, checked; cross-encoders and sparse encoders are refused here."""
+    """config_sentence_transformers.json, checked; sparse encoders and other kinds are refused here."""
     path = folder / "config_sentence_transformers.json"
     settings = read_object_if_there(path)
     kind = settings.get("model_type", "SentenceTransformer")
-    if kind != "SentenceTransformer":
+    if kind not in ("SentenceTransformer", "CrossEncoder"):
         raise ModelError(f"{folder} is a {kind}, not a sentence encoder. Give a SentenceTransformer model")
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
@@ -157,13 +191,13 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _length_settings(folder: Path) -> Mapping[str, Any]:
+def _length_settings(folder: Path, cross: bool) -> Mapping[str, Any]:
     """sentence_bert_config.json, or the same file under the name of another architecture."""
     paths = (folder / f"sentence_{name}_config.json" for name in _LENGTH_FILES)
     settings = next((read_object(path) for path in paths if path.is_file()), {})
-    task = settings.get("transformer_task", "feature-extraction")
-    if task != "feature-extraction":
-        raise ModelError(f"{folder}: a transformer for {task!r} is not supported, only 'feature-extraction'")
+    task = settings.get("transformer_task", "sequence-classification" if cross else "feature-extraction")
+    if task != ("sequence-classification" if cross else "feature-extraction"):
+        raise ModelError(f"{folder}: a transformer for {task!r} is not supported here")
     return settings
 
 

@@ -5,10 +5,7 @@ The network's and the tokenizer's files are copied as they are; the steps after 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +17,12 @@ from gemel.checkpoint.flow import FLOW, Flow, flow_tensors
 from gemel.checkpoint.folder import Checkpoint, is_model_folder
 from gemel.checkpoint.head import Dense, dense_config, pooling_config
 from gemel.checkpoint.json_file import read_object_if_there
+from gemel.checkpoint.new_folder import new_folder, write_json
 from gemel.checkpoint.tensors import Tensors
-from gemel.errors import InputError, ModelError, WorkError
+from gemel.errors import InputError, ModelError
 
 _THEIRS = "sentence_transformers.models."
-# Of the network's folder. Model cards stay behind: they describe the model as it was.
-_NETWORK_FILES = (
-    "config.json",
-    "configuration*.json",
+TOKENIZER_FILES = (
     "tokenizer*.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -36,10 +31,12 @@ _NETWORK_FILES = (
     "*.spm",
     "sentencepiece*.model",
     "spiece.model",
-    "model.safetensors.index.json",
     "LICENSE*",
     "NOTICE*",
 )
+"""Of a network's folder, licences with them."""
+# Model cards stay behind: they describe the model as it was.
+_NETWORK_FILES = ("config.json", "configuration*.json", *TOKENIZER_FILES, "model.safetensors.index.json")
 
 
 def write_checkpoint(
@@ -65,18 +62,10 @@ def write_checkpoint(
         )
     layers = checkpoint.dense if dense is None else tuple(dense)
     _check_chain(checkpoint, layers)
-    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        working.mkdir(parents=True)
+    with new_folder(target) as working:
         _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
         if weights is not None:
             _replace_weights(checkpoint, working, weights)
-        _sync(working)
-        _move(working, target)
-    except OSError as error:
-        raise WorkError(f"cannot save the model in {target}: {error}") from error
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
     return Path(folder)
 
 
@@ -118,7 +107,7 @@ def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normal
         width = checkpoint.width
         if width is None:
             raise ModelError(f"{checkpoint.name}: config.json does not say how wide the network is")
-        _write_json(folder / "1_Pooling" / "config.json", pooling_config(checkpoint.pooling, width))
+        write_json(folder / "1_Pooling" / "config.json", pooling_config(checkpoint.pooling, width))
     own = checkpoint.parts[len(checkpoint.weights.files) :]
     for layer in layers:
         kind = "Flow" if isinstance(layer, Flow) else "Dense"
@@ -131,7 +120,7 @@ def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normal
         {"idx": place, "name": str(place), "path": path, "type": kind}
         for place, (kind, path) in enumerate(modules)
     ]
-    _write_json(folder / "modules.json", listed)
+    write_json(folder / "modules.json", listed)
     _write_settings(checkpoint, folder)
 
 
@@ -163,7 +152,7 @@ def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str,
     config = read_object_if_there(network / "config.json")
     said = {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
     if said:
-        _write_json(network / "config.json", {**config, **said})
+        write_json(network / "config.json", {**config, **said})
 
 
 def _common_folder(checkpoint: Checkpoint) -> Path:
@@ -190,7 +179,7 @@ def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
         config, tensors = dense_config(layer), {"linear.weight": layer.weight}
         if layer.bias is not None:
             tensors["linear.bias"] = layer.bias
-    _write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     source = next((path for path in own if _holds(path, tensors)), None)
     if source is not None:
         shutil.copyfile(source, folder / "model.safetensors")
@@ -209,38 +198,11 @@ def _write_settings(checkpoint: Checkpoint, folder: Path) -> None:
     if checkpoint.kind == "transformer":
         theirs = read_object_if_there(_common_folder(checkpoint) / "sentence_bert_config.json")
         ours = {"max_seq_length": checkpoint.max_length, "do_lower_case": checkpoint.lowercase}
-        _write_json(folder / "sentence_bert_config.json", {**theirs, **ours})
+        write_json(folder / "sentence_bert_config.json", {**theirs, **ours})
     theirs = read_object_if_there(checkpoint.folder / "config_sentence_transformers.json")
     settings = {
         "prompts": dict(checkpoint.prompts),
         "default_prompt_name": checkpoint.default_prompt_name,
         "similarity_fn_name": checkpoint.similarity,
     }
-    _write_json(folder / "config_sentence_transformers.json", {**theirs, **settings})
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb+") as stream:
-                os.fsync(stream.fileno())
-
-
-def _move(working: Path, target: Path) -> None:
-    """`working` takes the place of `target`; what was there comes back if that fails."""
-    if not target.exists():
-        working.rename(target)
-        return
-    old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
-    target.rename(old)
-    try:
-        working.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    write_json(folder / "config_sentence_transformers.json", {**theirs, **settings})

@@ -30,14 +30,21 @@ def refuse_long(windows: Sequence[Windows], block: Sequence[str], texts: Sequenc
             )
 
 
-def warn_of_long(tokens: NDArray[np.int64], kept: NDArray[np.int64], limit: int | None) -> None:
+def warn_of_long(
+    tokens: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    limit: int | None,
+    *,
+    what: str = "texts",
+    advice: str = "Use on_long='chunk' to read them whole, or 'truncate' to cut them without this line",
+) -> None:
     """One line that says how many texts lost how many tokens; nothing where none did."""
     lost = tokens - kept
     count = int((lost > 0).sum())
     if count:
         warnings.warn(
-            f"{count:,} of {len(tokens):,} texts are longer than {limit:,} tokens and lost {int(lost.sum()):,} tokens. "
-            "Use on_long='chunk' to read them whole, or 'truncate' to cut them without this line",
+            f"{count:,} of {len(tokens):,} {what} are longer than {limit:,} tokens "
+            f"and lost {int(lost.sum()):,} tokens. {advice}",
             TruncationWarning,
             stacklevel=_outside(),
         )

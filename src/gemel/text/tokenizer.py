@@ -61,8 +61,11 @@ class TextTokenizer:
         return [self._tokenizer.id_to_token(int(i)) or "" for i in ids]
 
 
-def check_texts(texts: object) -> list[str]:
-    """A list of strings that can be encoded, or an error that names the first position that cannot."""
+def check_texts(texts: object, name: str = "texts") -> list[str]:
+    """A list of strings that can be encoded, or an error that names the first position that cannot.
+
+    `name` is what the error calls the list.
+    """
     if isinstance(texts, str | bytes):
         raise InputError("encode takes a list of texts, got one string. Write encode([text])[0]")
     try:
@@ -71,18 +74,18 @@ def check_texts(texts: object) -> list[str]:
         raise InputError(f"encode takes a list of texts, got {type(texts).__name__}") from None
     for position, text in enumerate(checked):
         if not isinstance(text, str):
-            raise InputError(f"texts[{position}] is {_what(text)}, not a string. Remove or convert it first")
+            raise InputError(f"{name}[{position}] is {_what(text)}, not a string. Remove or convert it first")
         if not text.isascii():
-            _check_characters(position, text)
+            _check_characters(f"{name}[{position}]", text)
     return checked
 
 
-def _check_characters(position: int, text: str) -> None:
+def _check_characters(place: str, text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"texts[{position}] has half a character (a lone surrogate, U+{ord(text[error.start]):04X}) at place "
+            f"{place} has half a character (a lone surrogate, U+{ord(text[error.start]):04X}) at place "
             f"{error.start}. Repair it with: text.encode('utf-8', 'replace').decode()"
         ) from None
 

@@ -23,8 +23,9 @@ def open_engine(
     precision: Precision = "float32",
     device: str = "cpu",
     engine: EngineName = "auto",
+    network: Network | None = None,
 ) -> Engine:
-    """The engine for a checkpoint.
+    """The engine for a checkpoint; `network` is run instead of its own, where a caller has changed it.
 
     "auto" takes the native kernel on the CPU, ONNX Runtime where the kernel cannot run or another device is asked
     for, and torch for an architecture that has no file here.
@@ -35,7 +36,7 @@ def open_engine(
         return StaticEngine(static_table(checkpoint))
     if engine == "torch" or not is_known(checkpoint.config):
         return _torch(checkpoint, precision, device, asked=engine == "torch")
-    network = read_network(checkpoint.config, checkpoint.weights)
+    network = network or read_network(checkpoint.config, checkpoint.weights)
     measured = recall(network, precision) if engine == "auto" and device == "cpu" else None
     reason = "it runs on the CPU only" if device != "cpu" else why_not(network, precision)
     if engine == "native" and reason:
