@@ -41,12 +41,13 @@ class Progress:
         ]
         parts.append(f"{rate:,.0f}/s")
         if self._total is not None and rate > 0:
-            parts.append(f"{_clock((self._total - self._done) / rate)} left")
+            parts.append(f"{clock((self._total - self._done) / rate)} left")
         sys.stderr.write("\r" + ", ".join(parts).ljust(72))
         sys.stderr.flush()
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """1:02:03, or 2:03 below an hour."""
     minutes, rest = divmod(max(0, int(seconds + 0.5)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

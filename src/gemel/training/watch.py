@@ -1,0 +1,237 @@
+"""The doctor during training: what must stop a run, what is worth a warning, and what to try.
+
+A stop is the exception `Collapse`; its text is the one sentence that the user sees. Warnings come back as sentences,
+each once a run. The rules and their numbers are in docs/training-report.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gemel.errors import WorkError
+from gemel.training.geometry import closeness, geometry
+
+SAME = 0.98
+"""Mean cosine of random texts above which a model that began below `CROWDED` has collapsed."""
+CROWDED = 0.9
+LEFT = 0.05
+"""A model that began above `CROWDED`: collapsed when so little of its distance to 1 is left."""
+RANK = 0.1
+"""Share of the effective rank of the start below which the vectors have collapsed to a few directions."""
+SCORE = 0.8
+"""Share of the untrained model's score below which an evaluation is worth a warning."""
+STILL = 50
+"""Steps in a row with the very same loss, or without a gradient, that are no accident."""
+OVERFLOWS = 30
+"""Steps in a row that fp16 may lose: its loss scale starts at 65,536 and halves each time."""
+RECENT, EARLIER = 20, 100
+"""Steps whose median loss is compared with the median of those before."""
+EXPLODED = 10.0
+
+_CALMER = "Lower learning_rate, raise warmup, or set clip to 1"
+
+
+class Collapse(WorkError):
+    """The run cannot go on: the last good checkpoint is the result. The text says what was seen and what to try."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """The held texts at one evaluation: how their vectors lie, and what the model scores."""
+
+    step: int
+    mean_cosine: float
+    uniformity: float
+    alignment: float | None
+    effective_rank: float
+    score: float | None
+
+    @property
+    def closeness(self) -> float | None:
+        """How far positives are apart, as a share of how far random texts are."""
+        return closeness(self.alignment, self.mean_cosine)
+
+    def to_json(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float | None) -> Health:
+    """The health of a model by the vectors of a few hundred different texts that are kept for this.
+
+    `pairs` (m, 2) are positions of texts that belong together. Vectors with NaN are a `Collapse`.
+    """
+    if not np.isfinite(np.asarray(vectors)).all():
+        raise Collapse(_not_finite("the vectors of the held texts hold", step))
+    return Health(step=step, score=score, **geometry(vectors, pairs).to_json())  # type: ignore[arg-type]
+
+
+class Watch:
+    """Looks at every step and every evaluation of one run.
+
+    `first` is the health of the untrained model. With `force` only what is not finite stops the run, all else becomes
+    a warning. With `fp16` a gradient may overflow now and then: the loss scaler leaves such a step out.
+    """
+
+    def __init__(self, *, first: Health, force: bool = False, fp16: bool = False) -> None:
+        self._first, self._force, self._fp16 = first, force, fp16
+        self._losses: deque[float] = deque(maxlen=RECENT + EARLIER)
+        self._start: float | None = None
+        self._same = self._no_gradient = self._overflows = 0
+        self._said: set[str] = set()
+
+    def step(self, step: int, loss: float, gradient_norm: float | None = None) -> list[str]:
+        """Call it before the optimiser moves the weights, so that they are still good when it raises.
+
+        `gradient_norm` is that before clipping; None where nobody computed it. Returns new warnings.
+        """
+        if not self._finite(step, loss, gradient_norm):
+            return []
+        self._same = self._same + 1 if self._losses and loss == self._losses[-1] else 0
+        self._no_gradient = self._no_gradient + 1 if gradient_norm == 0 else 0
+        self._losses.append(loss)
+        if self._start is None and len(self._losses) == RECENT:
+            self._start = median(self._losses)
+        return self._still(step, loss) + self._exploded(step)
+
+    def evaluated(self, now: Health) -> list[str]:
+        """Call it with the health at each evaluation; raises on a collapse, returns new warnings."""
+        return self._same_vectors(now) + self._few_directions(now) + self._score_fell(now)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON, so that a resumed run is watched as if it had never stopped."""
+        return {
+            "losses": list(self._losses),
+            "start": self._start,
+            "same": self._same,
+            "no_gradient": self._no_gradient,
+            "overflows": self._overflows,
+            "said": sorted(self._said),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state()` was taken."""
+        self._losses.clear()
+        self._losses.extend(state["losses"])
+        self._start, self._said = state["start"], set(state["said"])
+        self._same, self._no_gradient = state["same"], state["no_gradient"]
+        self._overflows = state["overflows"]
+
+    def _finite(self, step: int, loss: float, gradient_norm: float | None) -> bool:
+        """False for a step that the loss scaler of fp16 will leave out."""
+        bad_loss = not math.isfinite(loss)
+        if not bad_loss and (gradient_norm is None or math.isfinite(gradient_norm)):
+            self._overflows = 0
+            return True
+        self._overflows += 1
+        if self._fp16 and self._overflows <= OVERFLOWS:
+            return False
+        raise Collapse(_not_finite("the loss is" if bad_loss else "the gradient holds", step))
+
+    def _still(self, step: int, loss: float) -> list[str]:
+        if self._same < STILL - 1 and self._no_gradient < STILL:
+            return []
+        if loss == 0:
+            return self._warn(
+                "zero",
+                f"the loss has been 0 for {STILL} steps (step {step}): nothing is left to learn from these rows. "
+                "Use harder negatives or a larger margin, or stop here",
+            )
+        if self._no_gradient >= STILL:
+            return self._stop(
+                "gradient",
+                f"the gradient has been 0 for {STILL} steps (step {step}, loss {loss:.4g}): nothing is learned. "
+                "Freeze fewer layers, or check that the labels differ",
+            )
+        return self._stop(
+            "constant",
+            f"the loss has been exactly {loss:.6g} for {STILL} steps (step {step}): the vectors no longer depend on "
+            f"the text, or no weight moves. {_CALMER}, or freeze fewer layers",
+        )
+
+    def _exploded(self, step: int) -> list[str]:
+        if self._start is None or len(self._losses) < RECENT + EARLIER // 2:
+            return []
+        losses = list(self._losses)
+        now, earlier = median(losses[-RECENT:]), sorted(losses[:-RECENT])
+        before, high = median(earlier), earlier[len(earlier) * 9 // 10]
+        # Near zero a hard batch is ten times the median and no harm: it must also be worse than the start was, and
+        # than what was seen now and then.
+        if before <= 0 or now <= max(EXPLODED * before, 2 * self._start, high):
+            return []
+        return self._stop(
+            "exploded",
+            f"the loss rose to {now:.4g} by step {step}, {now / before:.0f} times what it was ({before:.4g}; at the "
+            f"start {self._start:.4g}): the run diverges. {_CALMER}",
+        )
+
+    def _same_vectors(self, now: Health) -> list[str]:
+        began = self._first.mean_cosine
+        limit = SAME if began < CROWDED else 1 - LEFT * (1 - began)
+        if now.mean_cosine <= limit:
+            return []
+        said = (
+            f"every text gets nearly the same vector at step {now.step}: the mean cosine of random texts is "
+            f"{now.mean_cosine:.3f}, at the start it was {began:.3f}"
+        )
+        if self._scores_better(now):
+            return self._warn("same", f"{said}; the score is no worse ({now.score:.2f}), so training goes on")
+        return self._stop("same", f"{said}. {_CALMER}; more or harder negatives in a batch also help")
+
+    def _few_directions(self, now: Health) -> list[str]:
+        began = self._first.effective_rank
+        if now.effective_rank >= RANK * began:
+            return []
+        said = (
+            f"the vectors lie in few directions at step {now.step}: an effective rank of {now.effective_rank:.1f}, "
+            f"at the start it was {began:.1f}"
+        )
+        if self._scores_better(now) or self._positives_nearer(now):
+            return self._warn(
+                "rank", f"{said}; what belongs together is still told apart, so training goes on"
+            )
+        return self._stop("rank", f"{said}. {_CALMER}; check that the labels are not all alike")
+
+    def _scores_better(self, now: Health) -> bool:
+        first = self._first.score
+        return now.score is not None and first is not None and now.score >= first
+
+    def _positives_nearer(self, now: Health) -> bool:
+        """Training on a few groups ends in a few directions on purpose: then positives are far nearer than others."""
+        before, after = self._first.closeness, now.closeness
+        return before is not None and after is not None and after < before / 2
+
+    def _score_fell(self, now: Health) -> list[str]:
+        first = self._first.score
+        if first is None or now.score is None or first <= 0 or now.score >= SCORE * first:
+            return []
+        return self._warn(
+            "score",
+            f"the score is {now.score:.2f} at step {now.step}, far below the {first:.2f} of the untrained model. Check "
+            "that the training data is of the kind that is evaluated, or lower learning_rate",
+        )
+
+    def _stop(self, rule: str, sentence: str) -> list[str]:
+        if not self._force:
+            raise Collapse(sentence)
+        return self._warn(rule, f"{sentence}. Training goes on because of force")
+
+    def _warn(self, rule: str, sentence: str) -> list[str]:
+        if rule in self._said:
+            return []
+        self._said.add(rule)
+        return [sentence]
+
+
+def _not_finite(what: str, step: int) -> str:
+    return (
+        f"{what} NaN or infinity at step {step}: lower learning_rate, raise warmup, or set mixed_precision to no (bf16 "
+        "overflows less than fp16)"
+    )

@@ -1,0 +1,407 @@
+"""The doctor during training: hand-made series that must stop a run, and those that must not; the journal; the bar."""
+
+import json
+import math
+import os
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemel.errors import GemelError, InputError, WorkError
+from gemel.training.bar import Bar
+from gemel.training.geometry import BINS, Similarities, alignment, geometry, similarities, uniformity
+from gemel.training.journal import Journal, read_journal, untimed
+from gemel.training.watch import OVERFLOWS, STILL, Collapse, Health, Watch, health
+
+RAW_BERT = Health(step=0, mean_cosine=0.86, uniformity=-0.5, alignment=0.15, effective_rank=60.0, score=34.4)
+
+
+def at(step=100, **changes):
+    return Health(**{**RAW_BERT.to_json(), "step": step, **changes})
+
+
+def watch(**changes):
+    return Watch(**{"first": RAW_BERT, **changes})
+
+
+def run(watched, losses, norms=None):
+    """All warnings of a run with these losses."""
+    norms = norms if norms is not None else [1.0] * len(losses)
+    return [
+        said
+        for step, (loss, norm) in enumerate(zip(losses, norms, strict=True))
+        for said in watched.step(step, loss, norm)
+    ]
+
+
+def falling(steps, start, end, noise=0.15, seed=0):
+    random = np.random.default_rng(seed)
+    curve = end + (start - end) * np.exp(-np.arange(steps) / (steps / 5))
+    return (curve * np.exp(random.normal(0, noise, steps))).tolist()
+
+
+# Geometry
+
+
+def test_uniformity_and_alignment_are_the_paper_s_by_hand():
+    square = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.float32)
+    # Four pairs at right angles (distance² 2), two opposite ones (distance² 4).
+    assert uniformity(square) == pytest.approx(math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6))
+    assert alignment(square, [[0, 1], [0, 2]]) == pytest.approx(3.0)
+    assert alignment(square, None) is None
+    assert alignment(square, np.empty((0, 2), int)) is None
+
+
+def test_equal_vectors_have_uniformity_zero_cosine_one_and_no_direction():
+    found = geometry(np.ones((5, 3), np.float32))
+    assert (found.mean_cosine, found.uniformity, found.effective_rank) == pytest.approx((1, 0, 0), abs=1e-6)
+
+
+def test_length_does_not_matter():
+    vectors = np.random.default_rng(0).normal(size=(20, 8))
+    longer = vectors * np.linspace(0.1, 9, 20)[:, None]
+    one, other = geometry(vectors, [[0, 1]]).to_json(), geometry(longer, [[0, 1]]).to_json()
+    assert one == pytest.approx(other, rel=1e-5)
+
+
+def test_histograms_hold_each_pair_once():
+    vectors = np.random.default_rng(0).normal(size=(30, 8))
+    pairs = [[0, 1], [1, 0], [2, 3], [4, 4]]
+    found = similarities(vectors, pairs)
+    assert sum(found.positive) == 4
+    assert sum(found.random) == 30 * 29 // 2 - 2
+    assert len(found.random) == BINS
+    assert Similarities.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert sum(similarities(vectors).random) == 30 * 29 // 2
+    assert similarities(vectors).positive is None
+
+
+@pytest.mark.parametrize("pairs", [[[0, 9]], [[-1, 0]], [0, 1], [[0, 1, 2]]])
+def test_pairs_that_are_no_pairs_are_refused(pairs):
+    with pytest.raises(InputError, match="two positions a row, each from 0 to 3"):
+        alignment(np.eye(4), pairs)
+
+
+# What stops a run
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_or_gradient_that_is_not_finite_stops_at_once(bad):
+    with pytest.raises(Collapse, match="the loss is NaN or infinity at step 7: lower learning_rate"):
+        watch().step(7, bad, 1.0)
+    with pytest.raises(Collapse, match=r"gradient holds NaN or infinity.*mixed_precision to no"):
+        watch(force=True).step(7, 0.5, bad)
+
+
+def test_vectors_that_are_not_finite_are_a_collapse():
+    with pytest.raises(Collapse, match="vectors of the held texts hold NaN or infinity at step 9"):
+        health(9, np.array([[1.0, math.nan], [0, 1]]), None, 50.0)
+
+
+def test_fp16_may_overflow_while_it_finds_its_scale_but_not_for_ever():
+    found = watch(fp16=True)
+    assert run(found, [1.0] * 16 + [0.9], [math.inf] * 16 + [1.0]) == []
+    assert run(found, [1.0] * OVERFLOWS, [math.inf] * OVERFLOWS) == []
+    with pytest.raises(Collapse, match="gradient holds NaN"):
+        found.step(99, 1.0, math.inf)
+
+
+def test_all_texts_at_one_place_are_a_collapse():
+    with pytest.raises(Collapse, match=r"nearly the same vector at step 100.*is 0.990.*it was 0.860\. Lower"):
+        watch().evaluated(at(mean_cosine=0.99, score=12.0))
+
+
+def test_a_model_that_began_crowded_collapses_only_when_little_is_left():
+    crowded = watch(first=at(0, mean_cosine=0.985))
+    assert crowded.evaluated(at(mean_cosine=0.99)) == []
+    with pytest.raises(Collapse, match="nearly the same vector"):
+        crowded.evaluated(at(mean_cosine=0.9995, score=3.0))
+
+
+def test_few_directions_are_a_collapse():
+    with pytest.raises(Collapse, match=r"effective rank of 4\.0, at the start it was 60\.0"):
+        watch().evaluated(at(effective_rank=4.0, score=20.0))
+    with pytest.raises(Collapse, match="few directions"):
+        watch(first=at(0, score=None, alignment=None)).evaluated(
+            at(effective_rank=4.0, score=None, alignment=None)
+        )
+
+
+def test_a_real_collapse_is_seen_in_the_vectors():
+    random = np.random.default_rng(0)
+    spread, pairs = random.normal(size=(200, 32)), [[row, row + 100] for row in range(100)]
+    first = health(0, spread, pairs, 30.0)
+    one_place = np.ones(32) + 1e-3 * random.normal(size=(200, 32))
+    with pytest.raises(Collapse, match="nearly the same vector"):
+        Watch(first=first).evaluated(health(10, one_place, pairs, 5.0))
+    one_line = random.normal(size=(200, 1)) * np.ones(32) + 1e-3 * spread
+    with pytest.raises(Collapse, match="few directions"):
+        Watch(first=first).evaluated(health(10, one_line, pairs, 5.0))
+
+
+def test_a_loss_that_never_changes_stops_the_run():
+    with pytest.raises(Collapse, match=f"exactly 1 for {STILL} steps"):
+        run(watch(), [1.3, 1.2] + [1.0] * STILL)
+    assert run(watch(), [1.3, 1.2] + [1.0] * (STILL - 1)) == []
+
+
+def test_no_gradient_stops_the_run():
+    losses = falling(STILL, 1.0, 0.9)
+    with pytest.raises(Collapse, match=f"the gradient has been 0 for {STILL} steps.*Freeze fewer layers"):
+        run(watch(), losses, [0.0] * STILL)
+
+
+def test_a_loss_that_explodes_stops_the_run():
+    with pytest.raises(Collapse, match=r"the run diverges\. Lower learning_rate"):
+        run(watch(), falling(200, 3.0, 0.4) + [2 + step for step in range(40)])
+
+
+def test_force_turns_a_stop_into_one_warning():
+    forced = watch(force=True)
+    said = [forced.evaluated(at(step, mean_cosine=0.99, score=12.0)) for step in (10, 20)]
+    assert [len(each) for each in said] == [2, 0]  # the vectors, and the score
+    assert said[0][0].endswith("Training goes on because of force")
+    assert len(run(forced, [1.0] * 200)) == 1
+
+
+def test_a_collapse_is_an_error_of_the_work():
+    assert issubclass(Collapse, WorkError)
+    assert issubclass(Collapse, GemelError)
+
+
+# What warns
+
+
+def test_a_score_far_below_the_untrained_model_s_warns_once():
+    found = watch()
+    assert found.evaluated(at(score=30.0)) == []
+    (said,) = found.evaluated(at(200, score=20.0))
+    assert "20.00 at step 200, far below the 34.40 of the untrained model" in said
+    assert found.evaluated(at(300, score=19.0)) == []
+
+
+def test_a_loss_of_zero_for_long_warns_because_all_is_learned():
+    (said,) = run(watch(), falling(50, 1.0, 0.1) + [0.0] * 200, [1.0] * 50 + [0.0] * 200)
+    assert "nothing is left to learn" in said
+
+
+def test_vectors_of_few_groups_are_no_collapse():
+    """A run on six labels ends with six directions: as it should."""
+    random = np.random.default_rng(0)
+    groups = random.integers(0, 6, 300)
+    pairs = [[row, row + 1] for row in range(299) if groups[row] == groups[row + 1]]
+    first = health(0, random.normal(size=(300, 64)) + 2, pairs, None)
+    ends = np.eye(64)[groups] + 0.01 * random.normal(size=(300, 64))
+    now = health(500, ends, pairs, None)
+    assert now.effective_rank < 0.15 * first.effective_rank
+    assert (
+        Watch(first=at(0, **{**first.to_json(), "effective_rank": 64.0}))
+        .evaluated(at(500, **{**now.to_json(), "effective_rank": 5.0}))[0]
+        .endswith("so training goes on")
+    )
+
+
+def test_crowded_vectors_that_score_better_are_no_collapse():
+    (said,) = watch().evaluated(at(mean_cosine=0.985, score=60.0))
+    assert said.endswith("the score is no worse (60.00), so training goes on")
+
+
+# What is normal
+
+
+@pytest.mark.parametrize("start", [0.8, 0.86, 0.9, 0.97])
+def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
+    found = watch(first=at(0, mean_cosine=start))
+    for step, cosine in enumerate(np.linspace(start, 0.3, 10)):
+        assert found.evaluated(at(step, mean_cosine=float(cosine), score=40.0, effective_rank=50.0)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("start", "end", "noise"),
+    [
+        (1.1, 0.75, 0.1),  # classification of NLI, batches of 16
+        (
+            4.1,
+            0.02,
+            0.9,
+        ),  # in-batch ranking that nearly solves its batches: a hard one is 20 times the median
+        (0.15, 0.02, 0.4),  # regression
+        (1.0, 1e-4, 1.5),  # triplets that are almost all satisfied
+    ],
+)
+def test_losses_that_fall_raise_no_alarm(start, end, noise, seed):
+    norms = np.random.default_rng(seed).lognormal(0, 1, 2000).tolist()
+    assert run(watch(), falling(2000, start, end, noise, seed), norms) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_loss_that_is_zero_now_and_then_raises_no_alarm(seed):
+    random = np.random.default_rng(seed)
+    losses = np.where(random.random(2000) < 0.6, 0.0, random.exponential(0.3, 2000))
+    assert run(watch(), losses.tolist(), losses.tolist()) == []
+
+
+def test_one_bad_batch_raises_no_alarm():
+    losses = falling(300, 3.0, 0.4)
+    losses[200] = 500.0
+    assert run(watch(), losses) == []
+
+
+def test_a_resumed_watch_sees_what_the_first_would_have_seen():
+    whole = falling(200, 3.0, 0.4) + [2.0 + step for step in range(40)]
+    for cut in (3, 20, 150, 205):
+        before, after = watch(), watch()
+        run(before, whole[:cut])
+        after.restore(json.loads(json.dumps(before.state())))
+        steps = []
+        for found in (before, after):
+            with pytest.raises(Collapse) as stopped:
+                run(found, whole[cut:])
+            steps.append(str(stopped.value))
+        assert steps[0] == steps[1]
+
+
+# Journal
+
+
+def write_run(path, stop_after=None, resume_at=None):
+    """Ten steps, a checkpoint after every third; dies after the line number `stop_after`."""
+    with Journal.open(path, resume_at_step=resume_at) as journal:
+        lines = 0
+        if resume_at is None:
+            journal.write("start", 0, options={"seed": 0})
+        else:
+            journal.write("resume", resume_at)
+        for step in range((resume_at or 0) + 1, 11):
+            wanted = [("step", {"loss": 1 / step, "texts_per_second": os.getpid() + lines})]
+            if step % 3 == 0:
+                wanted += [("evaluation", {"score": step}), ("checkpoint", {})]
+            for kind, values in wanted:
+                journal.write(kind, step, **values)
+                lines += 1
+                if lines == stop_after:
+                    return
+        journal.write("end", 10)
+
+
+@pytest.mark.parametrize("stop_after", [5, 6, 7, 9, 10])
+def test_a_resumed_journal_equals_an_uninterrupted_one(tmp_path, stop_after):
+    write_run(tmp_path / "whole.jsonl")
+    write_run(tmp_path / "cut.jsonl", stop_after=stop_after)
+    with (tmp_path / "cut.jsonl").open("ab") as file:
+        file.write(b'{"kind": "step", "st')  # the kill came in the middle of a line
+    checkpoints = [
+        line["step"] for line in read_journal(tmp_path / "cut.jsonl") if line["kind"] == "checkpoint"
+    ]
+    write_run(tmp_path / "cut.jsonl", resume_at=checkpoints[-1])
+    resumed = read_journal(tmp_path / "cut.jsonl")
+    assert untimed(resumed) == untimed(read_journal(tmp_path / "whole.jsonl"))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["cut.jsonl", "whole.jsonl"]
+
+
+def test_lines_are_on_disk_at_once_and_hold_no_nan(tmp_path):
+    journal = Journal.open(tmp_path / "new" / "metrics.jsonl")
+    journal.write("step", 3, loss=math.nan, norm=np.float32(0.5), sizes=(1, 2), path=tmp_path, text="\ud800ü")
+    (line,) = read_journal(tmp_path / "new" / "metrics.jsonl")
+    assert (line["loss"], line["norm"], line["sizes"]) == (None, 0.5, [1, 2])
+    assert line["time"].endswith("+00:00")
+    journal.close()
+    journal.close()
+
+
+def test_a_journal_without_checkpoints_is_cut_by_steps(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with Journal.open(path) as journal:
+        for step in range(5):
+            journal.write("step", step)
+    Journal.open(path, resume_at_step=2).close()
+    assert [line["step"] for line in read_journal(path)] == [0, 1, 2]
+    Journal.open(path, resume_at_step=0).close()
+    assert read_journal(path) == []
+
+
+def test_a_new_run_begins_a_new_journal(tmp_path):
+    write_run(tmp_path / "metrics.jsonl")
+    Journal.open(tmp_path / "metrics.jsonl").close()
+    assert read_journal(tmp_path / "metrics.jsonl") == []
+
+
+def test_a_journal_of_nowhere_takes_lines_and_keeps_none(tmp_path):
+    with Journal.nowhere() as journal:
+        journal.write("step", 1, loss=0.5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_journal_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "step", "step": 1}\nnonsense\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl:2: not JSON"):
+        read_journal(path)
+    path.write_text("[]\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl:1: a line of a journal has a kind and a step"):
+        read_journal(path)
+    with pytest.raises(InputError, match="cannot read the metrics"):
+        read_journal(tmp_path / "none.jsonl")
+
+
+def test_a_journal_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkError, match="cannot write the metrics to"):
+        Journal.open(tmp_path / "file" / "metrics.jsonl")
+
+
+# Progress
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_bar_says_step_loss_speed_time_left_and_score(capsys):
+    clock = Clock()
+    bar = Bar(100, shown=True, clock=clock)
+    for step in range(1, 11):
+        clock.now += 1.0
+        bar.step(step, loss=0.5, texts=64)
+    clock.now += 10.0  # an evaluation costs time, but no speed
+    bar.evaluated("spearman 61.20")
+    clock.now += 1.0
+    bar.step(11, loss=0.5, texts=64)
+    bar.close()
+    err = capsys.readouterr().err
+    last = err.rsplit("\r", 1)[-1]
+    assert last.rstrip() == "step 11 of 100, loss 0.5000, 64 texts/s, 2:50 left, spearman 61.20"
+    assert err.endswith("\n")
+
+
+def test_a_resumed_bar_counts_only_its_own_steps_for_the_time_left(capsys):
+    clock = Clock()
+    bar = Bar(100, shown=True, start=90, clock=clock)
+    clock.now = 2.0
+    bar.step(91, loss=1.0, texts=10)
+    assert "step 91 of 100, loss 1.0000, 5 texts/s, 0:18 left" in capsys.readouterr().err
+
+
+def test_a_message_gets_a_line_of_its_own(capsys):
+    clock = Clock()
+    bar = Bar(10, shown=True, clock=clock)
+    clock.now = 1.0
+    bar.step(1, loss=1.0, texts=1)
+    bar.say("the score fell")
+    assert "\nthe score fell\n" in re.sub(r" *[\r\n]", "\n", capsys.readouterr().err)
+
+
+def test_nothing_is_written_when_nobody_watches(capsys):
+    bar = Bar(10, shown=False)
+    bar.step(1, loss=1.0, texts=1)
+    bar.evaluated("spearman 1")
+    bar.say("warning")
+    bar.close()
+    assert capsys.readouterr().err == ""
