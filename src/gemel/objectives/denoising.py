@@ -53,7 +53,7 @@ class Denoising(Objective):
 
         assert label is not None, "the loop brings the words of the whole text"
         assert weights is not None, "the loop brings what `weights` made"
-        logits = _decode(vectors[0], label, weights)
+        logits = decode(vectors[0], label, weights)
         total = cross_entropy(logits.flatten(0, 1), label.flatten(), ignore_index=-100, reduction="sum")
         return total / (label != -100).sum().clamp(min=1)
 
@@ -61,7 +61,7 @@ class Denoising(Objective):
 # n texts, t words, d numbers a vector
 
 
-def _decode(vectors: Tensor, label: Tensor, weights: nn.Module) -> Tensor:
+def decode(vectors: Tensor, label: Tensor, weights: nn.Module) -> Tensor:
     """(n, t, words): what is thought of word i, from the vector and the words before i."""
     import torch
     from torch import nn
