@@ -4,7 +4,8 @@ import json
 import math
 import os
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from gemel.errors import GemelError, InputError, WorkError
 from gemel.training.bar import Bar
 from gemel.training.geometry import BINS, Similarities, alignment, geometry, similarities, uniformity
 from gemel.training.journal import Journal, read_journal, untimed
+from gemel.training.options import TrainOptions
+from gemel.training.trackers import Trackers, check_trackers
 from gemel.training.watch import OVERFLOWS, STILL, Collapse, Health, Watch, health
 
 RAW_BERT = Health(step=0, mean_cosine=0.86, uniformity=-0.5, alignment=0.15, effective_rank=60.0, score=34.4)
@@ -196,11 +199,8 @@ def test_vectors_of_few_groups_are_no_collapse():
     ends = np.eye(64)[groups] + 0.01 * random.normal(size=(300, 64))
     now = health(500, ends, pairs, None)
     assert now.effective_rank < 0.15 * first.effective_rank
-    assert (
-        Watch(first=at(0, **{**first.to_json(), "effective_rank": 64.0}))
-        .evaluated(at(500, **{**now.to_json(), "effective_rank": 5.0}))[0]
-        .endswith("so training goes on")
-    )
+    (said,) = Watch(first=replace(first, effective_rank=64.0)).evaluated(replace(now, effective_rank=5.0))
+    assert said.endswith("so training goes on")
 
 
 def test_crowded_vectors_that_score_better_are_no_collapse():
@@ -405,3 +405,95 @@ def test_nothing_is_written_when_nobody_watches(capsys):
     bar.say("warning")
     bar.close()
     assert capsys.readouterr().err == ""
+
+
+# Trackers
+
+
+class FakeTracker:
+    def __init__(self):
+        self.finished = False
+
+    def finish(self):
+        self.finished = True
+
+
+class FakeAccelerator:
+    """The members of an accelerator that trackers use."""
+
+    def __init__(self, fails=False):
+        self.logging_dir, self.log_with, self.trackers = None, [], []
+        self.project_configuration = SimpleNamespace(logging_dir=None)
+        self.fails, self.logged = fails, []
+
+    def init_trackers(self, name, config):
+        self.name, self.config = name, config
+        self.trackers = [FakeTracker()]
+
+    def log(self, values, step):
+        if self.fails:
+            raise ConnectionError("no route to host")
+        self.logged.append((step, values))
+
+
+@pytest.fixture
+def all_installed(monkeypatch):
+    monkeypatch.setattr("gemel.training.trackers.find_spec", lambda name: name)
+
+
+def test_without_names_nothing_is_tracked():
+    accelerator = FakeAccelerator()
+    trackers = Trackers(accelerator, (), "run", {})
+    trackers.log({"loss": 1.0}, 1)
+    trackers.end()
+    assert (accelerator.logged, accelerator.trackers) == ([], [])
+
+
+def test_trackers_get_numbers_and_plain_settings(all_installed):
+    accelerator = FakeAccelerator()
+    options = asdict(TrainOptions(matryoshka=(64, 32), tracker=("wandb",)))
+    trackers = Trackers(accelerator, ("wandb",), "my-model", options)
+    assert accelerator.name == "my-model"
+    assert accelerator.config["matryoshka"] == "64, 32"
+    assert accelerator.config["learning_rate"] == 2e-5
+    assert all(isinstance(value, str | int | float) for value in accelerator.config.values())
+    trackers.log({"loss": 1.0, "score": None}, 7)
+    (tracker,) = accelerator.trackers
+    trackers.end()
+    trackers.end()
+    assert accelerator.logged == [(7, {"loss": 1.0})]
+    assert tracker.finished
+
+
+def test_a_tracker_that_fails_does_not_end_the_run(all_installed):
+    trackers = Trackers(FakeAccelerator(fails=True), ("mlflow",), "run", {})
+    with pytest.warns(
+        UserWarning, match="a tracker failed at step 3 and gets nothing more: no route to host"
+    ):
+        trackers.log({"loss": 1.0}, 3)
+    trackers.log({"loss": 1.0}, 4)
+
+
+def test_an_unknown_tracker_is_refused():
+    with pytest.raises(InputError, match=r"unknown tracker 'tensorbord'\. Did you mean 'tensorboard'\?"):
+        check_trackers(["tensorbord"])
+
+
+def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
+    monkeypatch.setattr("gemel.training.trackers.find_spec", lambda name: None)
+    with pytest.raises(
+        InputError, match=r"'wandb', which is not installed\. Install it with: pip install wandb"
+    ):
+        check_trackers(["wandb"])
+
+
+def test_tensorboard_gets_files(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from accelerate import Accelerator
+
+    trackers = Trackers(
+        Accelerator(cpu=True), ("tensorboard",), "run", asdict(TrainOptions()), folder=tmp_path
+    )
+    trackers.log({"loss": 0.5}, 1)
+    trackers.end()
+    assert any(path.name.startswith("events.out") for path in (tmp_path / "run").iterdir())

@@ -37,8 +37,8 @@ class Journal:
     def open(cls, path: Path | str, resume_at_step: int | None = None) -> Journal:
         """A new journal, or the one that is there up to the checkpoint of `resume_at_step`.
 
-        Write the line of a checkpoint before the checkpoint itself: then a checkpoint that exists is in the journal,
-        and what follows its line was not yet done by the weights in it.
+        Write the line of a checkpoint before the checkpoint itself, and all else that belongs to the step before that
+        line: then a checkpoint that exists is in the journal, and what follows its line is done again on a resume.
         """
         path = Path(path)
         try:
