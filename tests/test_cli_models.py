@@ -67,6 +67,7 @@ def test_show_tells_everything_as_json(tmp_path):
         "prompts": {"query": "q: "},
         "default_prompt_name": None,
         "similarity": "cosine",
+        "labels": [],
         "notes": [],
     }
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.relation import RelationHead
 from gemel.checkpoint.sources import find_model
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.checkpoint.write import write_checkpoint
@@ -23,6 +24,7 @@ from gemel.encoder.engines.port import Engine
 from gemel.encoder.head import finish
 from gemel.encoder.lanes import Lanes
 from gemel.encoder.pooling import POOLINGS, pool
+from gemel.encoder.relation import relation_probabilities
 from gemel.encoder.run import Keep, run
 from gemel.errors import InputError
 from gemel.options import EncodeOptions, EngineName, Precision
@@ -66,7 +68,9 @@ def load(
     checkpoint = read_checkpoint(folder, name=name)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-        checkpoint = replace(checkpoint, pooling=replace(checkpoint.pooling, modes=modes))
+        # A kept head has learnt the vectors of the checkpoint's own pooling.
+        head = checkpoint.relation if modes == checkpoint.pooling.modes else None
+        checkpoint = replace(checkpoint, pooling=replace(checkpoint.pooling, modes=modes), relation=head)
     return Model(checkpoint, precision=precision, engine=engine, device=device)
 
 
@@ -109,6 +113,11 @@ class Model:
         """Numbers in a vector, if `dim` is not given to encode."""
         dense = self.checkpoint.dense
         return int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The relations that `relation` tells apart; None: the model keeps no head for it."""
+        return None if self.checkpoint.relation is None else self.checkpoint.relation.labels
 
     @property
     def max_length(self) -> int | None:
@@ -262,6 +271,29 @@ class Model:
             for piece, states in zip(pieces, found, strict=True)
         ]
 
+    def relation(self, left: Sequence[str], right: Sequence[str], **changes: Any) -> Vectors:
+        """(n, labels) probabilities of how text i of `left` relates to text i of `right`, in the order of `labels`.
+
+        `changes` are fields of EncodeOptions, but for those that would change what a vector is.
+        """
+        self._relation_head()
+        fixed = [name for name in ("dim", "output", "normalize") if name in changes]
+        if fixed:
+            raise InputError(
+                f"relation takes no {fixed[0]}: its head knows the vectors of default options only"
+            )
+        pairs = check_texts(left), check_texts(right)
+        if len(pairs[0]) != len(pairs[1]):
+            raise InputError(
+                f"left has {len(pairs[0])} texts but right has {len(pairs[1])}; they are compared one to one"
+            )
+        vectors = self.encode([*pairs[0], *pairs[1]], **changes)
+        return self.relation_of(vectors[: len(pairs[0])], vectors[len(pairs[0]) :])
+
+    def relation_of(self, left: AnyVectors, right: AnyVectors) -> Vectors:
+        """As `relation`, of vectors (n, dim) that `encode` gave under default options."""
+        return relation_probabilities(self._relation_head(), left, right)
+
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the model to a folder that `load` and sentence-transformers read; precision and engine are not kept."""
         return write_checkpoint(self.checkpoint, folder, overwrite=overwrite)
@@ -303,6 +335,13 @@ class Model:
                     self.checkpoint, precision=precision, device=self._device, engine=self._engine_name
                 )
             return self._engines[precision]
+
+    def _relation_head(self) -> RelationHead:
+        if self.checkpoint.relation is None:
+            raise InputError(
+                f"the model {self.name} keeps no relation head. Train one with --objective classification"
+            )
+        return self.checkpoint.relation
 
     # What an option means for this checkpoint.
 

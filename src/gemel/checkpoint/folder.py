@@ -7,13 +7,14 @@ mean), and a table of token vectors (StaticEmbedding or model2vec).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from gemel.checkpoint.head import Dense, Pooling
 from gemel.checkpoint.json_file import read_object, read_object_if_there
 from gemel.checkpoint.modules import Steps, read_steps
+from gemel.checkpoint.relation import RelationHead, read_relation
 from gemel.checkpoint.tensors import Tensors
 from gemel.checkpoint.weights import module_weights
 from gemel.errors import ModelError
@@ -63,7 +64,9 @@ class Checkpoint:
     skip_unknown: bool = False
     """Unknown tokens do not count (model2vec's rule)."""
     parts: tuple[Path, ...] = field(default=())
-    """Every weight file, of the dense layers too."""
+    """Every weight file, of the dense layers too; not of the relation head, on which no vector depends."""
+    relation: RelationHead | None = None
+    """What training on labelled pairs left behind."""
 
     @property
     def width(self) -> int | None:
@@ -145,7 +148,18 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         parts=(*weights.files, *(path / "model.safetensors" for path in steps.dense_folders)),
     )
     _check_widths(checkpoint)
-    return checkpoint
+    return checkpoint if cross else _with_relation(checkpoint)
+
+
+def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
+    """The kept head with it; one for vectors of another size is left out, with a note."""
+    head = read_relation(checkpoint.folder)
+    if head is None or checkpoint.dim in (None, head.dim):
+        return replace(checkpoint, relation=head)
+    note = (
+        f"the relation head takes vectors of {head.dim} numbers, the model's have {checkpoint.dim}: left out"
+    )
+    return replace(checkpoint, notes=(*checkpoint.notes, note))
 
 
 def _check_kind(folder: Path, cross: bool) -> None:

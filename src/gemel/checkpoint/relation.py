@@ -6,7 +6,6 @@ so other programs read the model as if it were not there. `encoder/relation.py` 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.json_file import read_object
+from gemel.checkpoint.new_folder import write_json
 from gemel.checkpoint.weights import module_weights
 from gemel.errors import InputError, ModelError
 
@@ -81,10 +81,7 @@ def write_relation(head: RelationHead, model: Path) -> None:
 
     check_relation(head)
     folder = model / FOLDER
-    folder.mkdir()
-    config = {"concat": head.concat, "labels": list(head.labels)}
-    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+    write_json(folder / "config.json", {"concat": head.concat, "labels": list(head.labels)})
     tensors = {"weight": head.weight} if head.bias is None else {"weight": head.weight, "bias": head.bias}
     ready = {name: np.array(tensor, np.float32, order="C") for name, tensor in tensors.items()}
     save_file(ready, folder / "model.safetensors", metadata={"format": "pt"})

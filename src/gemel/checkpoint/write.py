@@ -18,6 +18,7 @@ from gemel.checkpoint.folder import Checkpoint, is_model_folder
 from gemel.checkpoint.head import Dense, dense_config, pooling_config
 from gemel.checkpoint.json_file import read_object_if_there
 from gemel.checkpoint.new_folder import new_folder, write_json
+from gemel.checkpoint.relation import RelationHead, write_relation
 from gemel.checkpoint.tensors import Tensors
 from gemel.errors import InputError, ModelError
 
@@ -46,11 +47,13 @@ def write_checkpoint(
     weights: Mapping[str, NDArray[Any]] | None = None,
     dense: Sequence[Dense] | None = None,
     normalize: bool | None = None,
+    relation: RelationHead | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Save the model in `folder`; `weights` (all of the network's, float32), `dense` (all layers after pooling) and
-    `normalize` replace its own.
+    """Save the model in `folder`; `weights` (all of the network's, float32), `dense` (all layers after pooling),
+    `normalize` and `relation` (the kept head) replace its own.
 
+    A head of its own is kept only if nothing else is replaced: it would not know the new vectors.
     The folder appears by one rename. Only a model is ever overwritten, and only when told to.
     """
     target = Path(folder).absolute()
@@ -61,11 +64,19 @@ def write_checkpoint(
             "Copy its folder instead, or save another model"
         )
     layers = checkpoint.dense if dense is None else tuple(dense)
-    _check_chain(checkpoint, layers)
+    dim = _check_chain(checkpoint, layers)
+    if relation is not None and dim not in (None, relation.dim):
+        raise InputError(
+            f"the relation head takes vectors of {relation.dim} numbers, the model's have {dim}. Train a new head"
+        )
+    if relation is None and weights is None and dense is None and normalize in (None, checkpoint.normalize):
+        relation = checkpoint.relation
     with new_folder(target) as working:
         _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
         if weights is not None:
             _replace_weights(checkpoint, working, weights)
+        if relation is not None:
+            write_relation(relation, working)
     return Path(folder)
 
 
@@ -86,7 +97,8 @@ def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
         )
 
 
-def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> None:
+def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> int | None:
+    """Numbers that leave the last layer; layers that do not fit one another are refused."""
     width = checkpoint.width
     numbers = None if width is None else width * len(checkpoint.pooling.modes)
     for place, layer in enumerate(layers, start=1):
@@ -94,6 +106,7 @@ def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> None:
         if numbers is not None and inputs != numbers:
             raise InputError(f"dense layer {place} takes {inputs} numbers, but gets {numbers}")
         numbers = outputs
+    return numbers
 
 
 def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normalize: bool) -> None:

@@ -135,6 +135,7 @@ def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "prompts": dict(checkpoint.prompts),
         "default_prompt_name": checkpoint.default_prompt_name,
         "similarity": checkpoint.similarity,
+        "labels": list(checkpoint.relation.labels) if checkpoint.relation else [],
         "weights_hash": weights_hash(checkpoint),
         "size": folder_size(checkpoint.folder),
         "notes": list(checkpoint.notes),
