@@ -8,10 +8,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemel.errors import InputError
 from gemel.text.lines import (
@@ -29,8 +28,7 @@ from gemel.text.rows import Bad, listed
 _JSON_LOOKED_AT = 20  # rows of a .jsonl file that are searched for names of columns
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """The asked columns of one row, and where it stands."""
 
     place: int | str

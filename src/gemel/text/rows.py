@@ -103,21 +103,22 @@ def row_of(
     text = fields.get(text_column) if text_column is not None and fields else value
     if not isinstance(text, str):
         if not isinstance(value, dict):
-            return Bad(place, f"expected an object or a string, got {_kind(value)}")
+            return Bad(place, f"expected an object or a string, got {kind_of(value)}")
         if text_column not in fields:
             return Bad(place, f"no field {text_column!r}; this row has {listed(list(fields))}")
-        return Bad(place, f"{text_column!r} must be a string, got {_kind(text)}")
+        return Bad(place, f"{text_column!r} must be a string, got {kind_of(text)}")
     if id_column is None:
         return Row(str(row), text)
     if id_column not in fields:
         return Bad(place, f"no field {id_column!r} for the id; this row has {listed(list(fields))}")
     name = fields[id_column]
     if isinstance(name, bool) or not isinstance(name, str | int):
-        return Bad(place, f"{id_column!r} must be a string or a whole number, got {_kind(name)}")
+        return Bad(place, f"{id_column!r} must be a string or a whole number, got {kind_of(name)}")
     return Row(str(name), text)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value out of JSON is called in a message."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
 
