@@ -13,9 +13,9 @@ PACKAGE = Path(__file__).parent.parent / "src" / "gemel"
 LAYERS = [
     {"errors"},
     {"types", "registry", "options"},
-    {"similarity", "text", "checkpoint", "progress"},
+    {"similarity", "text", "checkpoint", "progress", "cross_options"},
     {"encoder", "nearest", "small_vectors"},
-    {"model", "pairs", "postprocess", "objectives"},
+    {"model", "cross_model", "pairs", "postprocess", "objectives"},
     {"encode_folder", "trial", "evaluation"},
     {"training"},
     {"integrations", "evaluate_models", "train_models"},
@@ -30,9 +30,10 @@ HOMES = {
     "threadpoolctl": ["evaluation/one_thread.py"],
     "mteb": ["integrations/mteb.py"],
     "numpy": [""],
-    "tokenizers": ["text/tokenizer.py", "checkpoint/tokenizer_file.py"],
+    "tokenizers": ["text/tokenizer.py", "text/pair_tokens.py", "checkpoint/tokenizer_file.py"],
     "safetensors": [
         "checkpoint/convert.py",
+        "checkpoint/cross.py",
         "checkpoint/relation.py",
         "checkpoint/write.py",
         "encoder/int8_weights.py",

@@ -9,6 +9,7 @@ import pytest
 import gemel
 
 PUBLIC = [
+    "CrossModel",
     "EncodeOptions",
     "EncodeReport",
     "EncodedFolder",
@@ -25,6 +26,7 @@ PUBLIC = [
     "encode_to_folder",
     "evaluate",
     "load",
+    "load_cross",
     "quantize",
     "read_folder",
     "rescore",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CrossModel": "cross_model",
     "EncodeOptions": "options",
     "EncodeReport": "types",
     "EncodedFolder": "encode_folder",
@@ -24,6 +25,7 @@ _HOMES = {
     "encode_to_folder": "encode_folder",
     "evaluate": "evaluate_models",
     "load": "model",
+    "load_cross": "cross_model",
     "quantize": "small_vectors",
     "read_folder": "encode_folder",
     "rescore": "small_vectors",
@@ -34,6 +36,8 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605
 
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint as Fingerprint
+    from gemel.cross_model import CrossModel as CrossModel
+    from gemel.cross_model import load_cross as load_cross
     from gemel.encode_folder import EncodedFolder as EncodedFolder
     from gemel.encode_folder import encode_to_folder as encode_to_folder
     from gemel.encode_folder import read_folder as read_folder

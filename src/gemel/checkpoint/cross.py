@@ -1,0 +1,202 @@
+"""A cross-encoder's folder: an encoder with a head that classifies pairs, as transformers saves one.
+
+Read in two layouts: plain (config.json of a ...ForSequenceClassification), and with the modules.json that newer
+releases of sentence-transformers add. Written in the plain one, which transformers, sentence-transformers and we read.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.json_file import read_object_if_there
+from gemel.checkpoint.new_folder import new_folder, write_json
+from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.write import TOKENIZER_FILES, check_target
+from gemel.errors import ModelError
+
+Activation = Literal["identity", "sigmoid", "softmax"]
+
+CLASSES = {
+    "albert": "AlbertForSequenceClassification",
+    "bert": "BertForSequenceClassification",
+    "camembert": "CamembertForSequenceClassification",
+    "distilbert": "DistilBertForSequenceClassification",
+    "electra": "ElectraForSequenceClassification",
+    "modernbert": "ModernBertForSequenceClassification",
+    "mpnet": "MPNetForSequenceClassification",
+    "roberta": "RobertaForSequenceClassification",
+    "xlm-roberta": "XLMRobertaForSequenceClassification",
+}
+"""HF `model_type` to the class of transformers that such a folder is saved from."""
+_ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid", "Softmax": "softmax"}
+_PATHS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
+_OLD_KEY = "sbert_ce_default_activation_function"
+_OLDER_THAN_5 = {"", "0", "1", "2", "3", "4"}
+
+
+@dataclass(frozen=True, eq=False)
+class CrossCheckpoint:
+    """One cross-encoder as its folder describes it."""
+
+    encoder: Checkpoint
+    """The network without its head; `weights` holds the head's too."""
+    labels: tuple[str, ...]
+    """Names of the outputs, in their order."""
+    activation: Activation
+    """What makes a score or a probability of an output."""
+    typed: bool
+    """The network is told which text a token belongs to."""
+
+    @property
+    def name(self) -> str:
+        return self.encoder.name
+
+
+def read_cross(folder: Path, *, name: str | None = None) -> CrossCheckpoint:
+    """The cross-encoder in `folder`; `name` is what messages call it (default: the folder's own)."""
+    encoder = read_checkpoint(folder, name=name, cross=True)
+    kind = encoder.config.get("model_type")
+    if kind not in CLASSES:
+        raise ModelError(
+            f"{encoder.name} has the architecture {kind!r}, whose head is not known. Known: {', '.join(CLASSES)}"
+        )
+    if encoder.dense or encoder.normalize:
+        raise ModelError(
+            f"{encoder.name} has further modules after its network; only the network's own head is read"
+        )
+    if encoder.default_prompt_name is not None:
+        raise ModelError(
+            f"{encoder.name} puts the prompt {encoder.default_prompt_name!r} before texts: not supported"
+        )
+    labels = _labels(encoder.config)
+    return CrossCheckpoint(encoder, labels, _activation(encoder, len(labels)), tells_texts_apart(encoder))
+
+
+def tells_texts_apart(checkpoint: Checkpoint) -> bool:
+    """Whether transformers gives this network the token types of a pair, by its tokenizer's settings."""
+    types = checkpoint.config.get("type_vocab_size", 2)
+    if checkpoint.config.get("model_type") in {"distilbert", "modernbert", "mpnet"} or types == 1:
+        return False
+    settings = read_object_if_there(checkpoint.tokenizer_file.with_name("tokenizer_config.json"))
+    said = settings.get("model_input_names")
+    if isinstance(said, list):
+        return "token_type_ids" in said
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        return False  # the plain tokenizer of transformers 5, which gives types only where it is told to
+    kind, version = (
+        checkpoint.config.get("model_type"),
+        str(checkpoint.config.get("transformers_version") or ""),
+    )
+    # ALBERT's tokenizer stopped giving types in transformers 5; a checkpoint is run as it was trained.
+    return kind in ("bert", "electra") or (kind == "albert" and version.partition(".")[0] in _OLDER_THAN_5)
+
+
+def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names in the order of the outputs; a config that names none has two, the default of transformers."""
+    named = config.get("id2label")
+    if named is None:
+        count = config.get("num_labels", 2)
+        named = {str(number): f"LABEL_{number}" for number in range(count if isinstance(count, int) else 0)}
+    wanted = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
+    if not wanted or set(named) != set(wanted):
+        raise ModelError(f"'id2label' in config.json must name the outputs 0, 1, ..., got {named!r}")
+    return tuple(str(named[number]) for number in wanted)
+
+
+def _activation(encoder: Checkpoint, outputs: int) -> Activation:
+    """One output: as the checkpoint says, or a sigmoid. Several: probabilities, of one label or of each."""
+    settings = read_object_if_there(encoder.folder / "config_sentence_transformers.json")
+    inner = encoder.config.get("sentence_transformers")
+    inside = inner.get("activation_fn") if isinstance(inner, dict) else None
+    named = settings.get("activation_fn") or inside or encoder.config.get(_OLD_KEY)
+    path, _, word = str(named).rpartition(".")
+    if named is not None and (path.partition(".")[0] != "torch" or word not in _ACTIVATIONS):
+        raise ModelError(
+            f"{encoder.name} asks for the activation {named!r}, which is not known; no code of a checkpoint is run. "
+            f"Known, of torch.nn: {', '.join(_ACTIVATIONS)}"
+        )
+    asked = _ACTIVATIONS[word] if named is not None else None
+    if outputs > 1:
+        several = encoder.config.get("problem_type") == "multi_label_classification"
+        return "sigmoid" if asked == "sigmoid" or several else "softmax"
+    if asked == "softmax":
+        raise ModelError(f"{encoder.name} asks for a softmax over its one output, which is always 1")
+    return asked or "sigmoid"
+
+
+def write_cross(
+    folder: Path | str,
+    *,
+    source: Checkpoint,
+    weights: Mapping[str, NDArray[Any]],
+    labels: Sequence[str],
+    activation: Activation,
+    config: Mapping[str, Any] | None = None,
+    max_length: int | None = None,
+    typed: bool | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Save a cross-encoder: all its `weights` by their names in transformers, and the tokenizer of `source`.
+
+    `config`, `max_length` and `typed` are those of `source` where they are not given. The folder appears by one
+    rename. Only a model is ever overwritten, and only when told to.
+    """
+    from safetensors.numpy import save_file
+
+    target = Path(folder).absolute()
+    check_target(target, source, overwrite)
+    config = _config(source.config if config is None else config, labels, activation)
+    arrays = {name: np.array(array, order="C") for name, array in weights.items()}
+    with new_folder(target) as working:
+        write_json(working / "config.json", config)
+        save_file(arrays, working / "model.safetensors", metadata={"format": "pt"})
+        typed = tells_texts_apart(source) if typed is None else typed
+        _write_tokenizer(source, working, max_length or source.max_length, typed)
+    return Path(folder)
+
+
+def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activation) -> dict[str, Any]:
+    """config.json of the classifier: its class, its labels, and what sentence-transformers wants to know."""
+    kind = config.get("model_type")
+    if kind not in CLASSES:
+        raise ModelError(
+            f"a cross-encoder of the architecture {kind!r} cannot be saved. Known: {', '.join(CLASSES)}"
+        )
+    several = {"softmax": "single_label_classification", "sigmoid": "multi_label_classification"}
+    one = {"identity": "regression"}  # a sigmoid is what everybody takes where nothing is said
+    dropped = ("torch_dtype", "num_labels", "problem_type", _OLD_KEY)
+    problem = (several if len(labels) > 1 else one).get(activation)
+    path = _PATHS["identity" if len(labels) > 1 else activation]
+    return {
+        **{key: value for key, value in config.items() if key not in dropped},
+        **({"problem_type": problem} if problem else {}),
+        "architectures": [CLASSES[kind]],
+        "dtype": "float32",
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+        "sentence_transformers": {"activation_fn": path},
+    }
+
+
+def _write_tokenizer(source: Checkpoint, folder: Path, max_length: int | None, typed: bool) -> None:
+    """The tokenizer's files, and in its settings the length and whether the texts are told apart."""
+    for pattern in TOKENIZER_FILES:
+        for path in sorted(source.tokenizer_file.parent.glob(pattern)):
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+    if source.lowercase:  # said in a file that this layout does not have: so in the tokenizer itself
+        load_tokenizer(source).save(str(folder / "tokenizer.json"))
+    settings = dict(read_object_if_there(folder / "tokenizer_config.json"))
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    settings["model_input_names"] = names if typed else [names[0], names[2]]
+    if max_length is not None:
+        settings["model_max_length"] = max_length
+    write_json(folder / "tokenizer_config.json", settings)

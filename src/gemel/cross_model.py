@@ -1,0 +1,314 @@
+"""CrossModel: both texts of a pair go through one network, which gives a score or the probabilities of labels.
+
+More exact than comparing two vectors, and slower: nothing can be computed before the pair is known. `load_cross` finds
+one; `scores`, `probabilities` and `rank` are what it is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
+from gemel.checkpoint.fingerprint import weights_hash
+from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.cross_options import CrossOptions, changed
+from gemel.encoder.architectures import read_network
+from gemel.encoder.cross_heads import read_head
+from gemel.encoder.engines.choose import open_engine
+from gemel.encoder.engines.port import Engine
+from gemel.encoder.lanes import Lanes
+from gemel.encoder.run import run
+from gemel.encoder.token_types import with_token_types
+from gemel.errors import InputError
+from gemel.options import EncodeOptions, EngineName, Precision
+from gemel.progress import Progress
+from gemel.text.batches import Positions
+from gemel.text.long_texts import warn_of_long
+from gemel.text.pair_tokens import PairTokenizer, PairTokens
+from gemel.text.tokenizer import check_texts
+from gemel.types import Vectors
+
+BLOCK = 8192  # pairs tokenised at once
+_ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Documents by their score for one query, best first; ties break on the lower position."""
+
+    index: NDArray[np.int64]
+    """(k,) positions in the documents."""
+    score: Vectors
+    """(k,)"""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def load_cross(
+    model: str | Path,
+    *,
+    precision: Precision = "float32",
+    engine: EngineName = "auto",
+    device: str = "cpu",
+    revision: str | None = None,
+    offline: bool = False,
+) -> CrossModel:
+    """The cross-encoder in a folder, or of a name: from the cache or the Hugging Face Hub.
+
+    `precision` is what scoring uses when it is not told otherwise. `offline` looks on this machine only.
+    """
+    folder = find_model(model, revision=revision, offline=offline)
+    name = None if Path(model).is_dir() else str(model)
+    return CrossModel(read_cross(folder, name=name), precision=precision, engine=engine, device=device)
+
+
+class CrossModel:
+    """Scores pairs of texts. Safe to use from several threads.
+
+    Law: a pair's numbers are the same bits alone, in any batch, in any order, with any number of threads.
+    """
+
+    def __init__(
+        self,
+        checkpoint: CrossCheckpoint,
+        *,
+        precision: Precision = "float32",
+        engine: EngineName = "auto",
+        device: str = "cpu",
+    ) -> None:
+        if engine == "torch":
+            raise InputError(
+                "engine 'torch' does not run cross-encoders. Use 'auto', 'native' or 'onnxruntime'"
+            )
+        encoder = checkpoint.encoder
+        self.checkpoint = checkpoint
+        self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
+        self._engine_name, self._device = engine, device
+        self._engines: dict[str, Engine] = {}
+        self._opening = threading.Lock()
+        self._lanes = Lanes()
+        network = read_network(encoder.config, encoder.weights)
+        self._positions = network.max_positions
+        self._tokenizer = PairTokenizer(
+            load_tokenizer(encoder), vocabulary=network.vocabulary, typed=checkpoint.typed
+        )
+        self._network = (
+            with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
+        )
+        self._head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
+        self._engine(self.precision)
+
+    @property
+    def name(self) -> str:
+        """What the model was asked for as, or its folder's name."""
+        return self.checkpoint.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the outputs, in the order of the columns of `probabilities`."""
+        return self.checkpoint.labels
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a pair that count, marks included."""
+        return min(self.checkpoint.encoder.max_length or self._positions, self._positions)
+
+    @property
+    def engine_name(self) -> str:
+        """native or onnxruntime"""
+        return self._engine(self.precision).name
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """sha256 of everything that computes; read once, when first asked for."""
+        config = self.checkpoint.encoder.config
+        settings = {key: config.get(key) for key in ("classifier_pooling", "classifier_activation")}
+        said = {**settings, "activation": self.checkpoint.activation, "typed": self.checkpoint.typed}
+        text = weights_hash(self.checkpoint.encoder) + json.dumps(said, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+    def scores(
+        self,
+        left: Sequence[str],
+        right: Sequence[str],
+        options: CrossOptions | None = None,
+        **changes: Any,
+    ) -> Vectors:
+        """(n,) one score for each pair `left[i]`, `right[i]`: from 0 to 1, or unbounded where the checkpoint says so.
+
+        `changes` are fields of CrossOptions by name: `scores(left, right, max_length=128)`.
+        """
+        self._check_one_output("scores")
+        return self._score(self.logits(left, right, options, **changes))
+
+    def probabilities(
+        self,
+        left: Sequence[str],
+        right: Sequence[str],
+        options: CrossOptions | None = None,
+        **changes: Any,
+    ) -> Vectors:
+        """(n, k) the probability of each of `labels` for each pair.
+
+        A row adds up to 1, unless the checkpoint says that several labels may be true at once.
+        """
+        if len(self.labels) == 1:
+            raise InputError(
+                f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
+            )
+        found = self.logits(left, right, options, **changes)
+        if self.checkpoint.activation == "sigmoid":
+            return _sigmoid(found)
+        powers = np.exp(found - found.max(axis=1, keepdims=True, initial=-np.inf))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        k: int | None = None,
+        options: CrossOptions | None = None,
+        **changes: Any,
+    ) -> Ranking:
+        """The `k` documents with the best scores for `query` (None: all of them), best first."""
+        self._check_one_output("rank")
+        if not isinstance(query, str):
+            raise InputError(f"rank takes one query, a string, got {type(query).__name__}")
+        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        texts = _texts(documents, "documents", "rank")
+        found = self.logits([query] * len(texts), texts, options, **changes)
+        best = np.argsort(-found[:, 0], kind="stable")[:k]  # scores near 1 are equal where these still differ
+        return Ranking(best, self._score(found[best]))
+
+    def logits(
+        self,
+        left: Sequence[str],
+        right: Sequence[str],
+        options: CrossOptions | None = None,
+        **changes: Any,
+    ) -> Vectors:
+        """(n, k) what the network gives for each pair, before a sigmoid or softmax."""
+        settings = changed(options, changes)
+        pairs = _pairs(left, right)
+        where: dict[tuple[str, str], int] = {}
+        rows = np.fromiter((where.setdefault(pair, len(where)) for pair in pairs), np.int64, len(pairs))
+        distinct = list(where)
+        found = np.empty((len(distinct), len(self.labels)), dtype=np.float32)
+        tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
+        progress = Progress(len(distinct), "pairs", shown=settings.progress)
+        for start in range(0, len(distinct), BLOCK):
+            block = slice(start, start + BLOCK)
+            ready = self._tokens(distinct[block], settings)
+            tokens[block], kept[block] = [pair.tokens for pair in ready], [pair.kept for pair in ready]
+            if settings.on_long == "error":
+                _refuse_long(ready, distinct[block], pairs)
+            found[block] = self._logits(ready, settings, progress)
+        progress.close()
+        if settings.on_long == "warn":
+            warn_of_long(tokens[rows], kept[rows], self._limit(settings), what="pairs", advice=_ADVICE)
+        return found[rows]
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the model to a folder that `load_cross`, transformers and sentence-transformers read."""
+        return write_cross(
+            folder,
+            source=self.checkpoint.encoder,
+            weights=self.checkpoint.encoder.weights,
+            labels=self.labels,
+            activation=self.checkpoint.activation,
+            typed=self.checkpoint.typed,
+            overwrite=overwrite,
+        )
+
+    def _tokens(self, pairs: Sequence[tuple[str, str]], options: CrossOptions) -> list[PairTokens]:
+        left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        return self._tokenizer.pairs(left, right, self._limit(options), parallel=options.threads != 1)
+
+    def _logits(self, pairs: Sequence[PairTokens], options: CrossOptions, progress: Progress) -> Vectors:
+        """One row for each pair."""
+        engine = self._engine(options.precision or self.precision)
+        pooled = np.empty((len(pairs), engine.width), dtype=np.float32)
+
+        def keep(positions: Positions, hidden: Vectors) -> None:
+            pooled[positions] = self._head.pool(hidden)
+            progress.add(len(positions))
+
+        ids = [pair.ids for pair in pairs]
+        run(engine, ids, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
+        return self._head.logits(pooled)
+
+    def _score(self, logits: Vectors) -> Vectors:
+        return logits[:, 0] if self.checkpoint.activation == "identity" else _sigmoid(logits[:, 0])
+
+    def _engine(self, precision: Precision) -> Engine:
+        with self._opening:
+            if precision not in self._engines:
+                self._engines[precision] = open_engine(
+                    self.checkpoint.encoder,
+                    precision=precision,
+                    device=self._device,
+                    engine=self._engine_name,
+                    network=self._network,
+                )
+            return self._engines[precision]
+
+    def _limit(self, options: CrossOptions) -> int:
+        return min(options.max_length or self.max_length, self._positions)
+
+    def _check_one_output(self, asked: str) -> None:
+        if len(self.labels) > 1:
+            raise InputError(
+                f"{self.name} tells {len(self.labels)} labels apart ({', '.join(self.labels)}), so a pair has no one "
+                f"score and {asked} cannot work. Use probabilities(left, right)"
+            )
+
+    def __repr__(self) -> str:
+        labels = "one score" if len(self.labels) == 1 else f"labels={list(self.labels)}"
+        return (
+            f"CrossModel({self.name!r}, {labels}, max_length={self.max_length}, engine={self.engine_name!r})"
+        )
+
+
+def _pairs(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, str]]:
+    lefts, rights = _texts(left, "left", "scores"), _texts(right, "right", "scores")
+    if len(lefts) != len(rights):
+        raise InputError(
+            f"left has {len(lefts):,} texts, right has {len(rights):,}. Give one right text for each left one"
+        )
+    return list(zip(lefts, rights, strict=True))
+
+
+def _texts(texts: Sequence[str], name: str, verb: str) -> list[str]:
+    if isinstance(texts, str | bytes):
+        example = "rank(query, [document])" if verb == "rank" else "scores([left], [right])"
+        raise InputError(f"{name} must be a list of texts, got one string. Write {example}")
+    return check_texts(texts, name)
+
+
+def _refuse_long(
+    ready: Sequence[PairTokens], block: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, str]]
+) -> None:
+    for pair, texts in zip(ready, block, strict=True):
+        if pair.kept < pair.tokens:
+            raise InputError(
+                f"pair {pairs.index(texts)} has {pair.tokens:,} tokens, the model reads {pair.kept:,}. "
+                "Shorten it, or use on_long='truncate'"
+            )
+
+
+def _sigmoid(x: Vectors) -> Vectors:
+    small = np.exp(-np.abs(x))  # at most 1: nothing overflows
+    return np.asarray(np.where(x >= 0, np.float32(1), small) / (np.float32(1) + small), dtype=np.float32)

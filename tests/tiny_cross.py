@@ -1,0 +1,75 @@
+"""Tiny random cross-encoders of every architecture, made with transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tiny import ARCHITECTURES, MARKS, tiny_tokenizer
+
+TYPED = {"albert", "bert", "electra"}
+
+
+def tiny_cross(
+    folder: Path,
+    model_type: str = "bert",
+    *,
+    labels: int = 1,
+    max_length: int = 48,
+    typed: bool | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Path:
+    """A ...ForSequenceClassification of random numbers with its tokenizer; `settings` go to its config."""
+    import torch
+    import transformers
+
+    name, own = ARCHITECTURES[model_type]
+    config = getattr(transformers, name)(**{**own, "num_labels": labels, **settings})
+    model = transformers.AutoModelForSequenceClassification.from_config(config)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for label, weight in model.named_parameters():
+            spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
+            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+    model.save_pretrained(folder)
+    _write_tokenizer(folder, max_length, model_type in TYPED if typed is None else typed)
+    return folder
+
+
+def _write_tokenizer(folder: Path, max_length: int, typed: bool) -> None:
+    """With token types [CLS] a [SEP] b [SEP] as BERT has it, without them [CLS] a [SEP] [SEP] b [SEP] as RoBERTa."""
+    path = folder / "tokenizer.json"
+    tiny_tokenizer(path)
+    if not typed:
+        from tokenizers import Tokenizer, processors
+
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] [SEP] $B [SEP]",
+            special_tokens=[(mark, tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")],
+        )
+        tokenizer.save(str(path))
+    names = ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
+    marks = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), MARKS, strict=True))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **marks}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_input_names": names}))
+
+
+def their_logits(folder: Path, left: list[str], right: list[str], max_length: int | None = None) -> Any:
+    """What transformers gives for each pair alone."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    rows = []
+    with torch.no_grad():
+        for a, b in zip(left, right, strict=True):
+            tokens = tokenizer(
+                [a], [b], truncation="longest_first", max_length=max_length, return_tensors="pt"
+            )
+            rows.append(model(**tokens).logits[0])
+    return torch.stack(rows).numpy()
