@@ -1,6 +1,7 @@
 """Write the reference pages out of the code; with `--check`, fail when they are stale instead.
 
-command-line.md comes from the commands, options.md from the docstrings of `EncodeOptions`' fields.
+command-line.md comes from the commands, options.md from the docstrings of `EncodeOptions`' fields, objectives.md from
+the objectives: the columns they need, the first lines of their docstrings, and their settings.
 """
 
 from __future__ import annotations
@@ -8,16 +9,23 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
 import click
 
 from gemel.cli.main import cli
+from gemel.cli.options import field_docs
+from gemel.objectives.listing import listed
+from gemel.objectives.table import OBJECTIVE_FILES, objective_class
 
 DOCS = Path(__file__).parent
 OPTIONS = DOCS.parent / "src" / "gemel" / "options.py"
+MARK = "written by docs/generate.py; change the code and run `make docs`"
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->"
+OBJECTIVES_HEAD = "| objective | texts | label | in one line |"
+SETTINGS_HEAD = "| objective | setting | default | meaning |"
 
 
 def command_line() -> str:
@@ -84,12 +92,43 @@ def _fields() -> Iterator[tuple[str, str, str, str]]:
         yield field.target.id, " or ".join(kinds), default, meaning
 
 
+def objectives() -> str:
+    """The page with its tables made anew: a row for each objective, and one for each of its settings."""
+    rows, settings = [], []
+    for row in listed():
+        flags = [f"--{name} {', '.join(values)}" for name, values in row.when.items()]
+        cells = [f"`{' '.join([row.name, *flags])}`", row.columns, row.needs.label or "–", row.about]
+        rows.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    for name in sorted(OBJECTIVE_FILES):
+        cls = objective_class(name)
+        docs = field_docs(cls)
+        for field in fields(cls):
+            cells = [name, f"`{field.name}`", f"`{field.default}`", docs[field.name]]
+            settings.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    page = (DOCS / "objectives.md").read_text(encoding="utf-8")
+    return _put(_put(page, "objectives", OBJECTIVES_HEAD, rows), "settings", SETTINGS_HEAD, settings)
+
+
+def _put(page: str, name: str, head: str, rows: list[str]) -> str:
+    """The page with this table between its two marks."""
+    before, _, rest = page.partition(f"<!-- {name}: {MARK} -->")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    assert end, f"objectives.md has no place for the table {name!r}"
+    columns = head.count("|") - 1
+    table = "\n".join([head, "|" + "---|" * columns, *rows])
+    return f"{before}<!-- {name}: {MARK} -->\n{table}\n{end}{after}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 def _words(text: str) -> str:
     """The text without spaces: where lines break depends on the version of click, and is no reason to fail."""
     return "".join(text.split())
 
 
-PAGES = {"command-line.md": command_line, "options.md": options}
+PAGES = {"command-line.md": command_line, "options.md": options, "objectives.md": objectives}
 
 
 def main(arguments: list[str]) -> int:

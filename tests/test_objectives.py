@@ -1,10 +1,13 @@
 """Laws that hold for every objective, and the formulas of each on numbers that can be checked by hand."""
 
+import json
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from math import exp, log, sqrt
+from typing import get_type_hints
 
 import pytest
 
+from gemel.cli.main import main
 from gemel.cli.options import field_docs
 from gemel.errors import InputError
 from gemel.objectives.matryoshka import Matryoshka
@@ -20,7 +23,7 @@ VARIANTS = [
     ("contrastive", {"metric": "euclidean", "margin": 3.0}),
     ("contrastive", {"online": True}),
     ("in-batch-ranking", {"symmetric": True, "guard": 0.99}),
-    ("margin-mse", {"metric": "cosine"}),
+    ("margin-mse", {"score": "cosine"}),
     ("triplet", {"metric": "cosine"}),
     ("triplet", {"metric": "manhattan", "margin": 20.0}),
     *(("triplet", {"mining": mining, "margin": 5.0}) for mining in ("all", "hard", "semi-hard")),
@@ -216,6 +219,14 @@ def test_an_objective_is_frozen_settings_with_a_line_for_each(name):
 # Names and settings
 
 
+def test_settings_of_one_name_are_of_one_type():
+    kinds = {}
+    for name in OBJECTIVE_FILES:
+        for setting, kind in get_type_hints(objective_class(name)).items():
+            if setting not in ("name", "needs"):
+                assert kinds.setdefault(setting, kind) == kind, f"{setting} of {name}: one flag serves all"
+
+
 def test_an_unknown_objective_or_setting_is_refused_with_what_exists():
     with pytest.raises(
         InputError, match=r"unknown objective 'triplets'. Did you mean 'triplet'\? Known: angle"
@@ -237,7 +248,7 @@ def test_an_unknown_objective_or_setting_is_refused_with_what_exists():
         ("contrastive", {"metric": "dot"}, "metric must be one of euclidean, cosine, manhattan, got 'dot'"),
         ("denoising", {"noise": 1.0}, "noise must be from 0 to below 1, got 1.0"),
         ("in-batch-ranking", {"guard": 2.0}, "guard must be a cosine above -1, up to 1, got 2.0"),
-        ("margin-mse", {"metric": "euclidean"}, "metric must be one of dot, cosine"),
+        ("margin-mse", {"score": "euclidean"}, "score must be one of dot, cosine"),
         ("soft-label", {"random": -1}, "random must be 0 or more"),
         ("soft-label", {"floor": 1.5}, "floor must be from 0 to below 1"),
         ("triplet", {"mining": "easy"}, "mining must be one of given, all, hard, semi-hard, got 'easy'"),
@@ -247,6 +258,32 @@ def test_an_unknown_objective_or_setting_is_refused_with_what_exists():
 def test_a_wrong_setting_is_refused_when_the_objective_is_made(name, settings, message):
     with pytest.raises(InputError, match=message):
         make_objective(name, settings)
+
+
+# The list
+
+
+def test_the_list_has_every_objective_with_its_columns(capsys):
+    assert main(["objectives"]) == 0
+    shown = capsys.readouterr().out
+    for name in OBJECTIVE_FILES:
+        assert f"{name}: {', '.join(make_objective(name).needs.texts)}" in shown
+        assert f"    {objective_class(name).__doc__.splitlines()[0]}\n" in shown
+    assert "triplet --mining all | hard | semi-hard: text; label: group\n" in shown
+
+
+def test_the_list_as_json_says_what_the_data_must_have(capsys):
+    assert main(["objectives", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["name"] for row in rows} == set(OBJECTIVE_FILES)
+    first, second = (row for row in rows if row["name"] == "triplet")
+    assert (first["texts"], first["more"], first["when"]) == (
+        ["anchor", "positive", "negative"],
+        "negative",
+        {},
+    )
+    assert (second["texts"], second["label"]) == (["text"], "group")
+    assert second["when"] == {"mining": ["all", "hard", "semi-hard"]}
 
 
 # By hand
@@ -500,7 +537,7 @@ def test_margin_mse_compares_the_difference_of_dots():
     anchor, positive, negative = rows([1, 2]), rows([3, 1]), rows([0, 1])
     assert value("margin-mse", {}, (anchor, positive, negative), rows(1)) == pytest.approx((5 - 2 - 1) ** 2)
     cosines = 5 / sqrt(50) - 2 / sqrt(5)
-    found = value("margin-mse", {"metric": "cosine"}, (anchor, positive, negative), rows(1))
+    found = value("margin-mse", {"score": "cosine"}, (anchor, positive, negative), rows(1))
     assert found == pytest.approx((cosines - 1) ** 2)
 
 

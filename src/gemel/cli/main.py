@@ -31,6 +31,7 @@ VERBS.add("evaluate")(Verb("gemel.cli.evaluate", "Score models on labelled data 
 VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert and remove models."))
 VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
 VERBS.add("info")(Verb("gemel.cli.info", "Show versions, engines, the processor and the cache."))
+VERBS.add("objectives")(Verb("gemel.cli.objectives", "List what a model can be trained on."))
 VERBS.add("postprocess")(
     Verb("gemel.cli.postprocess", "Fit whitening or the like on texts and save a new model.")
 )

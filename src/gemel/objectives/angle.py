@@ -20,7 +20,7 @@ class Angle(Objective):
     """AnglE: as CoSENT, on angles between complex vectors, whose gradient does not fade where a cosine is flat."""
 
     temperature: float = 0.05
-    """Differences of angles are divided by it."""
+    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
 
     needs = Needs(texts=("left", "right"), label="score")
 

@@ -19,7 +19,7 @@ class Contrastive(Objective):
     """Contrastive: pairs labelled 1 come together, pairs labelled 0 go apart up to a margin."""
 
     margin: float = 0.5
-    """Distance beyond which a pair labelled 0 is left alone."""
+    """Distance beyond which what does not belong together is left alone."""
     metric: Distance = "cosine"
     """Distance: cosine (1 - cosine), euclidean or manhattan."""
     online: bool = False

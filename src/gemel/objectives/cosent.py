@@ -19,7 +19,7 @@ class CoSent(Objective):
     """CoSENT: a pair with a higher gold score must have a higher cosine; only the order of scores counts."""
 
     temperature: float = 0.05
-    """Differences of cosines are divided by it."""
+    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
 
     needs = Needs(texts=("left", "right"), label="score")
 

@@ -20,7 +20,7 @@ class InBatchRanking(Objective):
     """In-batch ranking (InfoNCE, multiple negatives): the answers of the other rows are the wrong answers."""
 
     temperature: float = 0.05
-    """Cosines are divided by it: the smaller, the more the nearest wrong answers count."""
+    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
     symmetric: bool = False
     """Also find the anchor of each positive among all anchors; the loss is the mean of both."""
     guard: float | None = None

@@ -20,18 +20,18 @@ Likeness: TypeAlias = Literal["dot", "cosine"]
 class MarginMSE(Objective):
     """Margin-MSE: score(anchor, positive) - score(anchor, negative) must equal the teacher's difference."""
 
-    metric: Likeness = "dot"
+    score: Likeness = "dot"
     """Score of two vectors: dot product, or cosine if the teacher's scores are cosines."""
 
     needs = Needs(texts=("anchor", "positive", "negative"), label="margin")
 
     def __post_init__(self) -> None:
-        check_one_of("metric", self.metric, Likeness)
+        check_one_of("score", self.score, Likeness)
 
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
         from torch.nn.functional import mse_loss
 
-        anchor, positive, negative = vectors if self.metric == "dot" else map(unit, vectors)
+        anchor, positive, negative = vectors if self.score == "dot" else map(unit, vectors)
         return mse_loss((anchor * positive).sum(1) - (anchor * negative).sum(1), label)

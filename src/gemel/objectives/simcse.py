@@ -19,7 +19,7 @@ class SimCSE(Objective):
     """SimCSE: a text must find itself, under another dropout, among all texts of the batch; no labels."""
 
     temperature: float = 0.05
-    """Cosines are divided by it."""
+    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
 
     needs = Needs(texts=("text",), distinct=True, passes=2)
 

@@ -1,0 +1,24 @@
+"""`gemel objectives`: what a model can be trained on, and the columns that each objective needs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command(epilog="\b\nExamples:\n  gemel objectives\n  gemel objectives --json")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(as_json: bool) -> None:
+    """List the objectives of training with the columns each needs."""
+    from gemel.objectives.listing import listed
+
+    for row in listed():
+        if as_json:
+            click.echo(json.dumps(row.to_json(), ensure_ascii=False))
+            continue
+        flags = [f"--{name} {' | '.join(values)}" for name, values in row.when.items()]
+        label = f"; label: {row.needs.label}" if row.needs.label else ""
+        click.echo(f"{' '.join([row.name, *flags])}: {row.columns}{label}")
+        if not row.when:
+            click.echo(f"    {row.about}")
