@@ -211,7 +211,7 @@ def test_crowded_vectors_that_score_better_are_no_collapse():
 # What is normal
 
 
-@pytest.mark.parametrize("start", [0.8, 0.86, 0.9, 0.97])
+@pytest.mark.parametrize("start", [0.8, 0.86, 0.9, 0.97, 0.986])
 def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
     found = watch(first=at(0, mean_cosine=start))
     for step, cosine in enumerate(np.linspace(start, 0.3, 10)):
