@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import gemel
+from gemel.checkpoint.relation import RelationHead
+from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError
-from gemel.evaluate_models import EncodingModel, open_encoder
+from gemel.evaluate_models import open_encoder
 from gemel.evaluation.run import average, compare_models, compare_with, evaluate
 from gemel.evaluation.task import TASK_FILES, load_task
 from gemel.options import EncodeOptions
@@ -192,33 +194,35 @@ def test_options_that_do_not_apply_are_refused(name, settings, message):
         open_encoder(name, **settings)
 
 
-class WithHead:
-    """A model that kept its classification head."""
-
-    name, dim = "headed", 2
-    labels = ("neutral", "entailment")
-
-    def relation(self, left, right):
-        return np.tile(np.float32([0.1, 0.9]), (len(left), 1))
-
-    def encode(self, texts, **changes):
-        return np.zeros((len(texts), 2), np.float32)
+NLI = [("a man", "a cat", "b"), ("rain", "a dog", "a"), ("the market", "a woman", "b"), ("a", "man", "c")]
 
 
-NLI = [("a", "b", "entailment"), ("a", "c", "neutral"), ("a", "d", "entailment"), ("a", "e", "entailment")]
+@pytest.fixture(scope="module")
+def headed(model, tmp_path_factory):
+    """The same model with a classification head that takes |u - v| of its vectors to three labels."""
+    plain = gemel.load(model)
+    weight = np.random.default_rng(0).normal(size=(3, plain.dim)).astype(np.float32)
+    head = RelationHead("|u-v|", weight, None, ("c", "a", "b"))
+    return write_checkpoint(plain.checkpoint, tmp_path_factory.mktemp("headed") / "m", relation=head)
 
 
-def test_options_do_not_hide_the_head_of_a_model(tmp_path):
+def test_the_kept_head_of_a_model_is_scored_with_and_without_options(headed, tmp_path):
     path = table(tmp_path / "a.tsv", NLI, "premise\thypothesis\tlabel")
-    for encoder in (WithHead(), EncodingModel(WithHead(), {"threads": 1}, "cls")):
-        [scores] = evaluate(encoder, task="nli", data=path, rounds=0)
-        assert scores.values["accuracy"].value == 75
+    left, right, gold = zip(*NLI, strict=True)
+    for options in ({}, {"max_length": 3}, {"prompt": "how "}):
+        [scores] = gemel.evaluate(headed, task="nli", data=path, rounds=0, options=EncodeOptions(**options))
+        chances = gemel.load(headed).relation(left, right, **options)
+        right_ones = [
+            ("c", "a", "b")[row.argmax()] == label for row, label in zip(chances, gold, strict=True)
+        ]
+        assert scores.values["accuracy"].value == 100 * np.mean(right_ones)
+        assert scores.protocol.get("encoding", {}) == options
 
 
-def test_an_option_that_a_head_cannot_follow_is_refused(tmp_path):
+def test_an_option_that_a_head_cannot_follow_is_refused(headed, tmp_path):
     path = table(tmp_path / "a.tsv", NLI, "premise\thypothesis\tlabel")
-    with pytest.raises(InputError, match="a classification head takes no option 'prompt'"):
-        evaluate(EncodingModel(WithHead(), {"prompt": "x"}), task="nli", data=path)
+    with pytest.raises(InputError, match="relation takes no dim"):
+        gemel.evaluate(headed, task="nli", data=path, options=EncodeOptions(dim=8))
 
 
 def test_a_model_without_a_head_is_refused_with_options_too(model, tmp_path):

@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.errors import InputError
 from gemel.evaluation.baselines import is_baseline, open_baseline
@@ -20,7 +18,6 @@ from gemel.options import EncodeOptions
 from gemel.types import AnyVectors, Encoder
 
 _CHANGE_NOTHING = ("threads", "memory", "progress")  # options that no vector depends on
-_SET_AT_LOAD = ("pooling", "precision")  # options that hold for whatever the model does
 
 
 def evaluate(
@@ -110,17 +107,11 @@ class EncodingModel:
     @property
     def labels(self) -> tuple[str, ...] | None:
         """Of the classification head, if the model kept one."""
-        return getattr(self.model, "labels", None)
+        return self.model.labels
 
     def relation(self, left: Sequence[str], right: Sequence[str]) -> AnyVectors:
-        """The model's own; options that it cannot follow are refused, since the result would not be what was asked."""
-        ignored = [name for name in self.encoding if name not in _SET_AT_LOAD]
-        if ignored:
-            raise InputError(
-                f"a classification head takes no option {ignored[0]!r}: it reads vectors as in training. Leave it out"
-            )
-        model: Any = self.model  # `labels` told that it is there
-        return np.asarray(model.relation(left, right))
+        """The model's own under these options; it refuses those that its head does not fit."""
+        return self.model.relation(left, right, **self.changes)
 
     def encode(self, texts: Sequence[str]) -> AnyVectors:
         return self.model.encode(texts, **self.changes)
