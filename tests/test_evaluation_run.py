@@ -209,7 +209,7 @@ def headed(model, tmp_path_factory):
 def test_the_kept_head_of_a_model_is_scored_with_and_without_options(headed, tmp_path):
     path = table(tmp_path / "a.tsv", NLI, "premise\thypothesis\tlabel")
     left, right, gold = zip(*NLI, strict=True)
-    for options in ({}, {"max_length": 3}, {"prompt": "how "}):
+    for options in ({}, {"max_length": 3, "on_long": "truncate"}, {"prompt": "how "}):
         [scores] = gemel.evaluate(headed, task="nli", data=path, rounds=0, options=EncodeOptions(**options))
         chances = gemel.load(headed).relation(left, right, **options)
         right_ones = [
