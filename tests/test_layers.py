@@ -14,6 +14,7 @@ LAYERS = [
     {"errors"},
     {"types", "registry", "options"},
     {"similarity", "text", "checkpoint", "progress", "cross_options"},
+    {"scan"},
     {"encoder", "nearest", "small_vectors"},
     {"model", "cross_model", "pairs", "postprocess", "objectives"},
     {"encode_folder", "trial", "evaluation"},
@@ -38,6 +39,7 @@ HOMES = {
         "checkpoint/write.py",
         "encoder/int8_weights.py",
         "encode_folder/",
+        "training/snapshots.py",
     ],
     "onnx": ["encoder/engines/onnx"],
     "onnxruntime": ["encoder/engines/onnx.py", "cli/info.py"],
@@ -50,14 +52,17 @@ HOMES = {
         "train_models.py",
     ],
     "transformers": ["encoder/engines/torch.py", "checkpoint/convert.py", "training/"],
-    "accelerate": ["training/"],
+    "accelerate": ["training/", "train_models.py"],
     "peft": ["training/"],
     "huggingface_hub": ["checkpoint/hub.py"],
     "pyarrow": [
         "text/read_parquet.py",
         "encode_folder/formats/parquet.py",
         "evaluation/baselines/word_vectors.py",
+        "pairs/result.py",
     ],
+    "pandas": ["pairs/result.py"],
+    "faiss": ["pairs/approximate.py"],
     "click": ["cli/"],
     "rich": ["cli/", "model"],
 }
@@ -73,6 +78,8 @@ HEAVY = {
     "transformers",
     "huggingface_hub",
     "pyarrow",
+    "pandas",
+    "faiss",
     "rich",
 }
 WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}

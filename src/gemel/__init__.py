@@ -20,6 +20,8 @@ _HOMES = {
     "Model": "model",
     "ModelError": "errors",
     "Pairs": "pairs",
+    "TrainOptions": "training.options",
+    "Trained": "training.run",
     "TruncationWarning": "text.long_texts",
     "WorkError": "errors",
     "encode_to_folder": "encode_folder",
@@ -31,6 +33,7 @@ _HOMES = {
     "rescore": "small_vectors",
     "search": "nearest",
     "similar_pairs": "pairs",
+    "train": "train_models",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from gemel.small_vectors import quantize as quantize
     from gemel.small_vectors import rescore as rescore
     from gemel.text.long_texts import TruncationWarning as TruncationWarning
+    from gemel.train_models import train as train
+    from gemel.training.options import TrainOptions as TrainOptions
+    from gemel.training.run import Trained as Trained
     from gemel.types import EncodeReport as EncodeReport
 
 

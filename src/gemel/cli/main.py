@@ -37,6 +37,10 @@ VERBS.add("postprocess")(
 )
 VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and show what was chosen."))
 
+VERBS.add("train")(
+    Verb("gemel.cli.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
+)
+
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
 _BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 

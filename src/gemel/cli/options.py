@@ -38,38 +38,56 @@ def model_option(function: Function) -> Function:
 
 def encode_options(function: Function) -> Function:
     """A flag for every field of EncodeOptions; `function` gets all of them as one argument `options`."""
-    names = [field.name for field in fields(EncodeOptions)]
+    return options_of(EncodeOptions)(function)
 
-    @wraps(function)
-    def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
-        settings = {name: values.pop(name) for name in names}
-        if settings["progress"] is None:
-            settings["progress"] = sys.stderr.isatty()
-        return function(*arguments, options=EncodeOptions(**settings), **values)
 
-    docs, types = field_docs(EncodeOptions), get_type_hints(EncodeOptions)
-    decorated: Function = call
-    for field in reversed(fields(EncodeOptions)):  # click shows the last decorator first
-        decorated = _option(field, types[field.name], _as_help(docs.get(field.name, ""), names))(decorated)
-    return decorated
+def options_of(cls: type[Any]) -> Callable[[Function], Function]:
+    """A flag for every field of a dataclass of options; the function gets all of them as one argument `options`."""
+    names = [field.name for field in fields(cls)]
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
+            settings = {name: values.pop(name) for name in names}
+            if settings["progress"] is None:
+                settings["progress"] = sys.stderr.isatty()
+            return function(*arguments, options=cls(**settings), **values)
+
+        docs, types = field_docs(cls), get_type_hints(cls)
+        decorated: Function = call
+        for field in reversed(fields(cls)):  # click shows the last decorator first
+            decorated = _option(field, types[field.name], _as_help(docs.get(field.name, ""), names))(
+                decorated
+            )
+        return decorated
+
+    return decorate
 
 
 def _option(field: Field[Any], annotation: object, help: str) -> Callable[[Function], Function]:
-    flag, envvar = "--" + field.name.replace("_", "-"), f"GEMEL_{field.name.upper()}"
-    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
-    if get_origin(annotation) is Literal or get_origin(kinds[0]) is Literal:
-        literal = annotation if get_origin(annotation) is Literal else kinds[0]
-        shape: dict[str, Any] = {"type": click.Choice(get_args(literal))}
-    elif kinds == [bool]:
-        flag, shape = f"{flag}/--no-{flag[2:]}", {}
-    else:
-        shape = {"type": kinds[0] if len(kinds) == 1 else str}
     default = field.default
     if field.name == "progress":
         default, help = None, f"{help} Default: when that is a terminal."
-    return click.option(
-        flag, field.name, default=default, envvar=envvar, show_default=default is not None, help=help, **shape
-    )
+    return flag_of(field.name, annotation, default=default, help=help)
+
+
+def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callable[[Function], Function]:  # noqa: ANN401
+    """The flag of one field: its name with hyphens, its type, its environment variable GEMEL_<NAME>."""
+    flag, envvar = "--" + name.replace("_", "-"), f"GEMEL_{name.upper()}"
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
+    shape: dict[str, Any] = {}
+    if get_origin(annotation) is tuple:
+        shape = {"type": kinds[0], "multiple": True}
+        help = f"{help} May be repeated."
+    elif get_origin(annotation) is Literal or get_origin(kinds[0]) is Literal:
+        literal = annotation if get_origin(annotation) is Literal else kinds[0]
+        shape = {"type": click.Choice(get_args(literal))}
+    elif kinds == [bool]:
+        flag = f"{flag}/--no-{flag[2:]}"
+    else:
+        shape = {"type": kinds[0] if len(kinds) == 1 else str}
+    shown = default is not None and default != ()
+    return click.option(flag, name, default=default, envvar=envvar, show_default=shown, help=help, **shape)
 
 
 def _as_help(doc: str, names: list[str]) -> str:

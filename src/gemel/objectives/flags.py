@@ -30,5 +30,7 @@ def all_settings() -> list[Setting]:
         for field in fields(cls):  # type: ignore[arg-type]
             known = found.get(field.name)
             defaults = {**(known.defaults if known else {}), name: field.default}
-            found[field.name] = Setting(field.name, types[field.name], defaults, known.owner if known else cls)
+            found[field.name] = Setting(
+                field.name, types[field.name], defaults, known.owner if known else cls
+            )
     return [found[name] for name in sorted(found)]

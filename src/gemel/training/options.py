@@ -82,19 +82,12 @@ class TrainOptions:
             if getattr(self, name) not in get_args(known):
                 listed = ", ".join(get_args(known))
                 raise InputError(f"{name} must be one of {listed}, got {getattr(self, name)!r}")
-        for name in ("batch_size", "accumulate", "keep_checkpoints"):
-            _whole(name, getattr(self, name), 1)
-        for name in ("max_steps", "cache_texts", "max_length", "lora_rank", "threads", "eval_steps"):
+        for name in _COUNTS:
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
-        for name in ("patience", "checkpoint_steps"):
-            if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
-        _whole("freeze_layers", self.freeze_layers, 0)
-        if not self.epochs > 0:
-            raise InputError(f"epochs must be more than 0, got {self.epochs!r}")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be more than 0, got {self.learning_rate!r}")
+                _whole(name, getattr(self, name), 0 if name == "freeze_layers" else 1)
+        for name in ("epochs", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be more than 0, got {getattr(self, name)!r}")
         for name in ("warmup", "dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -102,6 +95,22 @@ class TrainOptions:
         for name in ("weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
+
+
+_COUNTS = (
+    "batch_size",
+    "accumulate",
+    "keep_checkpoints",
+    "max_steps",
+    "cache_texts",
+    "max_length",
+    "lora_rank",
+    "threads",
+    "eval_steps",
+    "patience",
+    "checkpoint_steps",
+    "freeze_layers",
+)
 
 
 def _whole(name: str, value: object, least: int) -> None:

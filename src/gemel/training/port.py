@@ -26,7 +26,7 @@ class Network(Protocol):
     vocabulary: int
     """Token ids are below this."""
 
-    def items(self, columns: tuple[list[str], ...]) -> tuple[list[Item], ...]:
+    def items(self, columns: tuple[list[str], ...]) -> Sequence[Sequence[Item]]:
         """What to encode for the text columns of a batch: the texts themselves, or one column of pairs."""
         ...
 

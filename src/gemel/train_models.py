@@ -1,0 +1,338 @@
+"""`gemel.train`: a model by name, data in any form and an objective by name, to a trained model in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.sources import find_model
+from gemel.encoder.lanes import usable_cores
+from gemel.errors import InputError, MissingExtra
+from gemel.evaluation.run import score_tasks
+from gemel.evaluation.scores import Scores
+from gemel.evaluation.task import Task, load_task
+from gemel.objectives.table import Objective, make_objective
+from gemel.training.card import model_card
+from gemel.training.journal import FILE, read_journal
+from gemel.training.options import TrainOptions
+from gemel.training.summary import DataSet, Summary, measured
+from gemel.training.trackers import check_trackers
+from gemel.training.watch import Collapse
+from gemel.types import Encoder
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from gemel.training.doctor import Diagnosis
+    from gemel.training.examples import Examples
+    from gemel.training.port import Network
+    from gemel.training.run import Run, Trained
+
+Kind = Literal["twin", "cross"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """What to train, on what, and into which folder; how is said by TrainOptions."""
+
+    model: str | Path
+    data: Any
+    objective: str
+    out: Path
+    kind: Kind = "twin"
+    settings: Mapping[str, Any] | None = None
+    """Of the objective."""
+    columns: Mapping[str, str] | None = None
+    """Role to column, where the names do not say it."""
+    pooling: str | None = None
+    eval_data: Sequence[str | Path] = ()
+    eval_task: str = "sts"
+    resume: bool = False
+
+
+def train(  # noqa: PLR0913 - each is a thing that the user names
+    model: str | Path,
+    data: Any,  # noqa: ANN401 - a file, several, a Hugging Face dataset or rows in memory
+    *,
+    objective: str,
+    out: str | Path,
+    kind: Kind = "twin",
+    settings: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
+    pooling: str | None = None,
+    eval_data: str | Path | Sequence[str | Path] = (),
+    eval_task: str = "sts",
+    resume: bool = False,
+    options: TrainOptions | None = None,
+    **changes: Any,
+) -> Trained:
+    """Train `model` on `data` and save the best of it in the folder `out`.
+
+    `changes` are fields of TrainOptions by name (`epochs=1, batch_size=32`); `settings` belong to the objective
+    (`{"margin": 0.5}`). With `eval_data` the model is scored while it learns, and the best one is kept.
+    """
+    files = [eval_data] if isinstance(eval_data, str | Path) else list(eval_data)
+    request = TrainRequest(
+        model=model,
+        data=data,
+        objective=objective,
+        out=Path(out),
+        kind=kind,
+        settings=settings,
+        columns=columns,
+        pooling=pooling,
+        eval_data=files,
+        eval_task=eval_task,
+        resume=resume,
+    )
+    return run_request(request, _changed(options, changes))
+
+
+def run_request(request: TrainRequest, options: TrainOptions) -> Trained:
+    """Everything from the request to the model on disk."""
+    accelerator = _accelerator(options)
+    checkpoint = _checkpoint(request)
+    objective = _objective(request, options, checkpoint)
+    _check_folder(request)
+    examples = _examples(request, objective, options)
+    tasks = _tasks(request, rounds=0)  # an interval would cost more than the encoding
+    from gemel.training.run import Run
+
+    network = _network(request, checkpoint, examples, options, accelerator)
+    classes = network.vocabulary if objective.needs.label == "tokens" else len(examples[0].classes)
+    weights = objective.weights(network.dim, classes)
+    if weights is not None:
+        weights.to(accelerator.device)
+    diagnosis = _examined(request, objective, options, examples, tasks, network)
+    about = _about(request, objective, checkpoint, examples)
+    run = Run(network, objective, weights, examples, options, request.out, tasks, accelerator, about)
+    if accelerator.is_main_process:
+        _write_down(request, options, run.folder, diagnosis)
+    try:
+        result = run.start(resume=request.resume)
+    except Collapse as collapse:
+        if accelerator.is_main_process:
+            _write_report(request, options, run, diagnosis, stopped=str(collapse))
+        raise
+    if accelerator.is_main_process:
+        summary = _write_report(request, options, run, diagnosis, result)
+        (request.out / "README.md").write_text(model_card(summary), encoding="utf-8")
+    return result
+
+
+# From names to things.
+
+
+def _changed(options: TrainOptions | None, changes: Mapping[str, Any]) -> TrainOptions:
+    known = [field.name for field in fields(TrainOptions)]
+    for name in changes:
+        if name not in known:
+            raise InputError(
+                f"unknown option {name!r} of train. Known: {', '.join(known)}. "
+                "What belongs to the objective goes into settings="
+            )
+    return replace(options or TrainOptions(), **changes)
+
+
+def _accelerator(options: TrainOptions) -> Accelerator:
+    """Device, precision and processes, as accelerate sees them; dice and threads are set on the way."""
+    try:
+        import torch
+        from accelerate import Accelerator
+    except ImportError as error:
+        raise MissingExtra("training", error.name or "torch", "train") from error
+    check_trackers(options.tracker)
+    torch.set_num_threads(options.threads or usable_cores())
+    torch.manual_seed(options.seed)
+    trackers = list(options.tracker) or None
+    accelerator = Accelerator(
+        cpu=options.device == "cpu", mixed_precision=options.mixed_precision, log_with=trackers
+    )
+    if options.device is not None and accelerator.device.type != options.device.split(":")[0]:
+        raise InputError(
+            f"device {options.device!r} is not there; this machine has {accelerator.device.type!r}"
+        )
+    return accelerator
+
+
+def _checkpoint(request: TrainRequest) -> Checkpoint:
+    folder = find_model(request.model)
+    name = None if Path(request.model).is_dir() else str(request.model)
+    if request.kind == "cross":
+        from gemel.training.cross_network import read_start
+
+        return read_start(folder, name=name)
+    checkpoint = read_checkpoint(folder, name=name)
+    if request.pooling is None:
+        return checkpoint
+    from gemel.encoder.pooling import POOLINGS
+
+    POOLINGS[request.pooling]
+    return replace(checkpoint, pooling=replace(checkpoint.pooling, modes=(request.pooling,)))
+
+
+def _objective(request: TrainRequest, options: TrainOptions, checkpoint: Checkpoint) -> Objective:
+    if request.kind == "cross":
+        from gemel.training.cross_objectives import cross_objective
+
+        return cross_objective(request.objective, request.settings or {})
+    objective = make_objective(request.objective, request.settings)
+    if not options.matryoshka:
+        return objective
+    from gemel.objectives.matryoshka import Matryoshka
+
+    return Matryoshka(objective, options.matryoshka, normalize=checkpoint.normalize)
+
+
+def _check_folder(request: TrainRequest) -> None:
+    """The folder is new, or holds the run that is to be resumed."""
+    out = request.out
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file. Give a new folder for the model")
+    if request.resume or not out.exists() or not any(out.iterdir()):
+        return
+    raise InputError(
+        f"{out} exists and is not empty. Give a new folder, or go on with that run: resume=True (--resume)"
+    )
+
+
+def _examples(request: TrainRequest, objective: Objective, options: TrainOptions) -> Sequence[Examples]:
+    from gemel.training.data import open_all
+
+    return open_all(
+        request.data,
+        objective.needs,
+        columns=request.columns,
+        skip_bad=options.skip_bad,
+        objective=request.objective,
+    )
+
+
+def _network(
+    request: TrainRequest,
+    checkpoint: Checkpoint,
+    examples: Sequence[Examples],
+    options: TrainOptions,
+    accelerator: Accelerator,
+) -> Network:
+    if request.kind == "cross":
+        from gemel.training.cross_network import CrossNetwork
+
+        return CrossNetwork(checkpoint, options, accelerator.device, labels=examples[0].classes)
+    from gemel.training.twin_network import TwinNetwork
+
+    return TwinNetwork(checkpoint, options, accelerator.device)
+
+
+def _examined(
+    request: TrainRequest,
+    objective: Objective,
+    options: TrainOptions,
+    examples: Sequence[Examples],
+    tasks: Sequence[Task],
+    network: Network,
+) -> list[Diagnosis]:
+    """What the doctor says of each data set; certain faults are refused unless forced."""
+    from gemel.training.doctor import examine
+
+    found = [
+        examine(
+            each,
+            objective.needs,
+            tokens=network.tokens,
+            evaluation_texts=_evaluation_pairs(tasks),
+            batch_size=options.batch_size,
+        )
+        for each in examples
+    ]
+    errors = [finding for diagnosis in found for finding in diagnosis.findings if finding.level == "error"]
+    if errors and not options.force:
+        said = "; ".join(finding.what for finding in errors)
+        raise InputError(
+            f"the data is certainly wrong: {said}. Repair it, or train all the same with force (--force)"
+        )
+    return found
+
+
+def _tasks(request: TrainRequest, rounds: int | None) -> list[Task]:
+    """What the model is scored on; `rounds` of the intervals, None: the task's default."""
+    return [task for path in request.eval_data for task in load_task(request.eval_task, path, rounds=rounds)]
+
+
+def _evaluation_pairs(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
+    """The pairs that the model will be scored on, where the task has pairs."""
+    for task in tasks:
+        yield from zip(getattr(task, "left", ()), getattr(task, "right", ()), strict=True)
+
+
+def _about(
+    request: TrainRequest, objective: Objective, checkpoint: Checkpoint, examples: Sequence[Examples]
+) -> dict[str, Any]:
+    about: dict[str, Any] = {"model": checkpoint.name, "settings": dict(request.settings or {})}
+    inner = getattr(objective, "objective", objective)
+    if hasattr(inner, "concat"):
+        about |= {"labels": list(examples[0].classes), "concat": inner.concat}
+    return about
+
+
+def _write_down(
+    request: TrainRequest, options: TrainOptions, folder: Path, diagnoses: Sequence[Diagnosis]
+) -> None:
+    """What was asked for and what the doctor said, beside the run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = {
+        name: value if isinstance(value, str | bool | int | float | None) else str(value)
+        for name, value in asdict(request).items()
+    }
+    content = {"request": asked, "options": asdict(options)}
+    (folder / "options.json").write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    said = [diagnosis.to_json() for diagnosis in diagnoses]
+    (folder / "doctor.json").write_text(
+        json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+def _write_report(
+    request: TrainRequest,
+    options: TrainOptions,
+    run: Run,
+    diagnoses: Sequence[Diagnosis],
+    result: Trained | None = None,
+    stopped: str = "",
+) -> Summary:
+    """The report of a run that ended, with the scores of the model that was saved, as inference gives them."""
+    from gemel.training.report import write_report
+
+    scores: list[Scores] = []
+    if result is not None and request.eval_data:
+        scores = list(score_tasks(_tasks(request, rounds=None), _saved(request)))
+    summary = Summary(
+        name=request.out.name,
+        base_model=str(request.model),
+        objective=request.objective,
+        settings=dict(request.settings or {}),
+        options=asdict(options),
+        data=tuple(DataSet.of(each) for each in run.examples),
+        steps=run.loop.position.step,
+        best_step=run.loop.position.best_step or None,
+        measured=measured(scores, run.untrained),
+        dim=run.network.dim,
+        max_length=getattr(run.network, "max_length", None),
+        labels=tuple(run.about.get("labels", ())),
+        stopped=stopped or (result.stopped if result else ""),
+        kind=request.kind,
+    )
+    said = [diagnosis.to_json() for diagnosis in diagnoses]
+    write_report(run.folder, summary=summary, journal=read_journal(run.folder / FILE), doctor=said)
+    return summary
+
+
+def _saved(request: TrainRequest) -> Encoder:
+    """The model on disk, without torch."""
+    from gemel.model import load
+
+    return load(request.out)

@@ -1,0 +1,190 @@
+"""Tokens -> token vectors in torch: transformers' network, or a table of token vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gemel.checkpoint.folder import Checkpoint
+from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.training.options import TrainOptions
+from gemel.training.packed import ATTENTION, Pack, register_attention
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# These hand every keyword on to their attention and take positions from outside; the others are padded.
+_PACKED = {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
+_POSITIONS_AFTER_PADDING = {"camembert", "roberta", "xlm-roberta"}
+
+
+class Body(Protocol):
+    """The part of a model that reads tokens."""
+
+    module: nn.Module
+    width: int
+
+    def hidden(self, texts: Pack) -> Tensor:
+        """(T, width): the vector of every token."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """Everything to save, under the names that a checkpoint has."""
+        ...
+
+
+def open_body(checkpoint: Checkpoint, options: TrainOptions) -> Body:
+    """The checkpoint's network, ready to be trained."""
+    if checkpoint.kind == "static":
+        return TableBody(checkpoint)
+    return TransformerBody(checkpoint, options)
+
+
+class TableBody:
+    """A static model: one vector for each token, whatever stands around it."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        import torch
+        from torch import nn
+
+        if "embedding.weight" not in checkpoint.weights or checkpoint.skip_unknown:
+            raise InputError(
+                f"{checkpoint.name} is a model2vec table; only StaticEmbedding models can be trained"
+            )
+        table = torch.from_numpy(np.array(checkpoint.weights["embedding.weight"], dtype=np.float32))
+        self.module = nn.ModuleDict({"embedding": nn.Embedding.from_pretrained(table, freeze=False)})
+        self.width = int(table.shape[1])
+
+    def hidden(self, texts: Pack) -> Tensor:
+        vectors: Tensor = self.module["embedding"](texts.ids)
+        return vectors
+
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.module.state_dict())
+
+
+class TransformerBody:
+    """Loads safetensors only, and runs no code that comes with a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, options: TrainOptions) -> None:
+        kind = str(checkpoint.config.get("model_type"))
+        self._packed = kind in _PACKED
+        self._has_pooler = any("pooler." in name for name in checkpoint.weights)
+        self.module = _load(checkpoint, options, ATTENTION if self._packed else "eager")
+        config: Any = self.module.config
+        self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
+        _freeze(self.module, options.freeze_layers)
+        if options.gradient_checkpointing:
+            self.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._with_lora = options.lora_rank is not None
+        if options.lora_rank is not None:
+            self.module = _add_lora(self.module, options.lora_rank)
+
+    def hidden(self, texts: Pack) -> Tensor:
+        if not self._packed:
+            mask = (~texts.absent).long()
+            padded = texts.spread(texts.ids[:, None])[..., 0]
+            return texts.gather(self.module(input_ids=padded, attention_mask=mask).last_hidden_state)
+        places = texts.places[None] + self._first_place
+        types = {} if texts.types is None else {"token_type_ids": texts.types[None]}
+        states: Tensor = self.module(
+            input_ids=texts.ids[None], position_ids=places, texts=texts, **types
+        ).last_hidden_state
+        return states[0]
+
+    def weights(self) -> dict[str, Tensor]:
+        """A pooler that the checkpoint never had (transformers makes one up) is not saved."""
+        from copy import deepcopy
+
+        whole: Any = deepcopy(self.module).merge_and_unload() if self._with_lora else self.module
+        return {
+            name: weight
+            for name, weight in whole.state_dict().items()
+            if self._has_pooler or not name.startswith("pooler.")
+        }
+
+
+def _load(checkpoint: Checkpoint, options: TrainOptions, attention: str) -> nn.Module:
+    try:
+        import torch
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise MissingExtra("training", "torch", "train") from error
+    register_attention()
+    folder = checkpoint.weights.files[0].parent
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if options.dropout is not None:
+            _set_dropout(config, options.dropout)
+        with quiet_transformers():
+            model: nn.Module = AutoModel.from_pretrained(
+                folder,
+                config=config,
+                trust_remote_code=False,
+                use_safetensors=True,
+                local_files_only=True,
+                dtype=torch.float32,
+                attn_implementation=attention,
+            )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"transformers cannot load {checkpoint.name} from {folder}: {error}") from error
+    return model
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Without its bar and its table of weights that an encoder does not use."""
+    from transformers.utils import logging
+
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+
+
+def _set_dropout(config: Any, dropout: float) -> None:  # noqa: ANN401 - each architecture has its own class
+    for name in vars(config):
+        if "dropout" in name and isinstance(getattr(config, name), float):
+            setattr(config, name, dropout)
+
+
+def _freeze(model: Any, layers: int) -> None:  # noqa: ANN401
+    if not layers:
+        return
+    stack = _layers(model)
+    if layers > len(stack):
+        raise InputError(f"freeze_layers must be at most {len(stack)}, the layers of the model, got {layers}")
+    for part in (model.embeddings, *stack[:layers]):
+        part.requires_grad_(False)
+
+
+def _layers(model: Any) -> Any:  # noqa: ANN401
+    """The blocks of a network, in order."""
+    for path in ("encoder.layer", "transformer.layer", "layers"):
+        part = model
+        for name in path.split("."):
+            part = getattr(part, name, None)
+        if part is not None:
+            return part
+    raise InputError(f"a {model.config.model_type} shares its layers or hides them; freeze_layers must be 0")
+
+
+def _add_lora(model: nn.Module, rank: int) -> nn.Module:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise MissingExtra("LoRA", "peft", "lora") from error
+    settings = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
+    )
+    adapted: nn.Module = get_peft_model(model, settings)
+    return adapted

@@ -1,0 +1,123 @@
+"""Snapshots of a run: all that the next step depends on, whole or not at all, without pickle.
+
+step-00000120/
+  network.safetensors  objective.safetensors  optimizer.safetensors
+  state.json   where the run is, and the sha256 of every file beside it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemel.errors import WorkError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Tensors = Mapping[str, "Tensor"]
+
+
+class Snapshots:
+    """The snapshots of one run, in one folder; the newest `keep` stay."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self._keep = folder, keep
+
+    def write(self, step: int, state: Mapping[str, Any], files: Mapping[str, Tensors]) -> Path:
+        """A new snapshot; older ones go only when it is safely on disk."""
+        target = self.folder / f"step-{step:08}"
+        working = self.folder / f".{target.name}.{uuid.uuid4().hex}.part"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._clean()
+            working.mkdir()
+            self._fill(working, state, files)
+            if target.exists():
+                shutil.rmtree(target)
+            working.rename(target)
+            _sync_folder(self.folder)
+        except OSError as error:
+            shutil.rmtree(working, ignore_errors=True)
+            older = self.newest()
+            kept = f"The last good snapshot is {older}" if older else "There is no earlier snapshot"
+            raise WorkError(f"cannot write the snapshot {target}: {error}. {kept}") from error
+        for old in self.all()[: -self._keep]:
+            shutil.rmtree(old, ignore_errors=True)
+        return target
+
+    def _fill(self, folder: Path, state: Mapping[str, Any], files: Mapping[str, Tensors]) -> None:
+        from safetensors.torch import save_file
+
+        hashes = {}
+        for name, tensors in files.items():
+            path = folder / f"{name}.safetensors"
+            save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, path)
+            hashes[path.name] = _sync_and_hash(path)
+        path = folder / "state.json"
+        path.write_text(json.dumps({**state, "files": hashes}, indent=2) + "\n", encoding="utf-8")
+        _sync_and_hash(path)
+
+    def all(self) -> list[Path]:
+        """Whole snapshots, oldest first."""
+        return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").is_file())
+
+    def newest(self) -> Path | None:
+        return self.all()[-1] if self.all() else None
+
+    def _clean(self) -> None:
+        """What a killed process left half-written."""
+        for path in self.folder.glob(".*.part"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What was written, read back."""
+
+    state: dict[str, Any]
+    files: dict[str, dict[str, torch.Tensor]]
+    """The tensors of each file, by its name without ending."""
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """A snapshot, checked; a damaged one is refused, and the way on is said."""
+    from safetensors.torch import load_file
+
+    way_on = f"Remove {folder} to resume from the snapshot before it, or start again without --resume"
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        for name, expected in state["files"].items():
+            if _hash(folder / name) != expected:
+                raise WorkError(f"the snapshot {folder} is damaged: {name} is not what was written. {way_on}")
+        files = {Path(name).stem: load_file(folder / name) for name in state["files"]}
+        return Snapshot(state, files)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorkError(f"the snapshot {folder} cannot be read: {error}. {way_on}") from error
+
+
+def _sync_and_hash(path: Path) -> str:
+    with path.open("rb+") as stream:
+        os.fsync(stream.fileno())
+    return _hash(path)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

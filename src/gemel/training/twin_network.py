@@ -1,0 +1,203 @@
+"""The bi-encoder in torch: what inference runs from the same checkpoint, with a gradient.
+
+The network is transformers' own, pooling and last steps are ours; what is saved is a sentence-transformers folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from gemel.checkpoint.flow import Flow
+from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.head import Dense
+from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.write import write_checkpoint
+from gemel.errors import InputError
+from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
+from gemel.text.windows import cut
+from gemel.training.body import Body, open_body
+from gemel.training.options import TrainOptions
+from gemel.training.packed import pack
+from gemel.training.pooling import pool_packed
+from gemel.training.relation_head import kept_head
+from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+_EVALUATION_TOKENS = 4096  # to a call, when nothing has to be kept for a gradient
+
+
+class TwinNetwork:
+    """Fits `Network`: both texts of a pair go through the same weights."""
+
+    def __init__(self, checkpoint: Checkpoint, options: TrainOptions, device: torch.device) -> None:
+        from torch import nn
+
+        if any(isinstance(layer, Flow) for layer in checkpoint.dense):
+            raise InputError(
+                f"{checkpoint.name} ends in a flow. Train the model as it was before `postprocess`"
+            )
+        self.checkpoint = _shorter(checkpoint, options.max_length)
+        self.body: Body = open_body(self.checkpoint, options)
+        self.dense = nn.ModuleList([_linear(layer) for layer in checkpoint.dense])
+        self.module: nn.Module = nn.ModuleDict({"body": self.body.module, "dense": self.dense}).to(device)
+        self.device = device
+        self.max_length = self.checkpoint.max_length
+        self.dim = _dim(self.checkpoint, self.body.width)
+        self._tokenizer = TextTokenizer(load_tokenizer(checkpoint), marked=checkpoint.kind == "transformer")
+        self.vocabulary = self._tokenizer.vocabulary
+
+    def items(self, columns: tuple[list[str], ...]) -> tuple[list[str], ...]:
+        """The texts themselves."""
+        return columns
+
+    def tokens(
+        self, items: Sequence[Any], *, noise: float = 0.0, rng: np.random.Generator | None = None
+    ) -> list[TokenIds]:
+        """Marks and tokens of each text, cut to the model's length; `noise` takes out some of them, never all."""
+        contents = self._tokenizer.content(check_texts(items))
+        if noise:
+            assert rng is not None
+            contents = [_thinned(content, noise, rng) for content in contents]
+        limit = self.checkpoint.max_length
+        return [cut(content, self._tokenizer.marks, limit, "truncate").pieces[0] for content in contents]
+
+    def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
+        """(n, dim) vectors, as `Model.encode` gives them."""
+        import torch
+
+        texts = pack(tokens, self.device)
+        vectors = pool_packed(self.body.hidden(texts), texts, self.checkpoint.pooling.modes)
+        for linear, layer in zip(self.dense, self.checkpoint.dense, strict=True):
+            vectors = _activations()[layer.activation](linear(vectors))
+        vectors = vectors.float()  # an objective computes in float32, whatever the network did
+        return torch.nn.functional.normalize(vectors) if self.checkpoint.normalize else vectors
+
+    def encoder(self) -> TwinEncoder:
+        return TwinEncoder(self)
+
+    def write(self, folder: Path, *, objective: nn.Module | None, about: Mapping[str, Any]) -> None:
+        """The model as `gemel.load` and sentence-transformers read it, the kept head beside it."""
+        dense = [
+            replace(
+                layer, weight=_array(linear.weight), bias=None if linear.bias is None else _array(linear.bias)
+            )
+            for layer, linear in zip(self.checkpoint.dense, _linears(self.dense), strict=True)
+        ]
+        write_checkpoint(
+            self.checkpoint,
+            folder,
+            weights={name: _array(tensor) for name, tensor in self.body.weights().items()},
+            dense=dense,
+            relation=kept_head(objective, about),
+            overwrite=True,
+        )
+
+
+class TwinEncoder:
+    """Fits `Encoder`: the network as it is at this moment of training."""
+
+    def __init__(self, network: TwinNetwork) -> None:
+        self._network = network
+        self.name = network.checkpoint.name
+
+    @property
+    def dim(self) -> int:
+        return self._network.dim
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim) float32 in the order of `texts`; each distinct text runs once."""
+        import torch
+
+        distinct = list(dict.fromkeys(texts))
+        tokens = self._network.tokens(distinct)
+        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+        vectors = np.zeros((len(distinct), self.dim), dtype=np.float32)
+        was_training = self._network.module.training
+        self._network.module.eval()
+        try:
+            with torch.no_grad():
+                for rows in _calls(order, tokens):
+                    vectors[rows] = _array(self._network.forward([tokens[row] for row in rows]))
+        finally:
+            self._network.module.train(was_training)
+        where = {text: row for row, text in enumerate(distinct)}
+        return vectors[[where[text] for text in texts]]
+
+
+def _calls(order: np.ndarray[Any, Any], tokens: Sequence[TokenIds]) -> list[list[int]]:
+    """Rows for each call, longest texts first, about `_EVALUATION_TOKENS` tokens to a call."""
+    calls: list[list[int]] = []
+    room = 0
+    for row in order.tolist():
+        if room < len(tokens[row]) or not calls:
+            calls.append([])
+            room = _EVALUATION_TOKENS
+        calls[-1].append(row)
+        room -= len(tokens[row])
+    return calls
+
+
+def _shorter(checkpoint: Checkpoint, max_length: int | None) -> Checkpoint:
+    if max_length is None or checkpoint.kind == "static":
+        return checkpoint
+    positions = checkpoint.config.get("max_position_embeddings")
+    if isinstance(positions, int) and max_length > positions:
+        raise InputError(
+            f"max_length must be at most {positions}, the places of {checkpoint.name}, got {max_length}"
+        )
+    return replace(checkpoint, max_length=max_length)
+
+
+def _thinned(content: TokenIds, noise: float, rng: np.random.Generator) -> TokenIds:
+    kept = rng.random(len(content)) >= noise
+    if len(content) and not kept.any():
+        kept[rng.integers(len(content))] = True
+    return content[kept]
+
+
+def _linear(layer: Dense) -> nn.Linear:
+    import torch
+    from torch import nn
+
+    outputs, inputs = layer.weight.shape
+    linear = nn.Linear(inputs, outputs, bias=layer.bias is not None)
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(np.array(layer.weight)))
+        if layer.bias is not None:
+            linear.bias.copy_(torch.from_numpy(np.array(layer.bias)))
+    return linear
+
+
+def _linears(layers: nn.ModuleList) -> list[nn.Linear]:
+    return [cast("nn.Linear", layer) for layer in layers]
+
+
+def _activations() -> dict[str, Any]:
+    import torch
+
+    return {
+        "identity": lambda x: x,
+        "tanh": torch.tanh,
+        "relu": torch.relu,
+        "sigmoid": torch.sigmoid,
+        "gelu": torch.nn.functional.gelu,
+    }
+
+
+def _dim(checkpoint: Checkpoint, width: int) -> int:
+    if checkpoint.dense:
+        return int(checkpoint.dense[-1].weight.shape[0])
+    return width * len(checkpoint.pooling.modes)
+
+
+def _array(tensor: Tensor) -> Vectors:
+    array: Vectors = tensor.detach().float().cpu().numpy()
+    return array
