@@ -9,7 +9,7 @@ import pytest
 import gemel
 from gemel.checkpoint.cross import CLASSES, read_cross, write_cross
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.cross_heads import HEADS
+from gemel.encoder.cross_heads import LAYOUTS
 from gemel.encoder.engines import native
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.text.long_texts import TruncationWarning
@@ -390,7 +390,7 @@ def test_the_layout_of_newer_sentence_transformers_is_read(tmp_path, folder):
 
 
 def test_a_name_is_known_where_a_head_is(folder):
-    assert set(HEADS) == set(CLASSES) == set(ARCHITECTURES)
+    assert set(LAYOUTS) == set(CLASSES) == set(ARCHITECTURES)
 
 
 # Writing.

@@ -223,12 +223,17 @@ def _max_length(steps: Steps, config: Mapping[str, Any], lengths: Mapping[str, A
     said = _positive(lengths.get("max_seq_length"))
     if said is None and isinstance(tokenizer, int | float) and tokenizer < 1e6:  # 1e30 means: no limit
         said = _positive(int(tokenizer))
+    return min((length for length in (said, places(config)) if length is not None), default=None)
+
+
+def places(config: Mapping[str, Any]) -> int | None:
+    """Tokens that a network has positions for; None if the config does not say."""
     positions = _positive(config.get("max_position_embeddings"))
     if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
         # Positions are counted from the one after the padding's id.
         padding = config.get("pad_token_id")
         positions = _positive(positions - 1 - (padding if isinstance(padding, int) else 1))
-    return min((length for length in (said, positions) if length is not None), default=None)
+    return positions
 
 
 def _positive(value: object) -> int | None:

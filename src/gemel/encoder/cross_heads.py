@@ -1,14 +1,13 @@
 """The heads of cross-encoders: the token vectors of a pair -> one number for each label, before any activation.
 
-One small function an architecture, with the names that transformers gives to the weights of its
-...ForSequenceClassification classes. Rows cannot see each other.
+All have one form: the first token's vector (or the mean), a layer, a function, in one case a norm, and a last layer. A
+row of `LAYOUTS` says under which names transformers keeps them. Rows of a batch cannot see each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,13 +16,43 @@ from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
 from gemel.encoder.architectures.settings import positive
 from gemel.encoder.architectures.table import Config
 from gemel.encoder.head import finish
-from gemel.encoder.network import Array, Linear, Norm
+from gemel.encoder.network import Array, Norm
 from gemel.encoder.pooling import POOLINGS
 from gemel.errors import ModelError
 from gemel.types import Vectors
 
-_CLASSIFIER, _PROJECTION = "classifier.weight", "classifier.out_proj.weight"
 _MODERN_ACTIVATIONS = ("gelu", "relu", "tanh")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The form of a head, and the names of its weights in a checkpoint."""
+
+    encoder: str
+    """What stands before the names of the encoder's own weights."""
+    inner: str
+    last: str
+    activation: str
+    norm: str | None = None
+    pooling: str = "cls"
+    inner_bias: bool = True
+    norm_bias: bool = True
+    epsilon: float = 1e-5
+
+
+_ROBERTA = Layout("roberta.", "classifier.dense", "classifier.out_proj", "tanh")
+LAYOUTS = {
+    "albert": Layout("albert.", "albert.pooler", "classifier", "tanh"),
+    "bert": Layout("bert.", "bert.pooler.dense", "classifier", "tanh"),
+    "camembert": _ROBERTA,
+    "distilbert": Layout("distilbert.", "pre_classifier", "classifier", "relu"),
+    "electra": replace(_ROBERTA, encoder="electra.", activation="gelu"),
+    "modernbert": Layout("model.", "head.dense", "classifier", "gelu", norm="head.norm"),
+    "mpnet": replace(_ROBERTA, encoder="mpnet."),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+"""HF `model_type` to the head of its ...ForSequenceClassification."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,78 +69,46 @@ class CrossHead:
     def logits(self, pooled: Vectors) -> Vectors:
         """(n, d) -> (n, labels); a row has the same bits whatever the others are."""
         for layer in self.layers:
-            pooled = (
-                finish(pooled, [layer], unit=False, dim=None)
-                if isinstance(layer, Dense)
-                else _norm(layer, pooled)
-            )
+            pooled = _norm(layer, pooled) if isinstance(layer, Norm) else _linear(layer, pooled)
         return pooled
 
 
-Reader: TypeAlias = Callable[[Config, Mapping[str, Array], int], CrossHead]
-
-
-def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
-    """The head of a checkpoint with so many labels."""
-    return HEADS[config["model_type"]](config, weights, labels)
-
-
-def _bert(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
-    """The pooler belongs to the encoder: its name has the encoder's prefix, that of the classifier has not."""
-    d = positive(config, "hidden_size")
-    name = "pooler" if config["model_type"] == "albert" else "pooler.dense"
-    pooler = CheckpointWeights(weights).linear(name, d, d)
-    classifier = CheckpointWeights(weights, word=_CLASSIFIER).linear("classifier", labels, d)
-    return CrossHead("cls", (_dense(pooler, "tanh"), _dense(classifier)))
-
-
-def _roberta(
-    config: Config, weights: Mapping[str, Array], labels: int, activation: str = "tanh"
-) -> CrossHead:
-    d, take = positive(config, "hidden_size"), CheckpointWeights(weights, word=_PROJECTION)
-    inner, out = take.linear("classifier.dense", d, d), take.linear("classifier.out_proj", labels, d)
-    return CrossHead("cls", (_dense(inner, activation), _dense(out)))
-
-
-def _electra(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
-    return _roberta(config, weights, labels, "gelu")
-
-
-def _distilbert(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
-    d, take = positive(config, "dim"), CheckpointWeights(weights, word=_CLASSIFIER)
-    inner, out = take.linear("pre_classifier", d, d), take.linear("classifier", labels, d)
-    return CrossHead("cls", (_dense(inner, "relu"), _dense(out)))
-
-
-def _modernbert(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
-    d, take = positive(config, "hidden_size"), CheckpointWeights(weights, word=_CLASSIFIER)
+def layout_of(config: Config) -> Layout:
+    """The head of this config; ModernBERT has settings for it."""
+    layout = LAYOUTS[config["model_type"]]
+    if layout.norm is None:
+        return layout
     pooling, activation = config.get("classifier_pooling", "cls"), config.get("classifier_activation", "gelu")
     if pooling not in ("cls", "mean") or activation not in _MODERN_ACTIVATIONS:
         raise ModelError(
             f"config.json asks for classifier_pooling {pooling!r} and classifier_activation {activation!r}. "
             f"Known: cls, mean; {', '.join(_MODERN_ACTIVATIONS)}"
         )
-    inner = take.linear("head.dense", d, d, bias=bool(config.get("classifier_bias", False)))
-    norm = take.norm("head.norm", d, config.get("norm_eps", 1e-5), bias=bool(config.get("norm_bias", False)))
-    return CrossHead(pooling, (_dense(inner, activation), norm, _dense(take.linear("classifier", labels, d))))
+    return replace(
+        layout,
+        pooling=pooling,
+        activation=activation,
+        inner_bias=bool(config.get("classifier_bias", False)),
+        norm_bias=bool(config.get("norm_bias", False)),
+        epsilon=float(config.get("norm_eps", 1e-5)),
+    )
 
 
-HEADS: dict[str, Reader] = {
-    "albert": _bert,
-    "bert": _bert,
-    "camembert": _roberta,
-    "distilbert": _distilbert,
-    "electra": _electra,
-    "modernbert": _modernbert,
-    "mpnet": _roberta,
-    "roberta": _roberta,
-    "xlm-roberta": _roberta,
-}
-"""HF `model_type` to what reads its head."""
+def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
+    """The head of a checkpoint with so many labels."""
+    layout = layout_of(config)
+    d = positive(config, "dim" if config["model_type"] == "distilbert" else "hidden_size")
+    take = CheckpointWeights(weights, word=f"{layout.last}.weight")
+    inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
+    last = take.linear(layout.last, labels, d)
+    layers: list[Dense | Norm] = [Dense(inner.weight, inner.bias, layout.activation)]
+    if layout.norm is not None:
+        layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
+    return CrossHead(layout.pooling, (*layers, Dense(last.weight, last.bias, "identity")))
 
 
-def _dense(linear: Linear, activation: str = "identity") -> Dense:
-    return Dense(linear.weight, linear.bias, activation)
+def _linear(layer: Dense, vectors: Vectors) -> Vectors:
+    return finish(vectors, [layer], unit=False, dim=None)
 
 
 def _norm(norm: Norm, vectors: Vectors) -> Vectors:

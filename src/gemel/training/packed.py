@@ -36,6 +36,8 @@ class Pack:
     lengths: Tensor
     """(n,)"""
     longest: int
+    types: Tensor | None = None
+    """(T,) the type of each token, where a network is told which of two texts it belongs to."""
 
     @property
     def texts(self) -> int:
