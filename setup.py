@@ -1,10 +1,16 @@
-"""Compiles the native kernel once per processor level; an install without a compiler still works (ONNX Runtime)."""
+"""Compiles the native kernels once per processor level; an install without a compiler still works.
+
+The encoder then runs on ONNX Runtime, pairs and search on numpy.
+"""
 
 import platform
 
 from setuptools import Extension, setup
 
-FOLDER = "src/gemel/encoder/native"
+KERNELS = {  # module: its source, and the headers next to it
+    "gemel.encoder.native": ("kernel.cpp", ("vector", "matmul", "team")),
+    "gemel.scan.native": ("scan.cpp", ("exact", "rows", "tile", "block")),
+}
 FLAGS = [
     "-O3",
     "-std=c++17",
@@ -19,17 +25,20 @@ LEVELS = {"baseline": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
     LEVELS |= {"avx2": ["-mavx2", "-mfma"], "avx512": AVX512, "avx512vnni": [*AVX512, "-mavx512vnni"]}
 
-setup(
-    ext_modules=[
-        Extension(
-            f"gemel.encoder.native._{level}",
-            sources=[f"{FOLDER}/kernel.cpp"],
-            depends=[f"{FOLDER}/{name}.h" for name in ("vector", "matmul", "team")],
-            extra_compile_args=FLAGS + flags,
-            extra_link_args=["-pthread"],
-            language="c++",
-            optional=True,
-        )
-        for level, flags in LEVELS.items()
-    ]
-)
+
+
+def extension(module: str, level: str) -> Extension:
+    folder = f"src/{module.replace('.', '/')}"
+    source, headers = KERNELS[module]
+    return Extension(
+        f"{module}._{level}",
+        sources=[f"{folder}/{source}"],
+        depends=[f"{folder}/{name}.h" for name in headers],
+        extra_compile_args=FLAGS + LEVELS[level],
+        extra_link_args=["-pthread"],
+        language="c++",
+        optional=True,
+    )
+
+
+setup(ext_modules=[extension(module, level) for module in KERNELS for level in LEVELS])

@@ -1,27 +1,48 @@
-"""Exact search against a brute force that anyone can read."""
+"""Search against a brute force that anyone can read, by every scanner that this machine has."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel import nearest
 from gemel.errors import InputError
 from gemel.nearest import search
+from gemel.scan.exact import exact_scores, squares
+from gemel.scan.kernel import levels
 from gemel.similarity import METRICS, scores
+
+SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
+
+
+@pytest.fixture(params=SCANNERS, ids=lambda p: f"{p[0]}{'' if p[1] else '-plain'}")
+def scanner(request, monkeypatch):
+    monkeypatch.setenv("GEMEL_SCAN", request.param[0])
+    monkeypatch.setattr(nearest, "_FEW", 1)
+    return request.param[1]
 
 
 def brute(queries, corpus, k, metric):
-    table = scores(queries, corpus, metric)
+    queries, corpus = np.asarray(queries, np.float32), np.asarray(corpus, np.float32)
+    i, j = (grid.ravel() for grid in np.indices((len(queries), len(corpus))))
+    weights = tuple(map(inverse_lengths, (queries, corpus))) if metric == "cosine" else (None, None)
+    kind = "product" if metric in ("cosine", "dot") else metric
+    table = exact_scores(kind, queries, corpus, i, j, weights).reshape(len(queries), len(corpus))
     order = np.argsort(-table, axis=1, kind="stable")[:, :k]
     return order, np.take_along_axis(table, order, axis=1)
 
 
+def inverse_lengths(rows):
+    length = np.sqrt(squares(rows))
+    return np.where(length > 0, 1 / np.where(length > 0, length, 1), 0)
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few rows, so that a small test crosses many borders."""
+    """Groups of a few queries and rows, so that a small test crosses many borders."""
     monkeypatch.setattr(nearest, "_QUERIES", 3)
-    monkeypatch.setattr(nearest, "_CORPUS", 5)
+    monkeypatch.setattr("gemel.scan.native_scanner._STREAM", 5)
+    monkeypatch.setattr("gemel.scan.numpy_scanner._RIGHT", 5)
 
 
 def test_a_search_that_fits_on_paper():
@@ -35,28 +56,125 @@ def test_a_search_that_fits_on_paper():
 
 @pytest.mark.parametrize("metric", METRICS)
 @given(seed=st.integers(0, 10**6), queries=st.integers(0, 8), corpus=st.integers(0, 40), k=st.integers(1, 45))
-@settings(max_examples=40, deadline=None)
-def test_search_equals_brute_force_with_many_ties(metric, seed, queries, corpus, k):
-    # Small whole numbers: sums are exact in any order, and equal scores are common.
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_search_equals_brute_force_with_many_ties(scanner, small_blocks, metric, seed, queries, corpus, k):
     generator = np.random.default_rng(seed)
     left, right = generator.integers(-1, 2, (queries, 3)), generator.integers(-1, 2, (corpus, 3))
-    if metric == "cosine":  # one number a row: lengths divide out exactly
-        left, right = left * [1, 0, 0], right * [1, 0, 0]
     index, score = brute(left, right, k, metric)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest, "_QUERIES", 3)
-        patch.setattr(nearest, "_CORPUS", 5)
-        hits = search(left, right, k=k, metric=metric)
+    hits = search(left, right, k=k, metric=metric, prune=scanner)
     assert hits.index.tolist() == index.tolist()
     assert hits.score.tolist() == score.tolist()
 
 
-def test_ties_break_on_the_lower_position(small_blocks):
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("offset", [0, 40])
+def test_search_equals_brute_force_to_the_bit(scanner, metric, offset):
+    generator = np.random.default_rng(3)
+    centres = generator.normal(size=(9, 40)) + offset
+    corpus = centres[generator.integers(0, 9, 900)] + 0.3 * generator.normal(size=(900, 40))
+    queries = centres[generator.integers(0, 9, 70)] + 0.3 * generator.normal(size=(70, 40))
+    corpus[100:120], corpus[700:720] = 0, corpus[:20]
+    index, score = brute(queries, corpus, 13, metric)
+    hits = search(queries, corpus, k=13, metric=metric, prune=scanner, threads=2)
+    assert hits.index.tolist() == index.tolist()
+    assert hits.score.tolist() == score.tolist()
+
+
+@pytest.mark.parametrize("form", ["booleans", "positions"])
+def test_a_filter_leaves_the_positions_of_the_corpus(scanner, form):
+    generator = np.random.default_rng(5)
+    queries, corpus = generator.normal(size=(6, 20)), generator.normal(size=(400, 20))
+    kept = generator.random(400) < 0.2
+    where = kept if form == "booleans" else generator.permutation(np.flatnonzero(kept))
+    index, score = brute(queries, corpus[kept], 7, "cosine")
+    hits = search(queries, corpus, k=7, where=where, prune=scanner)
+    assert hits.index.tolist() == np.flatnonzero(kept)[index].tolist()
+    assert hits.score.tolist() == score.tolist()
+
+
+def test_a_filter_that_keeps_few_or_no_rows_gives_few_or_no_hits():
+    assert search(np.eye(3), np.eye(3), k=5, where=[2]).index.tolist() == [[2], [2], [2]]
+    assert search(np.eye(3), np.eye(3), k=5, where=[]).index.shape == (3, 0)
+    assert search(np.eye(3), np.eye(3), k=5, where=[False] * 3).index.shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ([True, False], "where has 2 booleans but the corpus has 3 rows"),
+        ([0, 3], "where asks for row 3, but the corpus has 3 rows"),
+        ([-1], "where asks for row -1"),
+        ([0.5], "where must be booleans or positions, got an array of float64"),
+        ([[0]], "where must be a list of booleans or positions, got the shape"),
+    ],
+)
+def test_a_wrong_filter_is_refused(where, message):
+    with pytest.raises(InputError, match=message):
+        search(np.eye(3), np.eye(3), where=where)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_int8_candidates_get_exact_scores_and_a_measured_recall(scanner, metric):
+    generator = np.random.default_rng(9)
+    queries, corpus = generator.normal(size=(30, 64)), generator.normal(size=(2000, 64))
+    hits = search(queries, corpus, k=10, precision="int8", metric=metric)
+    exact = search(queries, corpus, k=10, metric=metric)
+    assert hits.recall >= 0.99
+    same = [np.isin(a, b).mean() for a, b in zip(exact.index, hits.index, strict=True)]
+    assert hits.recall == pytest.approx(np.mean(same))
+    assert np.isin(hits.score, exact.score).mean() >= 0.99
+
+
+def test_int8_with_as_many_candidates_as_rows_is_exact():
+    rows = np.random.default_rng(9).normal(size=(200, 64))
+    hits, exact = search(rows, rows, precision="int8", candidates=200), search(rows, rows)
+    assert hits.index.tolist() == exact.index.tolist()
+    assert hits.recall == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "int4"}, "precision must be one of float32, int8, got 'int4'"),
+        ({"candidates": 20}, "candidates must be at least k=10, and go with precision='int8'"),
+        ({"candidates": 5, "precision": "int8"}, "candidates must be at least k=10"),
+        ({"threads": -1}, "threads must be a whole number"),
+        ({"memory": "a lot"}, "memory must be bytes"),
+        ({"metric": "manhatten"}, "Did you mean 'manhattan'"),
+    ],
+)
+def test_wrong_options_are_answered(options, message):
+    with pytest.raises(InputError, match=message):
+        search(np.eye(3), np.eye(3), **options)
+
+
+def test_little_memory_and_many_threads_change_nothing():
+    rows = np.random.default_rng(2).normal(size=(300, 16))
+    answers = [search(rows, rows, memory=m, threads=t) for m, t in ((1000, 1), ("1GB", 3))]
+    assert answers[0].index.tolist() == answers[1].index.tolist()
+    assert answers[0].score.tolist() == answers[1].score.tolist()
+
+
+def test_a_row_that_is_not_finite_is_named(scanner):
+    bad = np.eye(3)
+    bad[1, 2] = np.nan
+    with pytest.raises(InputError, match="queries must be finite, but row 1 has NaN or infinity"):
+        search(bad, np.eye(3))
+    with pytest.raises(InputError, match="corpus must be finite, but row 1"):
+        search(np.eye(3), bad)
+
+
+def test_progress_is_shown_when_asked(capsys):
+    search(np.eye(5), np.eye(5), progress=True)
+    assert "5 of 5 queries" in capsys.readouterr().err
+
+
+def test_ties_break_on_the_lower_position(scanner, small_blocks):
     assert search(np.ones((1, 2)), np.ones((23, 2)), k=7).index.tolist() == [list(range(7))]
 
 
 @pytest.mark.parametrize("k", [1, 3, 12])
-def test_a_corpus_that_gets_better_all_the_way_is_searched_right(small_blocks, k):
+def test_a_corpus_that_gets_better_all_the_way_is_searched_right(scanner, small_blocks, k):
     # The worst case for a running threshold: every block replaces everything.
     corpus = np.arange(1, 31, dtype=np.float32)[:, None]
     assert search([[1.0]], corpus, k=k, metric="dot").index[0].tolist() == list(range(29, 29 - k, -1))
@@ -66,9 +184,10 @@ def test_real_sizes_find_the_same_rows_as_brute_force():
     generator = np.random.default_rng(3)
     queries, corpus = generator.normal(size=(7, 32)), generator.normal(size=(9000, 32))
     hits = search(queries, corpus, k=10)
-    index, score = brute(queries, corpus, 10, "cosine")
+    index, _ = brute(queries, corpus, 10, "cosine")
     assert hits.index.tolist() == index.tolist()
-    np.testing.assert_allclose(hits.score, score, atol=1e-6)
+    table = np.take_along_axis(scores(queries, corpus), index, axis=1)
+    np.testing.assert_allclose(hits.score, table, atol=1e-6)
 
 
 def test_more_hits_than_rows_gives_all_rows():

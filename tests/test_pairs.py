@@ -1,25 +1,59 @@
-"""Similar pairs against a brute force over all of them."""
+"""Similar pairs against a brute force over all of them, by every scanner that this machine has."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import gemel.pairs as module
 from gemel.errors import InputError
-from gemel.pairs import similar_pairs
-from gemel.similarity import METRICS, scores
+from gemel.pairs import similar_pairs, walk
+from gemel.scan.exact import exact_scores, squares
+from gemel.scan.kernel import levels
+from gemel.similarity import METRICS, row_scores, scores
+
+SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
 
 
-def brute(rows, metric, k=None, min_score=None):
-    table = scores(rows, rows, metric)
-    found = [(-table[i, j], i, j) for i in range(len(rows)) for j in range(i + 1, len(rows))]
-    kept = sorted(pair for pair in found if min_score is None or -pair[0] >= min_score)[:k]
-    return [(float(-score), i, j) for score, i, j in kept]
+def brute(left, right, metric, k=None, min_score=None):
+    """Scores row by row; `right` None: the left rows among themselves."""
+    same, right = right is None, left if right is None else right
+    places = [(i, j) for i in range(len(left)) for j in range(i + 1 if same else 0, len(right))]
+    i, j = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    score = one_by_one(np.asarray(left, np.float32), np.asarray(right, np.float32), i, j, metric)
+    order = np.lexsort((j, i, -score))
+    kept = [at for at in order if min_score is None or score[at] >= np.float32(min_score)][:k]
+    return [(float(score[at]), int(i[at]), int(j[at])) for at in kept]
+
+
+def one_by_one(left, right, i, j, metric):
+    kind = "product" if metric in ("cosine", "dot") else metric
+    weights = (None, None)
+    if metric == "cosine":
+        weights = tuple(inverse_lengths(rows) for rows in (left, right))
+    return exact_scores(kind, left, right, i, j, weights)
+
+
+def inverse_lengths(rows):
+    length = np.sqrt(squares(rows))
+    return np.where(length > 0, 1 / np.where(length > 0, length, 1), 0)
 
 
 def as_list(pairs):
     return list(zip(pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True))
+
+
+@pytest.fixture(params=SCANNERS, ids=lambda p: f"{p[0]}{'' if p[1] else '-plain'}")
+def scanner(request, monkeypatch):
+    monkeypatch.setenv("GEMEL_SCAN", request.param[0])
+    return request.param[1]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a few rows, so that a small test crosses many borders."""
+    monkeypatch.setattr(walk, "_RIGHT", 100)
+    monkeypatch.setattr(walk, "_LEAST", 16)
+    return "100KB"
 
 
 def test_pairs_that_fit_on_paper():
@@ -34,31 +68,90 @@ def test_pairs_that_fit_on_paper():
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(0, 25),
+    m=st.none() | st.integers(0, 25),
     k=st.none() | st.integers(1, 60),
     min_score=st.none() | st.integers(-3, 3),
 )
-@settings(max_examples=50, deadline=None)
-def test_pairs_equal_brute_force_with_many_ties(metric, seed, n, k, min_score):
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_pairs_equal_brute_force_with_many_ties(scanner, metric, seed, n, m, k, min_score):
     if k is None and min_score is None:
         k = 5
-    rows = np.random.default_rng(seed).integers(-1, 2, (n, 3))
-    if metric == "cosine":
-        rows = rows * [1, 0, 0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK", 4)
-        pairs = similar_pairs(rows, k=k, min_score=min_score, metric=metric)
-    assert as_list(pairs) == brute(rows, metric, k, min_score)
-    assert pairs.compared == n * (n - 1) // 2
+    generator = np.random.default_rng(seed)
+    rows = generator.integers(-1, 2, (n, 3))
+    other = None if m is None else generator.integers(-1, 2, (m, 3))
+    pairs = similar_pairs(rows, other=other, k=k, min_score=min_score, metric=metric, prune=scanner)
+    assert as_list(pairs) == brute(rows, other, metric, k, min_score)
+    assert pairs.compared == (n * (n - 1) // 2 if m is None else n * m)
+    assert pairs.complete
 
 
-def test_real_sizes_find_the_same_pairs_as_brute_force():
-    rows = np.random.default_rng(4).normal(size=(2500, 8)).astype(np.float32)
+def kinds_of_data(dim=40):
+    generator = np.random.default_rng(7)
+    centres = generator.normal(size=(9, dim))
+    clustered = centres[generator.integers(0, 9, 200)] + 0.3 * generator.normal(size=(200, dim))
+    return {
+        "random": generator.normal(size=(200, dim)),
+        "clustered": clustered,
+        "offset": clustered + 50,
+        "duplicates": np.repeat(generator.normal(size=(20, dim)), 10, axis=0),
+        "zeros": generator.normal(size=(200, dim)) * (generator.random((200, 1)) < 0.5),
+        "lengths": clustered * np.exp(4 * generator.normal(size=(200, 1))),
+        "large": clustered * 1e18,
+        "small": clustered * 1e-30,
+    }
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", kinds_of_data())
+def test_all_kinds_of_data_equal_brute_force(scanner, small_blocks, kind, metric):
+    rows = kinds_of_data()[kind].astype(np.float32)
+    expected = brute(rows, None, metric)
+    every = similar_pairs(rows, k=10**5, metric=metric, prune=scanner, memory="10MB")
+    assert as_list(every) == expected
+    for k in (1, 100):
+        best = similar_pairs(rows, k=k, metric=metric, prune=scanner, memory=small_blocks, threads=2)
+        assert as_list(best) == expected[:k]
+    floor = expected[500][0]
+    reached = similar_pairs(rows, min_score=floor, metric=metric, prune=scanner)
+    assert as_list(reached) == [pair for pair in expected if pair[0] >= floor]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_two_sets_of_different_sizes_equal_brute_force(scanner, metric):
+    generator = np.random.default_rng(8)
+    left, right = generator.normal(size=(70, 20)), 30 * generator.normal(size=(230, 20))
+    pairs = similar_pairs(left, other=right, k=90, metric=metric, prune=scanner)
+    assert as_list(pairs) == brute(left, right, metric, k=90)
+    assert pairs.compared == 70 * 230
+
+
+def test_every_scanner_and_any_number_of_threads_give_the_same_bits(monkeypatch):
+    rows = np.random.default_rng(4).normal(size=(3000, 50)).astype(np.float32)
+    answers = set()
+    for level, prune in SCANNERS:
+        monkeypatch.setenv("GEMEL_SCAN", level)
+        for threads in (1, 3):
+            pairs = similar_pairs(rows, k=500, threads=threads, prune=prune)
+            answers.add(tuple(as_list(pairs)))
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_scores_are_those_of_row_scores(metric):
+    rows = np.random.default_rng(4).normal(size=(400, 70)).astype(np.float32)
+    pairs = similar_pairs(rows, k=50, metric=metric)
+    np.testing.assert_allclose(
+        pairs.score, row_scores(rows[pairs.left], rows[pairs.right], metric), rtol=1e-6
+    )
+
+
+def test_real_sizes_find_the_same_pairs_as_a_whole_table():
+    rows = np.random.default_rng(4).normal(size=(5500, 8)).astype(np.float32)
     pairs = similar_pairs(rows, k=50)
     table = np.triu(scores(rows, rows), 1)
-    expected = np.sort(table[np.triu_indices(2500, 1)])[::-1][:50]
+    expected = np.sort(table[np.triu_indices(5500, 1)])[::-1][:50]
     np.testing.assert_allclose(pairs.score, expected, atol=1e-6)
     np.testing.assert_allclose(table[pairs.left, pairs.right], pairs.score, atol=1e-6)
-    assert (pairs.left < pairs.right).all()
 
 
 def test_min_score_alone_gives_all_such_pairs_and_k_cuts_them():
@@ -69,15 +162,48 @@ def test_min_score_alone_gives_all_such_pairs_and_k_cuts_them():
     assert as_list(every)[:10] == as_list(some)
 
 
-def test_equal_rows_give_the_first_pairs():
-    pairs = similar_pairs(np.ones((5000, 2)), k=3)
-    assert as_list(pairs) == [(pairs.score[0], 0, 1), (pairs.score[0], 0, 2), (pairs.score[0], 0, 3)]
+@pytest.mark.parametrize("n", [3000, 40_000])
+def test_equal_rows_give_the_first_pairs_and_a_quick_end(n):
+    pairs = similar_pairs(np.ones((n, 2)), k=3)
+    assert as_list(pairs) == [(1.0, 0, 1), (1.0, 0, 2), (1.0, 0, 3)]
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_fewer_than_two_rows_have_no_pairs(n):
+def test_fewer_than_two_rows_have_no_pairs(scanner, n):
     pairs = similar_pairs(np.ones((n, 3)), k=5)
     assert (len(pairs), pairs.compared, pairs.complete) == (0, 0, True)
+
+
+def test_more_pairs_than_there_are_gives_all():
+    assert as_list(similar_pairs(np.eye(3), k=10**15)) == [(0.0, 0, 1), (0.0, 0, 2), (0.0, 1, 2)]
+
+
+def test_a_line_of_the_result_says_what_was_done():
+    assert similar_pairs(np.eye(4), k=2).summary() == "2 pairs, 6 compared, complete"
+
+
+def test_the_result_becomes_an_arrow_table():
+    table = similar_pairs(np.eye(3), k=2).to_arrow()
+    assert table.column_names == ["score", "left", "right"]
+    assert table["right"].to_pylist() == [1, 2]
+
+
+def test_a_missing_pandas_is_answered_with_what_to_install(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install 'gemel\[pandas\]'"):
+        similar_pairs(np.eye(3), k=2).to_pandas()
+
+
+def test_progress_is_shown_when_asked(capsys):
+    similar_pairs(np.eye(5), k=2, progress=True)
+    assert "10 of 10 pairs" in capsys.readouterr().err
+
+
+def test_a_threshold_that_matches_everything_asks_for_a_folder(scanner):
+    with pytest.raises(InputError, match=r"more than 1,562 pairs reach min_score=-1.0.*out='pairs'"):
+        similar_pairs(np.eye(100), min_score=-1, memory=100_000)
 
 
 def test_a_request_without_a_limit_is_refused():
@@ -89,3 +215,45 @@ def test_a_request_without_a_limit_is_refused():
 def test_wrong_limits_are_refused(k, min_score):
     with pytest.raises(InputError, match="must be a"):
         similar_pairs(np.eye(3), k=k, min_score=min_score)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_row_that_is_not_finite_is_named(scanner, metric, bad):
+    rows = np.ones((40, 20))
+    rows[37, 18] = bad
+    with pytest.raises(InputError, match="vectors must be finite, but row 37 has NaN or infinity"):
+        similar_pairs(rows, k=1, metric=metric)
+    with pytest.raises(InputError, match="other must be finite, but row 37"):
+        similar_pairs(np.ones((3, 20)), other=rows, k=1, metric=metric)
+
+
+def test_different_dimensions_are_refused():
+    with pytest.raises(InputError, match="vectors have 3 dimensions but other have 4"):
+        similar_pairs(np.eye(3), other=np.eye(4), k=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "cosin"}, "unknown metric 'cosin'. Did you mean 'cosine'"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
+        ({"memory": "much"}, "memory must be bytes or a size"),
+        ({"memory": 5}, "need about 1 MB; memory is 5"),
+    ],
+)
+def test_wrong_options_are_answered(options, message):
+    with pytest.raises(InputError, match=message):
+        similar_pairs(np.eye(3), k=3, **options)
+
+
+def test_an_unknown_scanner_is_answered_with_the_known_ones(monkeypatch):
+    monkeypatch.setenv("GEMEL_SCAN", "abacus")
+    with pytest.raises(InputError, match=r"GEMEL_SCAN is 'abacus'.*Known: .*numpy"):
+        similar_pairs(np.eye(3), k=1)
+
+
+def test_nothing_of_the_input_is_changed():
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    similar_pairs(rows, k=2)
+    assert rows.tolist() == np.arange(12).reshape(4, 3).tolist()

@@ -56,13 +56,7 @@ def row_scores(left: ArrayLike, right: ArrayLike, metric: str = "cosine") -> Vec
 
 def checked(vectors: ArrayLike, name: str) -> Vectors:
     """`vectors` as a contiguous finite float32 (n, dim), or an error that calls them `name`."""
-    array: NDArray[Any] = np.asarray(vectors)  # any dtype comes in here; the next lines decide
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"{name} must be numbers, got an array of {array.dtype}")
-    if array.ndim != 2:
-        hint = f". For one vector write {name}[None]" if array.ndim == 1 else ""
-        raise InputError(f"{name} must have the shape (n, dim), got {array.shape}{hint}")
-    ready = np.ascontiguousarray(array, dtype=np.float32)
+    ready = shaped(vectors, name)
     for start in range(0, len(ready), _ROWS):
         bad = ~np.isfinite(ready[start : start + _ROWS]).all(axis=1)
         if bad.any():
@@ -70,6 +64,17 @@ def checked(vectors: ArrayLike, name: str) -> Vectors:
                 f"{name} must be finite, but row {start + int(bad.argmax())} has NaN or infinity"
             )
     return ready
+
+
+def shaped(vectors: ArrayLike, name: str) -> Vectors:
+    """As `checked`, for a caller that looks at every number anyway: whether all are finite is left to it."""
+    array: NDArray[Any] = np.asarray(vectors)  # any dtype comes in here; the next lines decide
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{name} must be numbers, got an array of {array.dtype}")
+    if array.ndim != 2:
+        hint = f". For one vector write {name}[None]" if array.ndim == 1 else ""
+        raise InputError(f"{name} must have the shape (n, dim), got {array.shape}{hint}")
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def check_same_dim(left: Vectors, right: Vectors, left_name: str, right_name: str) -> None:

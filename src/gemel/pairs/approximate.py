@@ -1,0 +1,131 @@
+"""Pairs through an index: each row's proposed neighbours get exact scores; what was missed is measured on a sample."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, MissingExtra
+from gemel.pairs.collect import Best, Every, in_order, places
+from gemel.pairs.request import BYTES_A_PAIR, Request
+from gemel.pairs.result import Pairs
+from gemel.scan.compare import Comparison, Side
+from gemel.scan.exact import exact_scores
+from gemel.scan.found import Found
+from gemel.scan.scanner import scan
+from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    import faiss
+
+_BLOCK = 4096
+_SAMPLE = 512  # rows whose pairs are compared exactly to measure the recall
+_A_CELL = 39  # rows that the index wants to learn a cell from
+_PROBES = 16
+
+
+def approximate_pairs(left: Vectors, right: Vectors | None, request: Request, neighbours: int) -> Pairs:
+    """Pairs whose one row is among the `neighbours` that the index proposes for the other."""
+    _check(request, neighbours, len(left))
+    ready = scan(left, right, request.metric, threads=request.threads, int8=False, names=("vectors", "other"))
+    comparison = ready.comparison
+    proposed = _proposed(comparison, request, neighbours)
+    width = len(comparison.right)
+    i, j = np.divmod(proposed, max(width, 1))
+    weights = (comparison.left.inverse, comparison.right.inverse)
+    score = exact_scores(comparison.kind, comparison.left.rows, comparison.right.rows, i, j, weights)
+    good = score >= np.float32(request.floor)
+    found = Found(score[good], i[good].astype(np.int32), j[good].astype(np.int32))
+    if request.k is not None:
+        best = Best(request.k, request.floor, width, kept=found)
+        found = best.found()
+    found = in_order(found, width)
+    return Pairs(
+        found.score,
+        found.left.astype(np.int64),
+        found.right.astype(np.int64),
+        compared=len(proposed),
+        complete=False,
+        recall=_recall(left, right, request, found),
+    )
+
+
+def _check(request: Request, neighbours: int, rows: int) -> None:
+    if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 1:
+        raise InputError(f"approximate is a number of neighbours, at least 1, got {neighbours!r}")
+    if request.metric == "manhattan":
+        raise InputError("no index knows the manhattan metric; leave approximate away, or take euclidean")
+    if request.out is not None:
+        raise InputError("an approximate answer fits in memory: give either approximate or out")
+    if rows * neighbours * BYTES_A_PAIR > request.memory:
+        raise InputError(
+            f"{neighbours} neighbours of {rows:,} rows do not fit in memory={request.memory:,} bytes. "
+            "Take fewer neighbours, or give more memory"
+        )
+
+
+def _proposed(comparison: Comparison, request: Request, neighbours: int) -> NDArray[np.int64]:
+    """Places (left * width + right) of the pairs, each once."""
+    if not len(comparison.left) or not len(comparison.right):
+        return np.empty(0, dtype=np.int64)
+    width, same = len(comparison.right), comparison.same
+    index = _index(comparison.right, comparison.kind, request.threads)
+    parts = []
+    for start in range(0, len(comparison.left), _BLOCK):
+        rows = comparison.left.scaled(start, start + _BLOCK)
+        found = np.asarray(index.search(rows, neighbours + same)[1], dtype=np.int64)  # a row finds itself
+        query, place = np.nonzero(found >= 0)
+        i, j = query + start, found[query, place]
+        if same:
+            other = i != j
+            i, j = np.minimum(i, j)[other], np.maximum(i, j)[other]
+        parts.append(np.unique(i * width + j))
+    return np.unique(np.concatenate(parts))
+
+
+def _index(side: Side, kind: str, threads: int) -> faiss.Index:
+    """An inverted file: rows in cells by their nearest centre, some cells looked at for each question."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingExtra("approximate pairs", "faiss-cpu", "ann") from error
+    rows, count = side.scaled(0, len(side)), len(side)
+    cells = max(1, min(int(4 * sqrt(count)), count // _A_CELL))
+    faiss.omp_set_num_threads(threads)
+    metric = faiss.METRIC_L2 if kind == "euclidean" else faiss.METRIC_INNER_PRODUCT
+    index: Any = faiss.index_factory(rows.shape[1], f"IVF{cells},Flat", metric)
+    index.cp.seed = 0
+    sample = np.random.default_rng(0).permutation(count)[: 64 * cells]
+    index.train(rows[np.sort(sample)])
+    for start in range(0, count, _BLOCK):
+        index.add(rows[start : start + _BLOCK])
+    index.nprobe = min(_PROBES, cells)
+    return index
+
+
+def _recall(left: Vectors, right: Vectors | None, request: Request, found: Found) -> float | None:
+    """The part of all pairs as good as the worst found that is in `found`, for some left rows; None where none is."""
+    if not len(found):
+        return None
+    sample = np.sort(np.random.default_rng(0).permutation(len(left))[:_SAMPLE])
+    ready = scan(
+        left[sample],
+        left if right is None else right,
+        request.metric,
+        threads=request.threads,
+        int8=request.prune,
+        names=("vectors", "other"),
+    )
+    truth = Every(float(found.score.min()), request.most_pairs, lambda: None)
+    width = len(ready.comparison.right)
+    ready.scanner.pairs(ready.scanner.block(0, len(sample)), 0, width, truth.floor, truth.add)
+    real = truth.found()
+    i, j = sample[real.left], real.right.astype(np.int64)
+    if right is None:
+        other = i != j
+        i, j = np.minimum(i, j)[other], np.maximum(i, j)[other]
+    right_ones = np.unique(i * width + j)
+    return float(np.isin(right_ones, places(found, width)).mean()) if len(right_ones) else None

@@ -1,0 +1,165 @@
+"""Pairs on disk: three npy files that grow block by block, and a journal that says how much of them counts.
+
+A block is appended, made safe, and only then counted. After a kill the rest behind the counted part is cut off, so the
+finished files are the same bytes as those of a run that nobody stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.pairs.result import Pairs
+from gemel.scan.found import Found
+
+JOURNAL, RESULT = "progress.json", "pairs.json"
+COLUMNS: dict[str, np.dtype[Any]] = {
+    "score": np.dtype("<f4"),
+    "left": np.dtype("<i8"),
+    "right": np.dtype("<i8"),
+}
+_HEADER = 128  # bytes of an npy header here, whatever the length it names
+_KEPT = np.dtype([("score", "<f4"), ("left", "<i4"), ("right", "<i4")])
+
+Json = dict[str, Any]  # what json.loads gives for an object
+
+
+class PairFolder:
+    """A folder that is being filled, or is full."""
+
+    def __init__(self, path: Path, plan: Json) -> None:
+        """`plan`: all that decides the bytes. A folder begun with another one is refused."""
+        self._path, self._plan = path, plan
+        self.next_row, self.pairs = 0, 0
+        self._kept_file: str | None = None
+        path.mkdir(parents=True, exist_ok=True)
+        state = self._read(RESULT) or self._read(JOURNAL)
+        self.finished = (path / RESULT).exists()
+        if state is not None:
+            self.next_row, self.pairs = int(state["next_row"]), int(state["pairs"])
+            self._kept_file = state.get("kept")
+        elif any(path.iterdir()):
+            raise InputError(f"{path} is not empty and holds no pairs of ours. Name an empty or a new folder")
+        if not self.finished:
+            self._cut()
+
+    def append(self, found: Found, next_row: int) -> None:
+        """All pairs of the left rows before `next_row` are in the files now."""
+        for name, kind in COLUMNS.items():
+            with (self._path / f"{name}.npy").open("ab") as file:
+                file.write(np.ascontiguousarray(getattr(found, name), dtype=kind).data)
+                _sync(file)
+        self.pairs += len(found)
+        self._count(next_row, None)
+
+    def keep(self, found: Found, next_row: int) -> None:
+        """The best pairs of the left rows before `next_row`, for a run that goes on."""
+        name = f"kept-{next_row}.npy"
+        rows = np.empty(len(found), dtype=_KEPT)
+        rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
+        with (self._path / name).open("wb") as file:
+            np.save(file, rows)
+            _sync(file)
+        self._count(next_row, name)
+
+    def kept(self) -> Found | None:
+        """What `keep` was given last."""
+        if self._kept_file is None:
+            return None
+        rows = np.load(self._path / self._kept_file)
+        return Found(rows["score"].copy(), rows["left"].copy(), rows["right"].copy())
+
+    def finish(self, compared: int) -> None:
+        """The files get their final headers; the journal goes."""
+        for name, kind in COLUMNS.items():
+            with (self._path / f"{name}.npy").open("r+b") as file:
+                file.write(_header(kind, self.pairs))
+                _sync(file)
+        self._write(RESULT, {**self._state(None), "compared": compared, "complete": True})
+        (self._path / JOURNAL).unlink(missing_ok=True)
+        self._drop_kept(None)
+        self.finished = True
+
+    def result(self) -> Pairs:
+        """The arrays, mapped from disk."""
+        state = self._read(RESULT)
+        assert state is not None, "only a finished folder has a result"
+        columns = {name: np.load(self._path / f"{name}.npy", mmap_mode="r") for name in COLUMNS}
+        return Pairs(**columns, compared=int(state["compared"]), complete=bool(state["complete"]))
+
+    def _count(self, next_row: int, kept: str | None) -> None:
+        self.next_row = next_row
+        self._write(JOURNAL, self._state(kept))
+        self._drop_kept(kept)
+
+    def _state(self, kept: str | None) -> Json:
+        return {"plan": self._plan, "next_row": self.next_row, "pairs": self.pairs, "kept": kept}
+
+    def _drop_kept(self, but: str | None) -> None:
+        for old in self._path.glob("kept-*.npy"):
+            if old.name != but:
+                old.unlink()
+
+    def _cut(self) -> None:
+        """Files of exactly the pairs that count."""
+        for name, kind in COLUMNS.items():
+            path = self._path / f"{name}.npy"
+            if self.pairs == 0:
+                path.write_bytes(_header(kind, 0))
+            else:
+                os.truncate(path, _HEADER + self.pairs * kind.itemsize)
+        if self.next_row == 0:
+            self._write(JOURNAL, self._state(None))
+
+    def _read(self, name: str) -> Json | None:
+        path = self._path / name
+        if not path.exists():
+            return None
+        state: Json = json.loads(path.read_text(encoding="utf-8"))
+        if state.get("plan") != self._plan:
+            was = state.get("plan", {})
+            other = [key for key in self._plan if was.get(key) != self._plan[key]]
+            raise InputError(
+                f"{self._path} holds pairs of another request: {', '.join(other)} differ. Name another folder, "
+                "or remove this one"
+            )
+        return state
+
+    def _write(self, name: str, state: Json) -> None:
+        """Whole or not at all."""
+        fresh = self._path / f"{name}.new"
+        with fresh.open("wb") as file:
+            file.write(json.dumps(state, indent=2).encode() + b"\n")
+            _sync(file)
+        fresh.replace(self._path / name)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _header(kind: np.dtype[Any], length: int) -> bytes:
+    """An npy header of always the same size, so that it can be written over when the length is known."""
+    text = f"{{'descr': '{kind.str}', 'fortran_order': False, 'shape': ({length},), }}"
+    size = _HEADER - 10
+    return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + text.ljust(size - 1).encode() + b"\n"
+
+
+def content_hash(*arrays: NDArray[Any] | None) -> str:
+    """Of the arrays' shapes and bytes."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(repr(None if array is None else (array.shape, array.dtype.str)).encode())
+        if array is not None:
+            for start in range(0, len(array), 65_536):
+                digest.update(np.ascontiguousarray(array[start : start + 65_536]).data)
+    return digest.hexdigest()
