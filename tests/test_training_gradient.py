@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="training needs torch")
+from tests.tiny import TEXT, tiny_bert
 
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.objectives.table import Needs, make_objective
@@ -14,7 +13,8 @@ from gemel.training.options import TrainOptions
 from gemel.training.plan import plan
 from gemel.training.processes import Processes
 from gemel.training.twin_network import TwinNetwork
-from tests.tiny import TEXT, tiny_bert
+
+torch = pytest.importorskip("torch", reason="training needs torch")
 
 WORDS = TEXT.split()
 

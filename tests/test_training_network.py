@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="training needs torch")
+from tests.tiny import POOLINGS, tiny_bert, tiny_checkpoint
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.training.options import TrainOptions
 from gemel.training.twin_network import TwinNetwork
-from tests.tiny import POOLINGS, tiny_bert, tiny_checkpoint
+
+torch = pytest.importorskip("torch", reason="training needs torch")
 
 TEXTS = [
     "the cat is sleeping",

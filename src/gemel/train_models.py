@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -92,8 +93,10 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
     return run_request(request, _changed(options, changes))
 
 
-def run_request(request: TrainRequest, options: TrainOptions) -> Trained:
-    """Everything from the request to the model on disk."""
+def run_request(
+    request: TrainRequest, options: TrainOptions, *, say: Callable[[str], None] = lambda line: None
+) -> Trained:
+    """Everything from the request to the model on disk; `say` is told what was decided and found, line by line."""
     accelerator = _accelerator(options)
     checkpoint = _checkpoint(request)
     objective = _objective(request, options, checkpoint)
@@ -108,6 +111,8 @@ def run_request(request: TrainRequest, options: TrainOptions) -> Trained:
     if weights is not None:
         weights.to(accelerator.device)
     diagnosis = _examined(request, objective, options, examples, tasks, network)
+    for line in (*_notes(examples), *(line for each in diagnosis for line in each.summary())):
+        say(line)
     about = _about(request, objective, checkpoint, examples)
     run = Run(network, objective, weights, examples, options, request.out, tasks, accelerator, about)
     if accelerator.is_main_process:
@@ -143,15 +148,17 @@ def _accelerator(options: TrainOptions) -> Accelerator:
     try:
         import torch
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
     except ImportError as error:
         raise MissingExtra("training", error.name or "torch", "train") from error
     check_trackers(options.tracker)
-    torch.set_num_threads(options.threads or usable_cores())
+    together = int(
+        os.environ.get("LOCAL_WORLD_SIZE", "1")
+    )  # processes that a launcher started on this machine
+    torch.set_num_threads(options.threads or max(1, usable_cores() // together))
     torch.manual_seed(options.seed)
-    trackers = list(options.tracker) or None
-    accelerator = Accelerator(
-        cpu=options.device == "cpu", mixed_precision=options.mixed_precision, log_with=trackers
-    )
+    AcceleratorState._reset_state()  # a second run of a program may ask for another precision or device
+    accelerator = Accelerator(cpu=options.device == "cpu", mixed_precision=options.mixed_precision)
     if options.device is not None and accelerator.device.type != options.device.split(":")[0]:
         raise InputError(
             f"device {options.device!r} is not there; this machine has {accelerator.device.type!r}"
@@ -243,19 +250,28 @@ def _examined(
         examine(
             each,
             objective.needs,
-            tokens=network.tokens,
-            evaluation_texts=_evaluation_pairs(tasks),
             batch_size=options.batch_size,
+            tokenizer=getattr(network, "tokenizer", None),
+            max_length=getattr(network, "max_length", None),
+            evaluation_texts=_evaluation_pairs(tasks),
         )
         for each in examples
     ]
-    errors = [finding for diagnosis in found for finding in diagnosis.findings if finding.level == "error"]
+    errors = [finding for diagnosis in found for finding in diagnosis.errors]
     if errors and not options.force:
         said = "; ".join(finding.what for finding in errors)
         raise InputError(
             f"the data is certainly wrong: {said}. Repair it, or train all the same with force (--force)"
         )
     return found
+
+
+def _notes(examples: Sequence[Examples]) -> Iterator[str]:
+    """What was decided about the data, and how many rows were left out."""
+    for each in examples:
+        yield from (f"{each.name}: {note}" for note in getattr(each, "notes", ()))
+        if skipped := getattr(each, "skipped", 0):
+            yield f"{each.name}: {skipped:,} bad rows left out, such as {getattr(each, 'bad', [''])[0]}"
 
 
 def _tasks(request: TrainRequest, rounds: int | None) -> list[Task]:

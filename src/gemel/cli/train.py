@@ -95,7 +95,8 @@ def command(
     from gemel.train_models import TrainRequest, run_request
 
     files: Any = list(data) if len(data) > 1 else data[0]
-    result = run_request(TrainRequest(data=files, columns=_columns(columns), **request), options)
+    asked = TrainRequest(data=files, columns=_columns(columns), **request)
+    result = run_request(asked, options, say=lambda line: click.echo(line, err=True))
     _show(result, as_json)
 
 

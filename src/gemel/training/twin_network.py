@@ -51,8 +51,8 @@ class TwinNetwork:
         self.device = device
         self.max_length = self.checkpoint.max_length
         self.dim = _dim(self.checkpoint, self.body.width)
-        self._tokenizer = TextTokenizer(load_tokenizer(checkpoint), marked=checkpoint.kind == "transformer")
-        self.vocabulary = self._tokenizer.vocabulary
+        self.tokenizer = TextTokenizer(load_tokenizer(checkpoint), marked=checkpoint.kind == "transformer")
+        self.vocabulary = self.tokenizer.vocabulary
 
     def items(self, columns: tuple[list[str], ...]) -> tuple[list[str], ...]:
         """The texts themselves."""
@@ -62,12 +62,12 @@ class TwinNetwork:
         self, items: Sequence[Any], *, noise: float = 0.0, rng: np.random.Generator | None = None
     ) -> list[TokenIds]:
         """Marks and tokens of each text, cut to the model's length; `noise` takes out some of them, never all."""
-        contents = self._tokenizer.content(check_texts(items))
+        contents = self.tokenizer.content(check_texts(items))
         if noise:
             assert rng is not None
             contents = [_thinned(content, noise, rng) for content in contents]
         limit = self.checkpoint.max_length
-        return [cut(content, self._tokenizer.marks, limit, "truncate").pieces[0] for content in contents]
+        return [cut(content, self.tokenizer.marks, limit, "truncate").pieces[0] for content in contents]
 
     def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
         """(n, dim) vectors, as `Model.encode` gives them."""
