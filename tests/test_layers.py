@@ -16,7 +16,7 @@ LAYERS = [
     {"similarity", "text", "checkpoint", "progress", "cross_options"},
     {"scan"},
     {"encoder", "nearest", "small_vectors"},
-    {"model", "cross_model", "pairs", "postprocess", "objectives"},
+    {"model", "cross_model", "pairs", "postprocess", "objectives", "calibration"},
     {"encode_folder", "trial", "evaluation"},
     {"training"},
     {"integrations", "evaluate_models", "train_models"},

@@ -9,6 +9,7 @@ import pytest
 import gemel
 
 PUBLIC = [
+    "Calibration",
     "CrossModel",
     "EncodeOptions",
     "EncodeReport",
@@ -23,6 +24,7 @@ PUBLIC = [
     "Pairs",
     "TruncationWarning",
     "WorkError",
+    "calibrate",
     "encode_to_folder",
     "evaluate",
     "load",

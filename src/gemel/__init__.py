@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Calibration": "calibration",
     "CrossModel": "cross_model",
     "EncodeOptions": "options",
     "EncodeReport": "types",
@@ -24,6 +25,7 @@ _HOMES = {
     "Trained": "training.run",
     "TruncationWarning": "text.long_texts",
     "WorkError": "errors",
+    "calibrate": "calibration",
     "encode_to_folder": "encode_folder",
     "evaluate": "evaluate_models",
     "load": "model",
@@ -38,6 +40,8 @@ _HOMES = {
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 
 if TYPE_CHECKING:
+    from gemel.calibration import Calibration as Calibration
+    from gemel.calibration import calibrate as calibrate
     from gemel.checkpoint.fingerprint import Fingerprint as Fingerprint
     from gemel.cross_model import CrossModel as CrossModel
     from gemel.cross_model import load_cross as load_cross
