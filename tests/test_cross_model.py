@@ -217,6 +217,16 @@ def test_labels_have_names_and_probabilities_that_add_up(nli):
     np.testing.assert_array_equal(found.argmax(axis=1), model.logits(LEFT, RIGHT).argmax(axis=1))
 
 
+def test_the_task_nli_scores_a_cross_encoder(nli, tmp_path):
+    model = gemel.load_cross(nli)
+    best = [model.labels[place] for place in model.probabilities(LEFT[:3], RIGHT[:3]).argmax(axis=1)]
+    rows = zip(LEFT[:2], RIGHT[:2], best[:2], strict=True)
+    lines = ["premise\thypothesis\tlabel", *("\t".join(row) for row in rows)]
+    (tmp_path / "nli.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (scores,) = gemel.evaluate(model, task="nli", data=tmp_path / "nli.tsv", rounds=0)
+    assert scores.values["accuracy"].value == 100
+
+
 def test_labels_that_do_not_exclude_each_other_have_a_probability_each(tmp_path):
     folder = tiny_cross(tmp_path / "tiny", labels=3, problem_type="multi_label_classification")
     model = gemel.load_cross(folder)

@@ -35,8 +35,8 @@ from gemel.options import EncodeOptions, EngineName, Precision
 from gemel.progress import Progress
 from gemel.text.batches import Positions
 from gemel.text.long_texts import warn_of_long
+from gemel.text.pair_checks import check_pairs, check_text_list, refuse_long_pairs
 from gemel.text.pair_tokens import PairTokenizer, PairTokens
-from gemel.text.tokenizer import check_texts
 from gemel.types import Vectors
 
 BLOCK = 8192  # pairs tokenised at once
@@ -174,6 +174,10 @@ class CrossModel:
         powers = np.exp(found - found.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
 
+    def relation(self, left: Sequence[str], right: Sequence[str], **changes: Any) -> Vectors:
+        """`probabilities`, under the name that a sentence encoder with a kept head has for it: task "nli" asks so."""
+        return self.probabilities(left, right, **changes)
+
     def rank(
         self,
         query: str,
@@ -188,7 +192,7 @@ class CrossModel:
             raise InputError(f"rank takes one query, a string, got {type(query).__name__}")
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-        texts = _texts(documents, "documents", "rank")
+        texts = check_text_list(documents, "documents", "rank(query, [document])")
         found = self.logits([query] * len(texts), texts, options, **changes)
         best = np.argsort(-found[:, 0], kind="stable")[:k]  # scores near 1 are equal where these still differ
         return Ranking(best, self._score(found[best]))
@@ -202,7 +206,7 @@ class CrossModel:
     ) -> Vectors:
         """(n, k) what the network gives for each pair, before a sigmoid or softmax."""
         settings = changed(options, changes)
-        pairs = _pairs(left, right)
+        pairs = check_pairs(left, right)
         where: dict[tuple[str, str], int] = {}
         rows = np.fromiter((where.setdefault(pair, len(where)) for pair in pairs), np.int64, len(pairs))
         distinct = list(where)
@@ -214,7 +218,7 @@ class CrossModel:
             ready = self._tokens(distinct[block], settings)
             tokens[block], kept[block] = [pair.tokens for pair in ready], [pair.kept for pair in ready]
             if settings.on_long == "error":
-                _refuse_long(ready, distinct[block], pairs)
+                refuse_long_pairs(ready, distinct[block], pairs)
             found[block] = self._logits(ready, settings, progress)
         progress.close()
         if settings.on_long == "warn":
@@ -280,33 +284,6 @@ class CrossModel:
         return (
             f"CrossModel({self.name!r}, {labels}, max_length={self.max_length}, engine={self.engine_name!r})"
         )
-
-
-def _pairs(left: Sequence[str], right: Sequence[str]) -> list[tuple[str, str]]:
-    lefts, rights = _texts(left, "left", "scores"), _texts(right, "right", "scores")
-    if len(lefts) != len(rights):
-        raise InputError(
-            f"left has {len(lefts):,} texts, right has {len(rights):,}. Give one right text for each left one"
-        )
-    return list(zip(lefts, rights, strict=True))
-
-
-def _texts(texts: Sequence[str], name: str, verb: str) -> list[str]:
-    if isinstance(texts, str | bytes):
-        example = "rank(query, [document])" if verb == "rank" else "scores([left], [right])"
-        raise InputError(f"{name} must be a list of texts, got one string. Write {example}")
-    return check_texts(texts, name)
-
-
-def _refuse_long(
-    ready: Sequence[PairTokens], block: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, str]]
-) -> None:
-    for pair, texts in zip(ready, block, strict=True):
-        if pair.kept < pair.tokens:
-            raise InputError(
-                f"pair {pairs.index(texts)} has {pair.tokens:,} tokens, the model reads {pair.kept:,}. "
-                "Shorten it, or use on_long='truncate'"
-            )
 
 
 def _sigmoid(x: Vectors) -> Vectors:

@@ -92,10 +92,9 @@ class CrossNetwork:
     def tokens(
         self, items: Sequence[Any], *, noise: float = 0.0, rng: np.random.Generator | None = None
     ) -> list[TokenIds]:
-        """Both texts of each pair with their marks, cut to the model's length; a lone text is paired with nothing."""
+        """Both texts of each pair with their marks, cut to the model's length."""
         assert not noise, "no objective of a cross-encoder asks for noise"
-        pairs = [(item, "") if isinstance(item, str) else item for item in items]
-        left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        left, right = [pair[0] for pair in items], [pair[1] for pair in items]
         return [pair.ids for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
 
     def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
