@@ -25,7 +25,8 @@ class BadValueError(Exception):
 class Labels:
     """The labels of all rows."""
 
-    values: NDArray[Any]
+    values: NDArray[Any] | None
+    """None: the objective needs no label."""
     classes: tuple[str, ...] = ()
     range: Range | None = None
     notes: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import numpy as np
 from gemel.errors import InputError
 from gemel.text.records import Record
 from gemel.text.rows import BAD_SHOWN, Bad
-from gemel.training.data.labels import BadValueError, LabelReader
+from gemel.training.data.labels import BadValueError, LabelReader, Labels
 from gemel.training.data.layout import Layout
 from gemel.training.data.roles import Choice
 from gemel.training.data.sources import Source
@@ -51,6 +51,11 @@ class BadRows:
         if len(self.first) < BAD_SHOWN:
             self.first.append(message)
 
+    def check_that_some_are_good(self, where: str, good: int) -> None:
+        if not good:
+            shown = f"; the first bad one: {self.first[0]}" if self.first else ""
+            raise InputError(f"{where}: no row that can be used ({self.count:,} bad rows{shown})")
+
 
 def read_examples(
     chosen: Sequence[Chosen], layout: Layout, reader: LabelReader | None, *, skip_bad: bool, name: str
@@ -75,21 +80,19 @@ def read_examples(
             except UnicodeEncodeError as error:
                 bad.add(f"{where}:{record.place}: half a character (a lone surrogate) at place {error.start}")
     where = ", ".join(part.source.where for part in chosen)
-    if not lengths:
-        shown = f"; the first bad one: {bad.first[0]}" if bad.first else ""
-        raise InputError(f"{where}: no row that can be used ({bad.count:,} bad rows{shown})")
+    bad.check_that_some_are_good(where, len(lengths))
     found = texts.done()
-    labels = None if reader is None else reader.done(where)
+    labels = Labels(None) if reader is None else reader.done(where)
     return TableExamples(
         name=name,
         roles=layout.roles,
         texts=found,
         cells=np.arange(len(found), dtype=np.int64).reshape(len(lengths), len(layout.roles)),
         lengths=np.frombuffer(lengths, dtype=np.int32),
-        labels=None if labels is None else labels.values,
-        classes=() if labels is None else labels.classes,
-        score_range=None if labels is None else labels.range,
-        notes=() if labels is None else labels.notes,
+        labels=labels.values,
+        classes=labels.classes,
+        score_range=labels.range,
+        notes=labels.notes,
         skipped=bad.count,
         bad=tuple(bad.first),
     )

@@ -51,7 +51,7 @@ def find_range(values: NDArray[np.float64], declared: tuple[float, float] | None
             return Range(low, high, lowest, highest, False)
     raise InputError(
         f"{where}: the scores go from {lowest:g} to {highest:g}, which is none of the usual scales (0..1, -1..1, "
-        "1..5, 0..5). Declare theirs with score_range (--score-range LOW HIGH)"
+        "1..5, 0..5). Declare theirs with score_range=(low, high)"
     )
 
 
