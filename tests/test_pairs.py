@@ -188,6 +188,12 @@ def test_the_result_becomes_an_arrow_table():
     assert table["right"].to_pylist() == [1, 2]
 
 
+def test_the_result_becomes_a_data_frame():
+    pytest.importorskip("pandas")
+    frame = similar_pairs(np.eye(3), k=2).to_pandas()
+    assert frame.to_dict("list") == {"score": [0.0, 0.0], "left": [0, 0], "right": [1, 2]}
+
+
 def test_a_missing_pandas_is_answered_with_what_to_install(monkeypatch):
     import sys
 

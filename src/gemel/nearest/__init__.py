@@ -13,7 +13,6 @@ from gemel.nearest.result import Hits as Hits
 from gemel.nearest.where import positions_of
 from gemel.options import parse_bytes
 from gemel.progress import Progress
-from gemel.scan.exact import exact_scores
 from gemel.scan.scanner import Scan, scan
 from gemel.scan.workers import thread_count
 from gemel.similarity import METRICS, check_same_dim, shaped
@@ -95,10 +94,8 @@ def _by_candidates(queries: Vectors, corpus: Vectors, k: int, plan: _Plan, candi
         return Hits(*_arrays(_collect(ready, k, plan, exact=True)), recall=1.0)
     wide = min(max(candidates, k), len(ready.comparison.right))
     rough = _collect(ready, wide, plan, exact=False).index
-    comparison = ready.comparison
-    weights = (comparison.left.inverse, comparison.right.inverse)
     query = np.repeat(np.arange(len(rough)), wide)
-    score = exact_scores(comparison.kind, queries, corpus, query, rough.ravel(), weights).reshape(rough.shape)
+    score = ready.scanner.exact(query, rough.ravel(), plan.threads).reshape(rough.shape)
     order = np.lexsort((rough, -score), axis=1)[:, :k]
     index, score = np.take_along_axis(rough, order, 1), np.take_along_axis(score, order, 1)
     return Hits(index, score, recall=_recall(queries, corpus, index, plan))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,9 @@ from gemel.pairs.collect import Best, Every, in_order, places
 from gemel.pairs.request import BYTES_A_PAIR, Request
 from gemel.pairs.result import Pairs
 from gemel.scan.compare import Comparison, Side
-from gemel.scan.exact import exact_scores
 from gemel.scan.found import Found
 from gemel.scan.scanner import scan
 from gemel.types import Vectors
-
-if TYPE_CHECKING:
-    import faiss
 
 _BLOCK = 4096
 _SAMPLE = 512  # rows whose pairs are compared exactly to measure the recall
@@ -35,8 +31,7 @@ def approximate_pairs(left: Vectors, right: Vectors | None, request: Request, ne
     proposed = _proposed(comparison, request, neighbours)
     width = len(comparison.right)
     i, j = np.divmod(proposed, max(width, 1))
-    weights = (comparison.left.inverse, comparison.right.inverse)
-    score = exact_scores(comparison.kind, comparison.left.rows, comparison.right.rows, i, j, weights)
+    score = ready.scanner.exact(i, j, request.threads)
     good = score >= np.float32(request.floor)
     found = Found(score[good], i[good].astype(np.int32), j[good].astype(np.int32))
     if request.k is not None:
@@ -86,7 +81,7 @@ def _proposed(comparison: Comparison, request: Request, neighbours: int) -> NDAr
     return np.unique(np.concatenate(parts))
 
 
-def _index(side: Side, kind: str, threads: int) -> faiss.Index:
+def _index(side: Side, kind: str, threads: int) -> Any:  # noqa: ANN401 - faiss has no types
     """An inverted file: rows in cells by their nearest centre, some cells looked at for each question."""
     try:
         import faiss

@@ -24,6 +24,7 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "left": np.dtype("<i8"),
     "right": np.dtype("<i8"),
 }
+_FRESH = ".new"  # a file that is being written
 _HEADER = 128  # bytes of an npy header here, whatever the length it names
 _KEPT = np.dtype([("score", "<f4"), ("left", "<i4"), ("right", "<i4")])
 
@@ -44,9 +45,11 @@ class PairFolder:
         if state is not None:
             self.next_row, self.pairs = int(state["next_row"]), int(state["pairs"])
             self._kept_file = state.get("kept")
-        elif any(path.iterdir()):
+        elif any(not file.name.endswith(_FRESH) for file in path.iterdir()):
             raise InputError(f"{path} is not empty and holds no pairs of ours. Name an empty or a new folder")
-        if not self.finished:
+        if self.finished:
+            self._tidy()
+        else:
             self._cut()
 
     def append(self, found: Found, next_row: int) -> None:
@@ -82,8 +85,7 @@ class PairFolder:
                 file.write(_header(kind, self.pairs))
                 _sync(file)
         self._write(RESULT, {**self._state(None), "compared": compared, "complete": True})
-        (self._path / JOURNAL).unlink(missing_ok=True)
-        self._drop_kept(None)
+        self._tidy()
         self.finished = True
 
     def result(self) -> Pairs:
@@ -101,21 +103,25 @@ class PairFolder:
     def _state(self, kept: str | None) -> Json:
         return {"plan": self._plan, "next_row": self.next_row, "pairs": self.pairs, "kept": kept}
 
+    def _tidy(self) -> None:
+        (self._path / JOURNAL).unlink(missing_ok=True)
+        self._drop_kept(None)
+
     def _drop_kept(self, but: str | None) -> None:
         for old in self._path.glob("kept-*.npy"):
             if old.name != but:
                 old.unlink()
 
     def _cut(self) -> None:
-        """Files of exactly the pairs that count."""
+        """Files of exactly the pairs that count. The journal comes first: it says that the folder is ours."""
+        if self.next_row == 0:
+            self._write(JOURNAL, self._state(None))
         for name, kind in COLUMNS.items():
             path = self._path / f"{name}.npy"
             if self.pairs == 0:
                 path.write_bytes(_header(kind, 0))
             else:
                 os.truncate(path, _HEADER + self.pairs * kind.itemsize)
-        if self.next_row == 0:
-            self._write(JOURNAL, self._state(None))
 
     def _read(self, name: str) -> Json | None:
         path = self._path / name
@@ -133,7 +139,7 @@ class PairFolder:
 
     def _write(self, name: str, state: Json) -> None:
         """Whole or not at all."""
-        fresh = self._path / f"{name}.new"
+        fresh = self._path / f"{name}{_FRESH}"
         with fresh.open("wb") as file:
             file.write(json.dumps(state, indent=2).encode() + b"\n")
             _sync(file)

@@ -133,6 +133,19 @@ class NativeScanner:
         order = np.lexsort((index, -score), axis=1)[:, :k]
         return Nearest(np.take_along_axis(score, order, 1), np.take_along_axis(index, order, 1))
 
+    def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int) -> Vectors:
+        i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
+        out = np.empty(len(i), dtype=np.float32)
+        kind = _KINDS[self._comparison.kind]
+
+        def work(at: int) -> None:
+            count = min(_ROOM, len(i) - at)
+            places = (array[at:].ctypes.data for array in (i, j))
+            self._library.gemel_exact(kind, self._left, self._right, *places, count, out[at:].ctypes.data)
+
+        in_threads(work, range(0, len(i), _ROOM), threads)
+        return out
+
     def _buffers(self) -> tuple[Vectors, NDArray[np.int32], NDArray[np.int32]]:
         """This thread's room for pairs."""
         if not hasattr(self._own, "buffers"):

@@ -64,7 +64,7 @@ class NumpyScanner:
             if self._comparison.same:
                 upper = left < right
                 left, right = left[upper], right[upper]
-            score = self._exact(left, right)
+            score = self.exact(left, right)
             good = score >= least
             if good.any():
                 take(
@@ -96,11 +96,11 @@ class NumpyScanner:
                 least = np.maximum(least, own - slack)
             query, place = np.nonzero(sums >= least)
             position = right.positions(start, stop)[place]
-            found = self._exact(query + block.begin, position)
+            found = self.exact(query + block.begin, position)
             score, index = _merge(score, index, query, position, found)
         return Nearest(score, index)
 
-    def _exact(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> Vectors:
+    def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int = 1) -> Vectors:
         left, right = self._comparison.left, self._comparison.right
         weights = (left.inverse, right.inverse)
         return exact_scores(self._comparison.kind, left.rows, right.rows, i, j, weights)
