@@ -223,6 +223,22 @@ def test_low_rank_additions_are_merged_when_saved(places, tmp_path):
     assert np.abs(before - after).max() > 1e-5
 
 
+def test_a_cross_encoder_is_trained_scored_and_loaded(places, tmp_path):
+    out = tmp_path / "out"
+    result = train(places, out, kind="cross", max_steps=30, eval_data=places["dev"], eval_steps=10)
+    assert result.score is not None
+    assert gemel.load_cross(out).scores(["the cat"], ["the cat today"]).shape == (1,)
+    scores = gemel.evaluate(out, task="sts", data=places["dev"])
+    assert scores[0].values["spearman"].value == pytest.approx(result.score, abs=0.05)
+
+
+def test_a_cross_encoder_of_labels_is_trained_and_loaded(places, tmp_path):
+    train(places, tmp_path / "out", data="nli", objective="classification", kind="cross", max_steps=4)
+    model = gemel.load_cross(tmp_path / "out")
+    assert model.labels == ("entailment", "neutral", "contradiction")
+    assert model.probabilities(["the cat"], ["the cat today"]).shape == (1, 3)
+
+
 def test_an_unknown_option_names_the_known_ones(places, tmp_path):
     with pytest.raises(gemel.InputError, match="unknown option 'batchsize'"):
         train(places, tmp_path / "out", batchsize=4)

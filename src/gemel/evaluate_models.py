@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gemel.checkpoint.fingerprint import Fingerprint
+from gemel.checkpoint.folder import is_cross_encoder
+from gemel.checkpoint.sources import find_model
+from gemel.cross_model import load_cross
 from gemel.errors import InputError
 from gemel.evaluation.baselines import is_baseline, open_baseline
 from gemel.evaluation.run import score_tasks
@@ -73,6 +76,10 @@ def open_encoder(
         return open_baseline(str(model))
     if changes.get("output") == "binary":
         raise InputError("output 'binary' holds bits, which no similarity here compares. Use 'int8'")
+    if is_cross_encoder(folder := find_model(model)):
+        if pooling or set(changes) - set(_CHANGE_NOTHING):
+            raise InputError(f"{model} is a cross-encoder, which takes no options of encoding")
+        return cast("Encoder", load_cross(folder))  # tasks that need vectors refuse it by name
     loaded = load(model, pooling=pooling, precision=changes.get("precision", "float32"))
     return EncodingModel(loaded, changes, pooling) if changes or pooling else loaded
 

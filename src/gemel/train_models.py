@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model
@@ -349,6 +349,7 @@ def _write_report(
 
 def _saved(request: TrainRequest) -> Encoder:
     """The model on disk, without torch."""
+    from gemel.cross_model import load_cross
     from gemel.model import load
 
-    return load(request.out)
+    return cast("Encoder", load_cross(request.out)) if request.kind == "cross" else load(request.out)

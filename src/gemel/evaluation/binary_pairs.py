@@ -27,11 +27,10 @@ from gemel.evaluation.text_columns import (
     LEFT,
     RIGHT,
     chosen_metrics,
-    column_vectors,
+    pair_scores,
     run_settings,
     side_by_side,
 )
-from gemel.similarity import row_scores
 from gemel.types import Encoder
 
 _ONE_KIND = "all labels are equal: there is nothing to tell apart"
@@ -85,8 +84,7 @@ class BinaryPairsTask:
 
     def score(self, encoder: Encoder) -> Scores:
         """Average precision, ROC AUC, and F1 and accuracy at their best thresholds."""
-        left, right = column_vectors(encoder, self.left, self.right, task="binary-pairs")
-        similar = {metric: np.asarray(row_scores(left, right, metric), np.float64) for metric in self.metrics}
+        similar = pair_scores(encoder, self.left, self.right, self.metrics, task="binary-pairs")
         return Scores(
             task="binary-pairs",
             dataset=self.dataset,

@@ -17,6 +17,7 @@ from gemel.evaluation.ranking_scores import Bootstrap, mean_scores
 from gemel.evaluation.scores import Scores
 from gemel.evaluation.systems import (
     Learner,
+    PairScorer,
     Retriever,
     System,
     encode_documents,
@@ -86,6 +87,11 @@ class RerankingTask:
         """(rows,) the score of each question with each of its candidates, one question after the other."""
         left = np.repeat([q.text for q in self.questions], [len(q.candidates) for q in self.questions])
         right = np.concatenate([q.candidates for q in self.questions])
+        if isinstance(encoder, PairScorer):
+            asked = [self.question_texts[place] for place in left]
+            return np.asarray(
+                encoder.scores(asked, [self.candidate_texts[place] for place in right]), np.float32
+            )
         if isinstance(encoder, Retriever):
             every = _retriever_scores(encoder, self.question_texts, self.candidate_texts)
             return np.asarray(every[left, right])

@@ -23,11 +23,10 @@ from gemel.evaluation.text_columns import (
     LEFT,
     RIGHT,
     chosen_metrics,
-    column_vectors,
+    pair_scores,
     run_settings,
     side_by_side,
 )
-from gemel.similarity import row_scores
 from gemel.types import Encoder
 
 
@@ -48,10 +47,7 @@ class StsTask:
 
     def score(self, encoder: Encoder) -> Scores:
         """Correlations for each similarity that was asked for; the first of them is compared by."""
-        left, right = column_vectors(encoder, self.left, self.right, task="sts")
-        predicted = {
-            metric: np.asarray(row_scores(left, right, metric), np.float64) for metric in self.metrics
-        }
+        predicted = pair_scores(encoder, self.left, self.right, self.metrics, task="sts")
         main = predicted[self.metrics[0]]
         parts = tuple(
             self._part(name, rows, {metric: numbers[rows] for metric, numbers in predicted.items()})

@@ -1,7 +1,8 @@
 """What can be evaluated, and the only place that looks which kind it is.
 
 An encoder ranks through exact search. It may know queries from documents (`PromptedEncoder`) or need texts to learn
-from first (`Learner`, such as TF-IDF). A `Retriever`, such as BM25, ranks without vectors.
+from first (`Learner`, such as TF-IDF). A `Retriever`, such as BM25, ranks without vectors. A `PairScorer`, a
+cross-encoder, scores two texts together.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
+class PairScorer(Protocol):
+    """Gives a number to each pair of texts, and no text a vector."""
+
+    def scores(self, left: Sequence[str], right: Sequence[str]) -> AnyVectors:
+        """(n,) higher for pairs that belong together."""
+        ...
+
+
+@runtime_checkable
 class PromptedEncoder(Protocol):
     """An encoder that treats the two sides of a search differently."""
 
@@ -39,11 +49,16 @@ class Learner(Protocol):
     def fitted(self, texts: Sequence[str]) -> Encoder: ...
 
 
-System: TypeAlias = Encoder | Retriever
+System: TypeAlias = Encoder | Retriever | PairScorer
 
 
 def rank(system: System, queries: Sequence[str], corpus: Sequence[str], k: int, metric: str) -> Hits:
     """The best `k` of the corpus for each query, by whatever the system is."""
+    if isinstance(system, PairScorer):
+        raise InputError(
+            f"{_name(system)} is a cross-encoder: to rank a corpus it would read every text with every query. "
+            "Evaluate it with the task 'reranking'"
+        )
     if isinstance(system, Retriever):
         return system.rank(queries, corpus, k)
     encoder = system.fitted(corpus) if isinstance(system, Learner) else system
@@ -64,6 +79,10 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
     """An encoder for a task that compares vectors: the system itself, or what it learns from the task's `texts`."""
     if isinstance(system, Learner):
         return system.fitted(texts)
+    if isinstance(system, PairScorer):
+        raise InputError(
+            f"task {task!r} compares vectors, but {_name(system)} is a cross-encoder. Give a sentence encoder"
+        )
     if isinstance(system, Retriever):
         raise InputError(f"task {task!r} compares vectors, but {_name(system)} only ranks. Give an encoder")
     return system
@@ -71,7 +90,7 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
 
 def search_protocol(system: System, metric: str) -> dict[str, str]:
     """How the system ranks: by which similarity, and with which prompts for the two sides."""
-    if isinstance(system, Retriever):
+    if isinstance(system, Retriever | PairScorer):
         return {"metric": f"{_name(system)}'s own", "prompts": "none"}
     own = "the encoder's own for queries and documents"
     return {"metric": metric, "prompts": own if isinstance(system, PromptedEncoder) else "none"}

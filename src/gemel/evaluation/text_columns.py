@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.scores import Score
-from gemel.evaluation.systems import with_vectors
-from gemel.similarity import METRICS
-from gemel.types import AnyVectors, Encoder
+from gemel.evaluation.systems import PairScorer, System, with_vectors
+from gemel.similarity import METRICS, row_scores
+from gemel.types import AnyVectors
 
 LEFT = ("sentence1", "left", "question1", "text1")
 RIGHT = ("sentence2", "right", "question2", "text2")
@@ -25,7 +26,7 @@ def chosen_metrics(metric: str) -> tuple[str, ...]:
     return (metric,)
 
 
-def column_vectors(encoder: Encoder, *columns: Sequence[str], task: str) -> list[AnyVectors]:
+def column_vectors(encoder: System, *columns: Sequence[str], task: str) -> list[AnyVectors]:
     """The vectors of each column. One call for all, so that equal texts and lengths meet."""
     texts = [text for column in columns for text in column]
     vectors = np.asarray(with_vectors(encoder, texts, task).encode(texts))
@@ -34,6 +35,20 @@ def column_vectors(encoder: Encoder, *columns: Sequence[str], task: str) -> list
             f"an encoder gives a row for each text, but for {len(texts)} texts it gave the shape {vectors.shape}"
         )
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
+
+
+def pair_scores(
+    system: System, left: Sequence[str], right: Sequence[str], metrics: Sequence[str], task: str
+) -> dict[str, NDArray[np.float64]]:
+    """The score of each pair by each similarity; a cross-encoder has its own in their place."""
+    if isinstance(system, PairScorer):
+        if len(metrics) > 1:
+            raise InputError(
+                "a cross-encoder has one score of its own, not several similarities. Leave metric out"
+            )
+        return {metrics[0]: np.asarray(system.scores(left, right), np.float64)}
+    one, other = column_vectors(system, left, right, task=task)
+    return {metric: np.asarray(row_scores(one, other, metric), np.float64) for metric in metrics}
 
 
 def side_by_side(

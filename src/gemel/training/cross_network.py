@@ -57,6 +57,8 @@ def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:
 class CrossNetwork:
     """Fits `Network`: a pair of texts goes in, a number for each label comes out."""
 
+    gives_vectors = False
+
     def __init__(
         self,
         checkpoint: Checkpoint,

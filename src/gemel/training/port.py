@@ -23,6 +23,8 @@ class Network(Protocol):
     """All its weights."""
     dim: int
     """Numbers that leave it for each item."""
+    gives_vectors: bool
+    """Each text has a vector, so that one can look how the vectors lie; not so in a cross-encoder."""
     vocabulary: int
     """Token ids are below this."""
 

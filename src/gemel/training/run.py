@@ -149,7 +149,8 @@ class Run:
         self.journal = Journal.open(self.folder / FILE) if first else Journal.nowhere()
         self.journal.write("start", 0, **self._identity(), steps=self.loop.steps)
         score = self.loop.processes.tell(self._score(0) if first else None)
-        self.first = self._health(0, score)
+        self.score_before = score
+        self.first = self._health(0, score) if self.network.gives_vectors else None
         self.watch = Watch(
             first=self.first, force=self.options.force, fp16=self.options.mixed_precision == "fp16"
         )
@@ -159,7 +160,8 @@ class Run:
         snapshot = read_snapshot(newest)
         self._same_run(snapshot.state["run"], newest)
         self.loop.restore(snapshot)
-        self.first = Health(**snapshot.state["first"])
+        self.score_before = snapshot.state["score_before"]
+        self.first = Health(**snapshot.state["first"]) if snapshot.state["first"] else None
         self.watch = Watch(
             first=self.first, force=self.options.force, fp16=self.options.mixed_precision == "fp16"
         )
@@ -216,7 +218,8 @@ class Run:
         own = self._score(step) if self.loop.processes.first else None
         score = self.loop.processes.tell(own)
         self.bar.evaluated("" if score is None else f"score {score:.2f}")
-        self._warn(step, self.watch.evaluated(self._health(step, score)))
+        if self.network.gives_vectors:
+            self._warn(step, self.watch.evaluated(self._health(step, score)))
         return score
 
     def _score(self, step: int) -> float | None:
@@ -240,6 +243,8 @@ class Run:
         return found
 
     def _note_similarities(self, step: int) -> None:
+        if not self.network.gives_vectors:
+            return
         vectors = self.network.encoder().encode(self.held.texts)
         pairs = self.held.pairs if len(self.held.pairs) else None
         self.journal.write("similarities", step, **similarities(vectors, pairs).to_json())
@@ -254,7 +259,8 @@ class Run:
             state = {
                 "run": self._identity(),
                 "position": self.loop.place(),
-                "first": self.first.to_json(),
+                "score_before": self.score_before,
+                "first": self.first.to_json() if self.first else None,
                 "watch": self.watch.state(),
             }
             self.snapshots.write(position.step, state, self.loop.state())
@@ -274,7 +280,7 @@ class Run:
             folder=self.out,
             steps=position.step,
             best_step=position.best_step or position.step,
-            untrained=self.first.score,
+            untrained=self.score_before,
             score=position.best,
             texts=position.texts,
             seconds=seconds,

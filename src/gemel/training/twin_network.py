@@ -37,6 +37,8 @@ _EVALUATION_TOKENS = 4096  # to a call, when nothing has to be kept for a gradie
 class TwinNetwork:
     """Fits `Network`: both texts of a pair go through the same weights."""
 
+    gives_vectors = True
+
     def __init__(self, checkpoint: Checkpoint, options: TrainOptions, device: torch.device) -> None:
         from torch import nn
 

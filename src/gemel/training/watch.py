@@ -76,11 +76,12 @@ def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float 
 class Watch:
     """Looks at every step and every evaluation of one run.
 
-    `first` is the health of the untrained model. With `force` only what is not finite stops the run, all else becomes
-    a warning. With `fp16` a gradient may overflow now and then: the loss scaler leaves such a step out.
+    `first` is the health of the untrained model; None where there are no vectors to look at. With `force` only what is
+    not finite stops the run, all else becomes a warning. With `fp16` a gradient may overflow now and then: the loss
+    scaler leaves such a step out.
     """
 
-    def __init__(self, *, first: Health, force: bool = False, fp16: bool = False) -> None:
+    def __init__(self, *, first: Health | None, force: bool = False, fp16: bool = False) -> None:
         self._first, self._force, self._fp16 = first, force, fp16
         self._losses: deque[float] = deque(maxlen=RECENT + EARLIER)
         self._start: float | None = None
@@ -103,7 +104,11 @@ class Watch:
 
     def evaluated(self, now: Health) -> list[str]:
         """Call it with the health at each evaluation; raises on a collapse, returns new warnings."""
-        return self._same_vectors(now) + self._few_directions(now) + self._score_fell(now)
+        assert self._first is not None, "made for a network without vectors"
+        first = self._first
+        return (
+            self._same_vectors(first, now) + self._few_directions(first, now) + self._score_fell(first, now)
+        )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON, so that a resumed run is watched as if it had never stopped."""
@@ -172,8 +177,8 @@ class Watch:
             f"start {self._start:.4g}): the run diverges. {_CALMER}",
         )
 
-    def _same_vectors(self, now: Health) -> list[str]:
-        began = self._first.mean_cosine
+    def _same_vectors(self, first: Health, now: Health) -> list[str]:
+        began = first.mean_cosine
         limit = SAME if began < CROWDED else 1 - LEFT * (1 - began)
         if now.mean_cosine <= limit:
             return []
@@ -181,41 +186,32 @@ class Watch:
             f"every text gets nearly the same vector at step {now.step}: the mean cosine of random texts is "
             f"{now.mean_cosine:.3f}, at the start it was {began:.3f}"
         )
-        if self._scores_better(now):
+        if _scores_better(first, now):
             return self._warn("same", f"{said}; the score is no worse ({now.score:.2f}), so training goes on")
         return self._stop("same", f"{said}. {_CALMER}; more or harder negatives in a batch also help")
 
-    def _few_directions(self, now: Health) -> list[str]:
-        began = self._first.effective_rank
+    def _few_directions(self, first: Health, now: Health) -> list[str]:
+        began = first.effective_rank
         if now.effective_rank >= RANK * began:
             return []
         said = (
             f"the vectors lie in few directions at step {now.step}: an effective rank of {now.effective_rank:.1f}, "
             f"at the start it was {began:.1f}"
         )
-        if self._scores_better(now) or self._positives_nearer(now):
+        if _scores_better(first, now) or _positives_nearer(first, now):
             return self._warn(
                 "rank", f"{said}; what belongs together is still told apart, so training goes on"
             )
         return self._stop("rank", f"{said}. {_CALMER}; check that the labels are not all alike")
 
-    def _scores_better(self, now: Health) -> bool:
-        first = self._first.score
-        return now.score is not None and first is not None and now.score >= first
-
-    def _positives_nearer(self, now: Health) -> bool:
-        """Training on a few groups ends in a few directions on purpose: then positives are far nearer than others."""
-        before, after = self._first.closeness, now.closeness
-        return before is not None and after is not None and after < before / 2
-
-    def _score_fell(self, now: Health) -> list[str]:
-        first = self._first.score
-        if first is None or now.score is None or first <= 0 or now.score >= SCORE * first:
+    def _score_fell(self, first: Health, now: Health) -> list[str]:
+        before = first.score
+        if before is None or now.score is None or before <= 0 or now.score >= SCORE * before:
             return []
         return self._warn(
             "score",
-            f"the score is {now.score:.2f} at step {now.step}, far below the {first:.2f} of the untrained model. Check "
-            "that the training data is of the kind that is evaluated, or lower learning_rate",
+            f"the score is {now.score:.2f} at step {now.step}, far below the {before:.2f} of the untrained model. "
+            "Check that the training data is of the kind that is evaluated, or lower learning_rate",
         )
 
     def _stop(self, rule: str, sentence: str) -> list[str]:
@@ -228,6 +224,16 @@ class Watch:
             return []
         self._said.add(rule)
         return [sentence]
+
+
+def _scores_better(first: Health, now: Health) -> bool:
+    return now.score is not None and first.score is not None and now.score >= first.score
+
+
+def _positives_nearer(first: Health, now: Health) -> bool:
+    """Training on a few groups ends in a few directions on purpose: then positives are far nearer than others."""
+    before, after = first.closeness, now.closeness
+    return before is not None and after is not None and after < before / 2
 
 
 def _not_finite(what: str, step: int) -> str:
