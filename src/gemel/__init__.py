@@ -9,10 +9,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Calibration": "calibration",
+    "Clusters": "clusters",
     "CrossModel": "cross_model",
     "EncodeOptions": "options",
     "EncodeReport": "types",
     "EncodedFolder": "encode_folder",
+    "Explanation": "explanation",
     "Fingerprint": "checkpoint.fingerprint",
     "GemelError": "errors",
     "Hits": "nearest",
@@ -26,8 +28,10 @@ _HOMES = {
     "TruncationWarning": "text.long_texts",
     "WorkError": "errors",
     "calibrate": "calibration",
+    "cluster": "clusters",
     "encode_to_folder": "encode_folder",
     "evaluate": "evaluate_models",
+    "explain": "explanation",
     "load": "model",
     "load_cross": "cross_model",
     "quantize": "small_vectors",
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from gemel.calibration import Calibration as Calibration
     from gemel.calibration import calibrate as calibrate
     from gemel.checkpoint.fingerprint import Fingerprint as Fingerprint
+    from gemel.clusters import Clusters as Clusters
+    from gemel.clusters import cluster as cluster
     from gemel.cross_model import CrossModel as CrossModel
     from gemel.cross_model import load_cross as load_cross
     from gemel.encode_folder import EncodedFolder as EncodedFolder
@@ -54,6 +60,8 @@ if TYPE_CHECKING:
     from gemel.errors import ModelError as ModelError
     from gemel.errors import WorkError as WorkError
     from gemel.evaluate_models import evaluate as evaluate
+    from gemel.explanation import Explanation as Explanation
+    from gemel.explanation import explain as explain
     from gemel.model import Model as Model
     from gemel.model import load as load
     from gemel.nearest import Hits as Hits

@@ -46,6 +46,8 @@ class TokenVectors:
     tokens: tuple[str, ...]
     vectors: Vectors
     """(t, width): the network's last hidden states, before pooling."""
+    skipped: int = 0
+    """Tokens at the start that pooling leaves out: those of a prompt that does not count."""
 
 
 def load(
@@ -266,8 +268,9 @@ class Model:
 
         pieces = [window.pieces[0] for window in windows]
         self._run(pieces, settings, keep)
+        skipped = self._prompt_tokens(settings)
         return [
-            TokenVectors(tuple(self._tokenizer.names(piece)), states)
+            TokenVectors(tuple(self._tokenizer.names(piece)), states, skipped)
             for piece, states in zip(pieces, found, strict=True)
         ]
 

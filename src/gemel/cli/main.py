@@ -40,6 +40,7 @@ VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and
 VERBS.add("train")(
     Verb("gemel.cli.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
 )
+VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they do, word by word."))
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
 _BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())

@@ -1,0 +1,113 @@
+"""`gemel explain`: why two texts score as they do, as a heat map on the screen, a page or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gemel.cli.options import model_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gemel.explanation import Explanation
+
+EXAMPLES = """\b
+Examples:
+  gemel explain "a man plays a guitar" "someone is playing an instrument"
+  gemel explain "refund not received" "where is my money" --html why.html"""
+
+_FOR, _AGAINST = (15, 127, 192), (217, 99, 0)
+_MOST = 15  # pairs shown where the table does not fit
+_STRONGEST = 0.75  # of the colour in the strongest cell
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("left")
+@click.argument("right")
+@click.option("--tokens", is_flag=True, help="Show pieces of words as the model reads them, not whole words.")
+@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a page.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object. The same when piped.")
+@click.option("--threads", type=click.IntRange(1), help="Cores to use. Default: all.")
+@model_option
+def command(
+    left: str,
+    right: str,
+    tokens: bool,
+    page: Path | None,
+    as_json: bool,
+    threads: int | None,
+    model: str,
+) -> None:
+    """Split the cosine of LEFT and RIGHT into what each pair of words adds; all together sum to it.
+
+    For models whose vector is a sum over tokens: mean and cls pooling and their kin, without non-linear layers.
+    """
+    import gemel
+
+    found = gemel.explain(gemel.load(model), left, right, threads=threads)
+    if page is not None:
+        page.write_text(found.to_html(), encoding="utf-8")
+        click.echo(f"{page}: cosine {found.score:.4f}", err=True)
+    if as_json or (not sys.stdout.isatty() and page is None):
+        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    elif page is None:
+        _show(found if tokens else found.words())
+
+
+def _show(found: Explanation) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"cosine {found.score:.4f} = the sum of the table", style="bold")
+    table = heat_map(found)
+    if console.measure(table).minimum <= console.width:
+        console.print(table)
+        return
+    console.print(f"The table is wider than this screen (--html FILE shows it). The {_MOST} strongest pairs:")
+    for value, one, other in strongest(found)[:_MOST]:
+        console.print(f"  {value:6.3f}  {one} - {other}", markup=False, highlight=False)
+
+
+def strongest(found: Explanation) -> list[tuple[float, str, str]]:
+    """(value, left, right) of all pairs, those first that change the score most."""
+    pairs = [
+        (float(value), one, other)
+        for one, line in zip(found.left_tokens, found.table, strict=True)
+        for other, value in zip(found.right_tokens, line, strict=True)
+    ]
+    return sorted(pairs, key=lambda pair: -abs(pair[0]))
+
+
+def heat_map(found: Explanation) -> Table:
+    """Rows are the left text, columns the right; blue speaks for, orange against; sums at the edges."""
+    from rich.markup import escape
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    from gemel.explanation.page import short
+
+    most = float(abs(found.table).max(initial=0.0)) or 1.0
+    table = Table("", box=None, padding=(0, 1), show_footer=True)
+    table.columns[0].footer = "sum"
+    for name, total in zip(found.right_tokens, found.table.sum(axis=0), strict=True):
+        table.add_column(escape(name), footer=short(float(total)), justify="right", no_wrap=True)
+    table.add_column("sum", footer=short(found.score), justify="right")
+    for name, line in zip(found.left_tokens, found.table, strict=True):
+        cells = [
+            Text(short(float(value)), Style(color="white", bgcolor=_colour(float(value) / most)))
+            for value in line
+        ]
+        table.add_row(escape(name), *cells, short(float(line.sum())))
+    return table
+
+
+def _colour(part: float) -> str:
+    """From black to the full colour: white numbers stay readable on both."""
+    red, green, blue = (int(_STRONGEST * abs(part) * tone) for tone in (_FOR if part >= 0 else _AGAINST))
+    return f"rgb({red},{green},{blue})"
