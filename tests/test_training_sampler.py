@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
+from gemel.objectives.table import Needs
+from gemel.training.data import open_examples
 from gemel.training.examples import Batch
 from gemel.training.sampler import WINDOW, EpochSampler
 
@@ -163,3 +165,17 @@ def test_round_robin_takes_turns_until_the_smallest_ends():
     assert [draw.dataset for draw in epoch] == [0, 1] * 10
     assert sorted(flat(drawn(epoch, 1))) == list(range(95))
     assert set(flat(drawn(epoch, 0))) != set(flat(drawn(sampler.epoch(1), 0)))
+
+
+def test_rows_of_a_label_come_in_fours_where_triplets_are_mined():
+    labels = np.arange(77 * 10) % 77
+    rows = [{"text": f"text {number}", "label": int(label)} for number, label in enumerate(labels)]
+    examples = open_examples(rows, Needs(texts=("text",), label="group"))
+    draws = EpochSampler([examples], batch_size=16, seed=0, together=True).epoch(0)
+    seen = np.concatenate([draw.rows for draw in draws])
+    assert sorted(seen.tolist()) == list(range(len(rows)))
+    alone = 0
+    for draw in draws:
+        group = examples.batch(draw.rows).label
+        alone += sum((group == one).sum() == 1 for one in group)
+    assert alone < 0.1 * len(rows)

@@ -49,6 +49,8 @@ class TrainRequest:
     """Of the objective."""
     columns: Mapping[str, str] | None = None
     """Role to column, where the names do not say it."""
+    score_range: tuple[float, float] | None = None
+    """The lowest and the highest score that there can be; None: seen from the data."""
     pooling: str | None = None
     eval_data: Sequence[str | Path] = ()
     eval_task: str = "sts"
@@ -64,6 +66,7 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
     kind: Kind = "twin",
     settings: Mapping[str, Any] | None = None,
     columns: Mapping[str, str] | None = None,
+    score_range: tuple[float, float] | None = None,
     pooling: str | None = None,
     eval_data: str | Path | Sequence[str | Path] = (),
     eval_task: str = "sts",
@@ -85,6 +88,7 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
         kind=kind,
         settings=settings,
         columns=columns,
+        score_range=score_range,
         pooling=pooling,
         eval_data=files,
         eval_task=eval_task,
@@ -215,6 +219,7 @@ def _examples(request: TrainRequest, objective: Objective, options: TrainOptions
         objective.needs,
         columns=request.columns,
         skip_bad=options.skip_bad,
+        score_range=request.score_range,
         objective=request.objective,
     )
 

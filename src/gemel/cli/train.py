@@ -71,6 +71,13 @@ def _help(setting: Setting) -> str:
 @click.option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: left=question1."
 )
+@click.option(
+    "--score-range",
+    type=float,
+    nargs=2,
+    metavar="LOW HIGH",
+    help="Of the scores. Default: seen from the data.",
+)
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
 @click.option("--eval-data", multiple=True, metavar="FILE", help="Score the model on this while it learns.")
 @click.option(

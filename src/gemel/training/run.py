@@ -119,6 +119,7 @@ class Run:
             seed=self.options.seed,
             group_by_length=self.options.group_by_length,
             distinct=self.objective.needs.distinct,
+            together=self.objective.needs.label == "group",
             mixing=self.options.mixing,
         )
         observers = Observers(self._before, self._step, self._evaluate, self._better, self._snapshot)
@@ -147,7 +148,8 @@ class Run:
     def _begin(self) -> None:
         first = self.loop.processes.first
         self.journal = Journal.open(self.folder / FILE) if first else Journal.nowhere()
-        self.journal.write("start", 0, **self._identity(), steps=self.loop.steps)
+        dropped = getattr(self.loop.sampler.epoch(0), "dropped", 0)
+        self.journal.write("start", 0, **self._identity(), steps=self.loop.steps, rows_dropped=dropped)
         score = self.loop.processes.tell(self._score(0) if first else None)
         self.score_before = score
         self.first = self._health(0, score) if self.network.gives_vectors else None

@@ -18,6 +18,7 @@ from gemel.training.data.hashes import text_hashes
 from gemel.training.examples import Draw, Examples, Rows
 from gemel.training.options import Mixing
 
+TOGETHER = 4  # rows of one label side by side, where triplets are mined from labels
 WINDOW = 100  # batches: enough lengths to choose from, few enough to stay random
 
 
@@ -51,6 +52,8 @@ class EpochSampler:
     left over makes batches at the end, and of those a batch of one row is dropped and counted (`Epoch.dropped`).
     `mixing`: "proportional" draws all batches of all data sets; "round-robin" one of each in turn until the smallest
     data set ends, so rows of the others wait for another epoch.
+    `together`: rows with the same label come in fours, so that every batch has positives to mine triplets from; then
+    lengths do not decide.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class EpochSampler:
         seed: int,
         group_by_length: bool = True,
         distinct: bool = False,
+        together: bool = False,
         mixing: Mixing = "proportional",
     ) -> None:
         if distinct and batch_size < 2:
@@ -68,7 +72,8 @@ class EpochSampler:
                 f"rows are each other's negatives: batch_size must be at least 2, got {batch_size}"
             )
         self._sizes = [len(part) for part in examples]
-        self._lengths = [part.lengths if group_by_length else None for part in examples]
+        self._lengths = [part.lengths if group_by_length and not together else None for part in examples]
+        self._groups = [_labels(part) if together else None for part in examples]
         self._apart = [Apart(text_hashes(part)) if distinct else None for part in examples]
         self._batch_size = batch_size
         self._seed = seed
@@ -92,6 +97,9 @@ class EpochSampler:
         """The batches of one data set in the order of this epoch, and the rows that are left out."""
         rng = self._rng(number, dataset)
         order = rng.permutation(self._sizes[dataset])
+        groups = self._groups[dataset]
+        if groups is not None:
+            order = _in_fours(order, groups, rng)
         apart, size = self._apart[dataset], self._batch_size
         rest = len(order) % size
         if apart is not None and rest == 1 and len(order) > 2 and size > 2:
@@ -105,6 +113,24 @@ class EpochSampler:
             full, left = apart.batches(order, size, size * WINDOW)
             small, dropped = apart.small_batches(np.concatenate([left, last]), size)
         return [full[place] for place in rng.permutation(len(full))] + small, dropped
+
+
+def _labels(examples: Examples) -> NDArray[np.int64]:
+    label = examples.batch(np.arange(len(examples), dtype=np.int64)).label
+    assert label is not None, "an objective that mines by label has labels"
+    return np.asarray(label, dtype=np.int64)
+
+
+def _in_fours(order: Rows, groups: NDArray[np.int64], rng: np.random.Generator) -> Rows:
+    """The rows of `order` in runs of up to `TOGETHER` with the same label; the runs stand in a random order."""
+    by_group = order[np.argsort(groups[order], kind="stable")]
+    labels = groups[by_group]
+    starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    place = np.arange(len(by_group)) - np.repeat(starts, np.diff(starts, append=len(by_group)))
+    first = place % TOGETHER == 0
+    run = np.cumsum(first) - 1
+    ranks = rng.permutation(int(first.sum()))
+    return np.asarray(by_group[np.argsort(ranks[run], kind="stable")])
 
 
 def _by_length(order: Rows, lengths: NDArray[np.int32] | None, window: int) -> Rows:
