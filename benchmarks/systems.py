@@ -12,6 +12,7 @@ TORCH = "torch==2.13.0"
 # Arguments of pip, one line after the other; torch alone first, so that nothing pulls another build of it.
 ENVIRONMENTS: dict[str, list[list[str]]] = {
     "st": [["install", TORCH], ["install", "sentence-transformers"]],
+    "sttrain": [["install", TORCH], ["install", "sentence-transformers[train]"]],
     "stonnx": [["install", TORCH], ["install", "sentence-transformers[onnx]"]],
     # torchvision comes along, is not needed for text, and its usual build breaks a torch without CUDA on import
     "stov": [
@@ -21,6 +22,7 @@ ENVIRONMENTS: dict[str, list[list[str]]] = {
     ],
     "ct2": [["install", TORCH], ["install", "ctranslate2", "transformers", "tokenizers"]],
     "fe": [["install", "fastembed"]],
+    "pairs": [["install", TORCH], ["install", "sentence-transformers", "faiss-cpu"]],
 }
 
 # What is made once from the checkpoint: name -> environment, worker script.
