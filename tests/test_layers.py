@@ -16,7 +16,7 @@ LAYERS = [
     {"similarity", "text", "checkpoint", "progress", "cross_options"},
     {"scan"},
     {"encoder", "nearest", "small_vectors"},
-    {"model", "cross_model", "pairs", "postprocess", "objectives", "calibration"},
+    {"model", "cross_model", "pairs", "postprocess", "objectives", "calibration", "word_search"},
     {"encode_folder", "trial", "evaluation"},
     {"training", "clusters"},
     {"integrations", "evaluate_models", "train_models", "explanation"},

@@ -1,22 +1,14 @@
-"""BM25, the classic of word search: rare words count more, repeated ones less and less, long documents less.
-
-The variant of Lucene (idf never below zero); words are lower-cased and not stemmed.
-"""
+"""BM25 as a system to evaluate: a retriever without vectors. The index itself is `word_search/bm25.py`."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.baselines.sparse_ranks import rank_rows
-from gemel.evaluation.baselines.words import words_of
+from gemel.errors import InputError
 from gemel.nearest import Hits
 from gemel.types import Vectors
+from gemel.word_search.bm25 import BM25Index
 
 _NO_VECTORS = "bm25 ranks texts and has no vectors. Use it for retrieval, reranking or duplicates"
 
@@ -45,40 +37,4 @@ class BM25:
 
     def rank(self, queries: Sequence[str], corpus: Sequence[str], k: int) -> Hits:
         """The best `k` documents; those that share no word with the query are not found."""
-        vocabulary: dict[str, int] = {}
-        counts = self._counts(corpus, vocabulary, grow=True)
-        asked = self._counts(queries, vocabulary, grow=False)
-        return rank_rows(asked, self._weighted(counts), k)
-
-    def _counts(self, texts: Sequence[str], vocabulary: dict[str, int], *, grow: bool) -> Any:  # noqa: ANN401
-        """(n, words): how often each word of the vocabulary is in each text, as scipy's csr array."""
-        try:
-            from scipy.sparse import csr_array
-        except ImportError as error:
-            raise MissingExtra("BM25", "scipy", "evaluate") from error
-        places: list[int] = []
-        values: list[int] = []
-        ends = [0]
-        for text in texts:
-            for word, count in Counter(words_of(text, stop_words=self.stop_words)).items():
-                place = vocabulary.setdefault(word, len(vocabulary)) if grow else vocabulary.get(word)
-                if place is not None:
-                    places.append(place)
-                    values.append(count)
-            ends.append(len(places))
-        return csr_array(
-            (np.array(values, dtype=np.float64), places, ends), shape=(len(texts), len(vocabulary))
-        )
-
-    def _weighted(self, counts: Any) -> Any:  # noqa: ANN401
-        """What each word of each document adds to the score of a query that holds it once."""
-        documents = counts.shape[0]
-        having = np.bincount(counts.indices, minlength=counts.shape[1])
-        idf = np.log(1 + (documents - having + 0.5) / (having + 0.5))
-        length = counts.sum(axis=1)
-        mean = length.mean() or 1.0  # documents without any word: nothing will be found anyway
-        allowance = self.k1 * (1 - self.b + self.b * length / mean)
-        row = np.repeat(np.arange(documents), np.diff(counts.indptr))
-        weighted = counts.copy()
-        weighted.data = idf[counts.indices] * counts.data / (counts.data + allowance[row])
-        return weighted
+        return BM25Index(corpus, k1=self.k1, b=self.b, stop_words=self.stop_words).rank(queries, k)

@@ -1,4 +1,4 @@
-"""Texts to words for the baselines: lower case, runs of letters and digits, nothing else."""
+"""Texts to words: lower case, runs of letters and digits, nothing else."""
 
 from __future__ import annotations
 
