@@ -20,6 +20,7 @@ LAYERS = [
     {"encode_folder", "trial", "evaluation"},
     {"training", "clusters"},
     {"integrations", "evaluate_models", "train_models", "explanation"},
+    {"distillation"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
@@ -37,6 +38,7 @@ HOMES = {
         "checkpoint/cross.py",
         "checkpoint/relation.py",
         "checkpoint/write.py",
+        "distillation/static_folder.py",
         "encoder/int8_weights.py",
         "encode_folder/",
         "training/snapshots.py",

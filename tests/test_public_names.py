@@ -10,6 +10,7 @@ import gemel
 
 PUBLIC = [
     "Calibration",
+    "Clusters",
     "CrossModel",
     "EncodeOptions",
     "EncodeReport",
@@ -23,9 +24,12 @@ PUBLIC = [
     "Model",
     "ModelError",
     "Pairs",
+    "TrainOptions",
+    "Trained",
     "TruncationWarning",
     "WorkError",
     "calibrate",
+    "cluster",
     "encode_to_folder",
     "evaluate",
     "explain",
@@ -36,6 +40,7 @@ PUBLIC = [
     "rescore",
     "search",
     "similar_pairs",
+    "train",
 ]
 
 
