@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemel.evaluation.baselines.word_vectors import WordVectors
-from gemel.word_search.words import words_of
 from gemel.text.tokenizer import check_texts
 from gemel.types import Vectors
+from gemel.word_search.words import words_of
 
 
 @dataclass(frozen=True, eq=False)
