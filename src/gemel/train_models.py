@@ -3,58 +3,36 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from gemel.checkpoint.folder import Checkpoint, read_checkpoint
-from gemel.checkpoint.sources import find_model
-from gemel.encoder.lanes import usable_cores
-from gemel.errors import InputError, MissingExtra
+from gemel.errors import InputError
 from gemel.evaluation.run import score_tasks
 from gemel.evaluation.scores import Scores
-from gemel.evaluation.task import Task, load_task
-from gemel.objectives.table import Objective, make_objective
 from gemel.training.card import model_card
 from gemel.training.journal import FILE, read_journal
 from gemel.training.options import TrainOptions
+from gemel.training.parts import (
+    data_notes,
+    examined,
+    kept_facts,
+    open_accelerator,
+    open_checkpoint,
+    open_data,
+    open_network,
+    open_objective,
+    open_tasks,
+)
+from gemel.training.request import Kind, TrainRequest
+from gemel.training.run import Run, Trained
 from gemel.training.summary import DataSet, Summary, measured
-from gemel.training.trackers import check_trackers
 from gemel.training.watch import Collapse
 from gemel.types import Encoder
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
-
     from gemel.training.doctor import Diagnosis
-    from gemel.training.examples import Examples
-    from gemel.training.port import Network
-    from gemel.training.run import Run, Trained
-
-Kind = Literal["twin", "cross"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainRequest:
-    """What to train, on what, and into which folder; how is said by TrainOptions."""
-
-    model: str | Path
-    data: Any
-    objective: str
-    out: Path
-    kind: Kind = "twin"
-    settings: Mapping[str, Any] | None = None
-    """Of the objective."""
-    columns: Mapping[str, str] | None = None
-    """Role to column, where the names do not say it."""
-    score_range: tuple[float, float] | None = None
-    """The lowest and the highest score that there can be; None: seen from the data."""
-    pooling: str | None = None
-    eval_data: Sequence[str | Path] = ()
-    eval_task: str = "sts"
-    resume: bool = False
 
 
 def train(  # noqa: PLR0913 - each is a thing that the user names
@@ -101,23 +79,21 @@ def run_request(
     request: TrainRequest, options: TrainOptions, *, say: Callable[[str], None] = lambda line: None
 ) -> Trained:
     """Everything from the request to the model on disk; `say` is told what was decided and found, line by line."""
-    accelerator = _accelerator(options)
-    checkpoint = _checkpoint(request)
-    objective = _objective(request, options, checkpoint)
+    accelerator = open_accelerator(options)
+    checkpoint = open_checkpoint(request)
+    objective = open_objective(request, options, checkpoint)
     _check_folder(request)
-    examples = _examples(request, objective, options)
-    tasks = _tasks(request, rounds=0)  # an interval would cost more than the encoding
-    from gemel.training.run import Run
-
-    network = _network(request, checkpoint, examples, options, accelerator)
+    examples = open_data(request, objective, options)
+    tasks = open_tasks(request, rounds=0)  # an interval would cost more than the encoding
+    network = open_network(request, checkpoint, examples, options, accelerator)
     classes = network.vocabulary if objective.needs.label == "tokens" else len(examples[0].classes)
     weights = objective.weights(network.dim, classes)
     if weights is not None:
         weights.to(accelerator.device)
-    diagnosis = _examined(request, objective, options, examples, tasks, network)
-    for line in (*_notes(examples), *(line for each in diagnosis for line in each.summary())):
+    diagnosis = examined(request, objective, options, examples, tasks, network)
+    for line in (*data_notes(examples), *(line for each in diagnosis for line in each.summary())):
         say(line)
-    about = _about(request, objective, checkpoint, examples)
+    about = kept_facts(request, objective, checkpoint, examples)
     run = Run(network, objective, weights, examples, options, request.out, tasks, accelerator, about)
     if accelerator.is_main_process:
         _write_down(request, options, run.folder, diagnosis)
@@ -133,9 +109,6 @@ def run_request(
     return result
 
 
-# From names to things.
-
-
 def _changed(options: TrainOptions | None, changes: Mapping[str, Any]) -> TrainOptions:
     known = [field.name for field in fields(TrainOptions)]
     for name in changes:
@@ -145,58 +118,6 @@ def _changed(options: TrainOptions | None, changes: Mapping[str, Any]) -> TrainO
                 "What belongs to the objective goes into settings="
             )
     return replace(options or TrainOptions(), **changes)
-
-
-def _accelerator(options: TrainOptions) -> Accelerator:
-    """Device, precision and processes, as accelerate sees them; dice and threads are set on the way."""
-    try:
-        import torch
-        from accelerate import Accelerator
-        from accelerate.state import AcceleratorState
-    except ImportError as error:
-        raise MissingExtra("training", error.name or "torch", "train") from error
-    check_trackers(options.tracker)
-    together = int(
-        os.environ.get("LOCAL_WORLD_SIZE", "1")
-    )  # processes that a launcher started on this machine
-    torch.set_num_threads(options.threads or max(1, usable_cores() // together))
-    torch.manual_seed(options.seed)
-    AcceleratorState._reset_state()  # a second run of a program may ask for another precision or device
-    accelerator = Accelerator(cpu=options.device == "cpu", mixed_precision=options.mixed_precision)
-    if options.device is not None and accelerator.device.type != options.device.split(":")[0]:
-        raise InputError(
-            f"device {options.device!r} is not there; this machine has {accelerator.device.type!r}"
-        )
-    return accelerator
-
-
-def _checkpoint(request: TrainRequest) -> Checkpoint:
-    folder = find_model(request.model)
-    name = None if Path(request.model).is_dir() else str(request.model)
-    if request.kind == "cross":
-        from gemel.training.cross_network import read_start
-
-        return read_start(folder, name=name)
-    checkpoint = read_checkpoint(folder, name=name)
-    if request.pooling is None:
-        return checkpoint
-    from gemel.encoder.pooling import POOLINGS
-
-    POOLINGS[request.pooling]
-    return replace(checkpoint, pooling=replace(checkpoint.pooling, modes=(request.pooling,)))
-
-
-def _objective(request: TrainRequest, options: TrainOptions, checkpoint: Checkpoint) -> Objective:
-    if request.kind == "cross":
-        from gemel.training.cross_objectives import cross_objective
-
-        return cross_objective(request.objective, request.settings or {})
-    objective = make_objective(request.objective, request.settings)
-    if not options.matryoshka:
-        return objective
-    from gemel.objectives.matryoshka import Matryoshka
-
-    return Matryoshka(objective, options.matryoshka, normalize=checkpoint.normalize)
 
 
 def _check_folder(request: TrainRequest) -> None:
@@ -209,95 +130,6 @@ def _check_folder(request: TrainRequest) -> None:
     raise InputError(
         f"{out} exists and is not empty. Give a new folder, or go on with that run: resume=True (--resume)"
     )
-
-
-def _examples(request: TrainRequest, objective: Objective, options: TrainOptions) -> Sequence[Examples]:
-    from gemel.training.data import open_all
-
-    return open_all(
-        request.data,
-        objective.needs,
-        columns=request.columns,
-        skip_bad=options.skip_bad,
-        score_range=request.score_range,
-        objective=request.objective,
-    )
-
-
-def _network(
-    request: TrainRequest,
-    checkpoint: Checkpoint,
-    examples: Sequence[Examples],
-    options: TrainOptions,
-    accelerator: Accelerator,
-) -> Network:
-    if request.kind == "cross":
-        from gemel.training.cross_network import CrossNetwork
-
-        return CrossNetwork(checkpoint, options, accelerator.device, labels=examples[0].classes)
-    from gemel.training.twin_network import TwinNetwork
-
-    return TwinNetwork(checkpoint, options, accelerator.device)
-
-
-def _examined(
-    request: TrainRequest,
-    objective: Objective,
-    options: TrainOptions,
-    examples: Sequence[Examples],
-    tasks: Sequence[Task],
-    network: Network,
-) -> list[Diagnosis]:
-    """What the doctor says of each data set; certain faults are refused unless forced."""
-    from gemel.training.doctor import examine
-
-    found = [
-        examine(
-            each,
-            objective.needs,
-            batch_size=options.batch_size,
-            tokenizer=getattr(network, "tokenizer", None),
-            max_length=getattr(network, "max_length", None),
-            evaluation_texts=_evaluation_pairs(tasks),
-        )
-        for each in examples
-    ]
-    errors = [finding for diagnosis in found for finding in diagnosis.errors]
-    if errors and not options.force:
-        said = "; ".join(finding.what for finding in errors)
-        raise InputError(
-            f"the data is certainly wrong: {said}. Repair it, or train all the same with force (--force)"
-        )
-    return found
-
-
-def _notes(examples: Sequence[Examples]) -> Iterator[str]:
-    """What was decided about the data, and how many rows were left out."""
-    for each in examples:
-        yield from (f"{each.name}: {note}" for note in getattr(each, "notes", ()))
-        if skipped := getattr(each, "skipped", 0):
-            yield f"{each.name}: {skipped:,} bad rows left out, such as {getattr(each, 'bad', [''])[0]}"
-
-
-def _tasks(request: TrainRequest, rounds: int | None) -> list[Task]:
-    """What the model is scored on; `rounds` of the intervals, None: the task's default."""
-    return [task for path in request.eval_data for task in load_task(request.eval_task, path, rounds=rounds)]
-
-
-def _evaluation_pairs(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
-    """The pairs that the model will be scored on, where the task has pairs."""
-    for task in tasks:
-        yield from zip(getattr(task, "left", ()), getattr(task, "right", ()), strict=True)
-
-
-def _about(
-    request: TrainRequest, objective: Objective, checkpoint: Checkpoint, examples: Sequence[Examples]
-) -> dict[str, Any]:
-    about: dict[str, Any] = {"model": checkpoint.name, "settings": dict(request.settings or {})}
-    inner = getattr(objective, "objective", objective)
-    if hasattr(inner, "concat"):
-        about |= {"labels": list(examples[0].classes), "concat": inner.concat}
-    return about
 
 
 def _write_down(
@@ -330,7 +162,7 @@ def _write_report(
 
     scores: list[Scores] = []
     if result is not None and request.eval_data:
-        scores = list(score_tasks(_tasks(request, rounds=None), _saved(request)))
+        scores = list(score_tasks(open_tasks(request, rounds=None), _saved(request)))
     summary = Summary(
         name=request.out.name,
         base_model=str(request.model),

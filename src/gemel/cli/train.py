@@ -99,7 +99,8 @@ def command(
     The defaults are the recipe of Sentence-BERT: one epoch, batches of 16, AdamW with 2e-5, a tenth of the steps to
     warm up. The folder gets the model, and in training/ the metrics, the snapshots and a report.
     """
-    from gemel.train_models import TrainRequest, run_request
+    from gemel.train_models import run_request
+    from gemel.training.request import TrainRequest
 
     files: Any = list(data) if len(data) > 1 else data[0]
     asked = TrainRequest(data=files, columns=_columns(columns), **request)
