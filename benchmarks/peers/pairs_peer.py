@@ -1,0 +1,188 @@
+"""One system of pairs.py in a process of its own: pairs and search over vectors from npy files.
+
+It runs in every environment, so each library is imported by the system that uses it. Reading the file and building
+what a library searches in (faiss: an index; torch: a tensor) are outside the timer.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from protocol import Answer, answer_requests, installed, memory_mb
+
+Work = Callable[[], Any]
+_TILE = 4096
+
+
+class Ours:
+    """`prune` False is plain float32; `precision` is of search."""
+
+    def __init__(self, options: Answer) -> None:
+        import gemel
+
+        self._gemel, self._threads = gemel, options["threads"]
+        self._prune, self._precision = options.get("prune", True), options.get("precision", "float32")
+
+    def pairs(self, rows: np.ndarray, ask: Answer) -> Work:
+        limits = {"k": ask.get("k"), "min_score": ask.get("min_score")}
+        return lambda: self._gemel.similar_pairs(rows, **limits, threads=self._threads, prune=self._prune)
+
+    def search(self, queries: np.ndarray, corpus: np.ndarray, ask: Answer) -> Work:
+        how = {"threads": self._threads, "prune": self._prune, "precision": self._precision}
+        return lambda: self._gemel.search(queries, corpus, ask["k"], **how)
+
+    @staticmethod
+    def answer(found: Any) -> Answer:  # noqa: ANN401 - Pairs or Hits
+        best = {"index": found.index[:, :10].tolist()} if hasattr(found, "index") else {}
+        return {"found": len(found), "scores": np.ravel(found.score)[:1000].tolist(), **best}
+
+
+class NumpyTriangle:
+    """What one would write by hand: blocks of the upper triangle, a running floor."""
+
+    def __init__(self, options: Answer) -> None:
+        pass
+
+    def pairs(self, rows: np.ndarray, ask: Answer) -> Work:
+        k, floor = ask.get("k"), ask.get("min_score")
+
+        def work() -> list[tuple[float, int, int]]:
+            least, kept = -np.inf if floor is None else floor, np.empty((0, 3))
+            for i in range(0, len(rows), _TILE):
+                for j in range(i, len(rows), _TILE):
+                    table = rows[i : i + _TILE] @ rows[j : j + _TILE].T
+                    if i == j:
+                        table[np.tril_indices(len(table))] = -np.inf
+                    left, right = np.nonzero(table >= least)
+                    found = np.stack([table[left, right], left + i, right + j], axis=1)
+                    kept = np.concatenate([kept, found])
+                    if k is not None and len(kept) > k:
+                        kept = kept[np.argpartition(-kept[:, 0], k)[:k]]
+                        least = max(least, kept[:, 0].min())
+            return kept[np.argsort(-kept[:, 0])]
+
+        return work
+
+    @staticmethod
+    def answer(found: np.ndarray) -> Answer:
+        return {"found": len(found), "scores": found[:1000, 0].tolist()}
+
+
+class Products:
+    """The limit: the matrix products of the upper triangle and nothing else."""
+
+    def __init__(self, options: Answer) -> None:
+        self._library = options["library"]
+        if self._library == "torch":
+            import torch
+
+            torch.set_num_threads(options["threads"])
+            self._torch = torch
+
+    def pairs(self, rows: np.ndarray, ask: Answer) -> Work:
+        table = self._torch.from_numpy(rows) if self._library == "torch" else rows
+
+        def work() -> None:
+            for i in range(0, len(rows), _TILE):
+                for j in range(i, len(rows), _TILE):
+                    table[i : i + _TILE] @ table[j : j + _TILE].T
+
+        return work
+
+    @staticmethod
+    def answer(found: None) -> Answer:
+        return {}
+
+
+class SentenceTransformers:
+    def __init__(self, options: Answer) -> None:
+        import torch
+        from sentence_transformers import util
+
+        torch.set_num_threads(options["threads"])
+        self._util, self._torch = util, torch
+
+    def pairs(self, rows: np.ndarray, ask: Answer) -> Work:
+        table = self._torch.from_numpy(rows)
+        # max_pairs ends the search early when it is small, so it stays at its default and the best k are taken
+        return lambda: self._util.paraphrase_mining_embeddings(table)[: ask["k"]]
+
+    def search(self, queries: np.ndarray, corpus: np.ndarray, ask: Answer) -> Work:
+        asked, known = self._torch.from_numpy(queries), self._torch.from_numpy(corpus)
+        return lambda: self._util.semantic_search(asked, known, top_k=ask["k"])
+
+    @staticmethod
+    def answer(found: Any) -> Answer:  # noqa: ANN401 - lists of lists or of dicts
+        if found and isinstance(found[0][0], dict):
+            scores = [hit["score"] for hits in found for hit in hits][:1000]
+            return {
+                "found": len(found),
+                "scores": scores,
+                "index": [[hit["corpus_id"] for hit in h] for h in found],
+            }
+        return {"found": len(found), "scores": [float(score) for score, _, _ in found[:1000]]}
+
+
+class Faiss:
+    def __init__(self, options: Answer) -> None:
+        import faiss
+
+        faiss.omp_set_num_threads(options["threads"])
+        self._faiss = faiss
+
+    def search(self, queries: np.ndarray, corpus: np.ndarray, ask: Answer) -> Work:
+        index = self._faiss.IndexFlatIP(corpus.shape[1])
+        index.add(corpus)
+        return lambda: index.search(queries, ask["k"])
+
+    @staticmethod
+    def answer(found: tuple[np.ndarray, np.ndarray]) -> Answer:
+        scores, index = found
+        return {"found": len(index), "scores": scores.ravel()[:1000].tolist(), "index": index.tolist()}
+
+
+SYSTEMS = {
+    "ours": Ours,
+    "numpy": NumpyTriangle,
+    "products": Products,
+    "sentence-transformers": SentenceTransformers,
+    "faiss": Faiss,
+}
+
+
+class Peer:
+    def __init__(self) -> None:
+        self._system: Any = None
+        self._ready: dict[str, Work] = {}
+
+    def load(self, request: Answer) -> Answer:
+        self._system = SYSTEMS[request["system"]](request["options"])
+        return {"packages": installed()}
+
+    def prepare(self, request: Answer) -> Answer:
+        """Vectors in memory, before the clock starts; those of the case before are let go."""
+        self._ready.clear()
+        gc.collect()
+        arrays = [np.load(path) for path in request["arrays"]]
+        make = getattr(self._system, request["task"])
+        make(*(array[:100] for array in arrays), request["ask"])()  # lazy imports, threads
+        self._ready[request["case"]] = make(*arrays, request["ask"])
+        return {"before_mb": memory_mb("VmRSS")}
+
+    def run(self, request: Answer) -> Answer:
+        gc.collect()
+        work = self._ready[request["case"]]
+        start = time.perf_counter()
+        found = work()
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "peak_mb": memory_mb("VmHWM"), **self._system.answer(found)}
+
+
+if __name__ == "__main__":
+    peer = Peer()
+    verbs = {"load": peer.load, "prepare": peer.prepare, "run": peer.run}
+    answer_requests(lambda verb, request: verbs[verb](request))
