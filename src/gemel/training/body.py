@@ -86,15 +86,28 @@ class TransformerBody:
 
     def hidden(self, texts: Pack) -> Tensor:
         if not self._packed:
-            mask = (~texts.absent).long()
-            padded = texts.spread(texts.ids[:, None])[..., 0]
-            return texts.gather(self.module(input_ids=padded, attention_mask=mask).last_hidden_state)
+            return self._hidden_padded(texts)
         places = texts.places[None] + self._first_place
         types = {} if texts.types is None else {"token_type_ids": texts.types[None]}
         states: Tensor = self.module(
             input_ids=texts.ids[None], position_ids=places, texts=texts, **types
         ).last_hidden_state
         return states[0]
+
+    def _hidden_padded(self, texts: Pack) -> Tensor:
+        import torch
+
+        states = []
+        for bucket in texts.buckets:
+            ids = bucket.spread(texts.ids[:, None])[..., 0]
+            mask = torch.ones_like(ids) if bucket.absent is None else (~bucket.absent).long()
+            types = (
+                {} if texts.types is None else {"token_type_ids": bucket.spread(texts.types[:, None])[..., 0]}
+            )
+            states.append(
+                bucket.gather(self.module(input_ids=ids, attention_mask=mask, **types).last_hidden_state)
+            )
+        return torch.cat(states)
 
     def weights(self) -> dict[str, Tensor]:
         """A pooler that the checkpoint never had (transformers makes one up) is not saved."""

@@ -1,7 +1,7 @@
 """Texts of different lengths end to end in one row: no token is padding, except inside attention.
 
-transformers runs a packed row like one long text; the attention registered here cuts it back into texts. Almost all
-the work of a block is in its matrices, so padding only the attention saves most of what padding costs.
+transformers runs a packed row like one long text; the attention registered here cuts it back into texts, those of like
+length together. Almost all the work of a block is in its matrices, which see no padding at all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.text.tokenizer import TokenIds
 
@@ -21,21 +22,52 @@ if TYPE_CHECKING:
 
 ATTENTION = "gemel-packed"
 """The name under which transformers knows the attention below."""
+WASTE = 1.2
+"""How much larger the rectangle around texts of like length may be than the texts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """Texts of like length that stand side by side in a pack: b texts, the longest of L tokens."""
+
+    start: int
+    """The first of its tokens in the pack."""
+    tokens: int
+    texts: int
+    longest: int
+    slots: Tensor | None
+    """(tokens,) where each token goes when texts are padded to L; None: all have L tokens, nothing is padded."""
+    absent: Tensor | None
+    """(b, L) True where a text has ended; None: nowhere."""
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """(T, d) of the whole pack -> (b, L, d) of this bucket, zeros where a text has ended."""
+        own = rows[self.start : self.start + self.tokens]
+        if self.slots is not None:
+            own = rows.new_zeros(self.texts * self.longest, rows.shape[1]).index_copy(0, self.slots, own)
+        return own.view(self.texts, self.longest, rows.shape[1])
+
+    def gather(self, padded: Tensor) -> Tensor:
+        """(b, L, d) -> (tokens, d): the inverse of `spread`."""
+        flat = padded.reshape(self.texts * self.longest, -1)
+        return flat if self.slots is None else flat.index_select(0, self.slots)
 
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """n texts of T tokens in all, the longest of L tokens."""
+    """n texts of T tokens in all, the longest first."""
 
     ids: Tensor
     """(T,) token ids, text after text."""
     places: Tensor
     """(T,) the place of each token in its text, from 0."""
     owners: Tensor
-    """(T,) which text each token belongs to."""
+    """(T,) which text each token belongs to, in the order of the pack."""
     lengths: Tensor
     """(n,)"""
-    longest: int
+    back: Tensor
+    """(n,) where each text, in the order in which it was given, stands in the pack."""
+    buckets: tuple[Bucket, ...]
     types: Tensor | None = None
     """(T,) the type of each token, where a network is told which of two texts it belongs to."""
 
@@ -43,39 +75,54 @@ class Pack:
     def texts(self) -> int:
         return len(self.lengths)
 
-    def spread(self, rows: Tensor) -> Tensor:
-        """(T, d) -> (n, L, d), zeros where a text has ended."""
-        flat = rows.new_zeros(self.texts * self.longest, rows.shape[1])
-        return flat.index_copy(0, self._slots, rows).view(self.texts, self.longest, rows.shape[1])
-
-    def gather(self, padded: Tensor) -> Tensor:
-        """(n, L, d) -> (T, d): the inverse of `spread`."""
-        return padded.reshape(self.texts * self.longest, -1).index_select(0, self._slots)
-
-    @property
-    def _slots(self) -> Tensor:
-        return self.owners * self.longest + self.places
-
-    @property
-    def absent(self) -> Tensor:
-        """(n, L) True where there is no token."""
-        import torch
-
-        return torch.arange(self.longest, device=self.lengths.device)[None] >= self.lengths[:, None]
-
 
 def pack(tokens: Sequence[TokenIds], device: torch.device) -> Pack:
     """All texts of a call, ready for the network."""
     import torch
 
-    lengths = np.fromiter((len(ids) for ids in tokens), np.int64, len(tokens))
-    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = np.arange(int(lengths.sum())) - starts
+    given = np.fromiter((len(ids) for ids in tokens), np.int64, len(tokens))
+    order = np.argsort(-given, kind="stable")
+    lengths = given[order]
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
     owners = np.repeat(np.arange(len(tokens)), lengths)
-    ids = np.concatenate(tokens).astype(np.int64)
-    longest = int(lengths.max(initial=0))
-    arrays = [torch.from_numpy(array).to(device) for array in (ids, places, owners, lengths)]
-    return Pack(arrays[0], arrays[1], arrays[2], arrays[3], longest)
+    ids = np.concatenate([tokens[row] for row in order]).astype(np.int64)
+    arrays = [
+        torch.from_numpy(array).to(device) for array in (ids, places, owners, lengths, np.argsort(order))
+    ]
+    buckets = tuple(_bucket(lengths, starts, places, part, device) for part in _parts(lengths))
+    return Pack(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], buckets)
+
+
+def _parts(lengths: NDArray[np.int64]) -> list[slice]:
+    """Neighbours in a falling row of lengths, as long as little of their rectangle would be padding."""
+    parts, first, filled = [], 0, 0
+    for place, length in enumerate(lengths.tolist()):
+        area = lengths[first] * (place - first + 1)
+        if place > first and area > WASTE * (filled + length):
+            parts.append(slice(first, place))
+            first, filled = place, 0
+        filled += length
+    return [*parts, slice(first, len(lengths))] if len(lengths) else parts
+
+
+def _bucket(
+    lengths: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    places: NDArray[np.int64],
+    part: slice,
+    device: torch.device,
+) -> Bucket:
+    import torch
+
+    own, start, longest = lengths[part], int(starts[part.start]), int(lengths[part.start])
+    tokens = int(own.sum())
+    if own[-1] == longest:
+        return Bucket(start, tokens, len(own), longest, None, None)
+    rows = np.repeat(np.arange(len(own)), own)
+    slots = torch.from_numpy(rows * longest + places[start : start + tokens]).to(device)
+    absent = torch.from_numpy(np.arange(longest)[None] >= own[:, None]).to(device)
+    return Bucket(start, tokens, len(own), longest, slots, absent)
 
 
 @cache
@@ -102,13 +149,22 @@ def _attend(
     import torch
 
     _, heads, total, width = query.shape
+    query, key, value = (_rows(states) for states in (query * scaling, key, value))
+    mixed = []
+    for bucket in texts.buckets:
 
-    def by_text(states: Tensor) -> Tensor:
-        rows = states[0].transpose(0, 1).reshape(total, heads * width)
-        return texts.spread(rows).view(texts.texts, texts.longest, heads, width).transpose(1, 2)
+        def by_head(rows: Tensor, bucket: Bucket = bucket) -> Tensor:
+            return bucket.spread(rows).view(bucket.texts, bucket.longest, heads, width).transpose(1, 2)
 
-    scores = torch.matmul(by_text(query * scaling), by_text(key).transpose(-1, -2))  # (n, h, L, L)
-    scores = scores.masked_fill(texts.absent[:, None, None], float("-inf"))
-    weights = torch.nn.functional.dropout(scores.softmax(-1), dropout, module.training)
-    mixed = torch.matmul(weights, by_text(value)).transpose(1, 2)  # (n, L, h, d)
-    return texts.gather(mixed.reshape(texts.texts, texts.longest, -1)).view(1, total, heads, width), None
+        scores = torch.matmul(by_head(query), by_head(key).transpose(-1, -2))  # (b, h, L, L)
+        if bucket.absent is not None:
+            scores = scores.masked_fill(bucket.absent[:, None, None], float("-inf"))
+        weights = torch.nn.functional.dropout(scores.softmax(-1), dropout, module.training)
+        seen = torch.matmul(weights, by_head(value)).transpose(1, 2)  # (b, L, h, d)
+        mixed.append(bucket.gather(seen.reshape(bucket.texts, bucket.longest, -1)))
+    return torch.cat(mixed).view(1, total, heads, width), None
+
+
+def _rows(states: Tensor) -> Tensor:
+    """(1, h, T, d) -> (T, h * d)"""
+    return states[0].transpose(0, 1).reshape(states.shape[2], -1)

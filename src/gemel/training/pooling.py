@@ -29,7 +29,15 @@ def _weighted_mean(hidden: Tensor, pack: Pack) -> Tensor:
 
 
 def _max(hidden: Tensor, pack: Pack) -> Tensor:
-    return pack.spread(hidden).masked_fill(pack.absent[..., None], float("-inf")).amax(1)
+    import torch
+
+    largest = []
+    for bucket in pack.buckets:
+        states = bucket.spread(hidden)
+        if bucket.absent is not None:
+            states = states.masked_fill(bucket.absent[..., None], float("-inf"))
+        largest.append(states.amax(1))
+    return torch.cat(largest)
 
 
 def _cls(hidden: Tensor, pack: Pack) -> Tensor:
@@ -51,7 +59,7 @@ _POOLINGS: dict[str, Callable[[Tensor, Pack], Tensor]] = {
 
 
 def pool_packed(hidden: Tensor, pack: Pack, modes: tuple[str, ...]) -> Tensor:
-    """(T, d) token vectors -> (n, modes * d), all modes side by side."""
+    """(T, d) token vectors -> (n, modes * d), all modes side by side, texts in the order in which they were given."""
     import torch
 
-    return torch.cat([_POOLINGS[mode](hidden, pack) for mode in modes], dim=1)
+    return torch.cat([_POOLINGS[mode](hidden, pack) for mode in modes], dim=1)[pack.back]
