@@ -24,7 +24,7 @@ POINTS = [
     "gemel.training.journal/Journal:write:8",  # between two snapshots
     "gemel.training.snapshots:_sync_and_hash:2",  # inside the first snapshot
     "gemel.training.snapshots/Snapshots:write:1",  # right after it
-    "gemel.training.twin_network/TwinNetwork:write:2",  # after a better model was written
+    "gemel.training.twin_network/TwinNetwork:write:1",  # after the first better model was written
     "gemel.training.run:publish:1",  # when all is done but the report
 ]
 
