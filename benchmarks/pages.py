@@ -1,0 +1,103 @@
+"""Results of training -> tables of docs/training.md, each between its two markers.
+
+python benchmarks/pages.py --write    put them in
+python benchmarks/pages.py --check    exit 1 when the page says something else
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from table import grid
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "training.md"
+SETS = ("stsb-dev", "stsb-test", *(f"sts{year}-test" for year in range(12, 17)), "sickr-test")
+
+
+def recipes(results: dict[str, Any]) -> str:
+    """A row a recipe: its scores; then the commands."""
+    found = results["recipes"]
+    rows = [
+        ["Spearman, points", "before", *(name.removesuffix("-test") for name in SETS), "texts", "minutes"]
+    ]
+    for name, each in found.items():
+        scores = [f"{each['sts'][one]['spearman']:.2f}" if one in each["sts"] else "–" for one in SETS]
+        before = "–" if each["untrained"] is None else f"{each['untrained']:.2f}"
+        rows.append([name, before, *scores, f"{each['texts']:,}", f"{each['seconds'] / 60:.0f}"])
+    notes = (
+        "`before` is the development set of STSb before training. Minutes are those of one core that other work "
+        "shared, so they say little; a resumed run counts from its resume. STSb holds pairs of STS12 to STS16: after "
+        "training on it (`regression`, `cross`) those columns are no fair test."
+    )
+    commands = "\n".join(each["command"] for each in found.values())
+    return f"{grid(rows)}\n\n{notes}\n\n```sh\n{commands}\n```"
+
+
+def speed(results: dict[str, Any]) -> str:
+    """A row a setting: rates of both, their ratio, quality and memory."""
+    rows = [["pairs/s", "gemel", "sentence-transformers", "ratio", "STSb-dev", "theirs", "peak MB", "theirs"]]
+    for each in results["settings"]:
+        rate, quality, peak = each["pairs_per_second"], each["stsb_dev"], each["peak_mb"]
+        rows.append(
+            [
+                f"{each['model']}, batch {each['batch']} (best of {each['rounds']})",
+                f"{rate['gemel']:.1f}",
+                f"{rate['st']:.1f}",
+                f"{each['ratio']:.2f}",
+                f"{quality['gemel']:.2f}",
+                f"{quality['st']:.2f}",
+                f"{peak['gemel']:,.0f}",
+                f"{peak['st']:,.0f}",
+            ]
+        )
+    machine = results["machine"]
+    head = (
+        f"{machine['processor']}, {results['threads']} threads; the target is a ratio of {results['target']}."
+    )
+    return f"{head}\n\n{grid(rows)}"
+
+
+BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "recipes": ("recipes.json", recipes),
+    "train": ("train.json", speed),
+}
+
+
+def put(page: str, name: str, block: str) -> str:
+    """The page with the block between its markers."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, _, rest = page.partition(start)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{PAGE.name} has no markers {start} and {end}")
+    return f"{before}{start}\n{block}\n{end}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    page = fresh = PAGE.read_text(encoding="utf-8")
+    for name, (file, render) in BLOCKS.items():
+        path = HERE / "results" / file
+        if path.exists():
+            fresh = put(fresh, name, render(json.loads(path.read_text(encoding="utf-8"))))
+    if options.write:
+        PAGE.write_text(fresh, encoding="utf-8")
+    elif options.check and fresh != page:
+        print("docs/training.md is stale. Run: python benchmarks/pages.py --write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
