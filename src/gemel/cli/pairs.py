@@ -1,0 +1,106 @@
+"""`gemel pairs`: the most similar pairs of a file's texts, or of two files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.options import encode_options, model_option
+from gemel.cli.rows_out import RowsOut
+from gemel.cli.two_speeds import fast_option, student_of
+
+if TYPE_CHECKING:
+    from gemel.options import EncodeOptions
+    from gemel.text.rows import Row
+
+EXAMPLES = """\b
+Examples:
+  gemel pairs tickets.csv --text-column body -k 20
+  gemel pairs tickets.csv --text-column body --expected-false 1 -o pairs.tsv
+  gemel pairs questions.txt --other answers.txt --min-score 0.8 | head"""
+
+_DEFAULT = 20
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("file", metavar="FILE")
+@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
+@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
+@click.option("--other", metavar="FILE", help="Compare with the texts of this file, not within the first.")
+@click.option("--other-text-column", metavar="NAME", help="The column of --other. Default: --text-column.")
+@click.option(
+    "-k", type=click.IntRange(1), help=f"The best so many pairs. Default: {_DEFAULT}, if no cut is given."
+)
+@click.option("--min-score", type=float, help="All pairs with at least this cosine.")
+@click.option(
+    "--expected-false",
+    type=float,
+    metavar="N",
+    help="All pairs above the score that N random pairs of this corpus are expected to reach.",
+)
+@click.option("--calibrate", "calibrated", is_flag=True, help="Say how many random pairs reach each score.")
+@fast_option
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write .tsv, .csv, .jsonl or .parquet. Pairs that do not fit into memory wait on disk beside it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
+@model_option
+@encode_options
+def command(  # noqa: PLR0913 - one argument a flag
+    *,
+    file: str,
+    text_column: str | None,
+    id_column: str | None,
+    other: str | None,
+    other_text_column: str | None,
+    dial: int | None,
+    out: Path | None,
+    as_json: bool,
+    model: str,
+    options: EncodeOptions,
+    **asked: Any,
+) -> None:
+    """Find the most similar pairs of the texts of FILE: exact, every pair compared.
+
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
+    A model that keeps its relation head adds the probability of each label.
+    """
+    import gemel
+    from gemel.from_texts.pairs import PairQuestion, pairs_of_texts
+
+    where = RowsOut(out, as_json)
+    where.check()
+    if all(asked[name] is None for name in ("k", "min_score", "expected_false")):
+        asked["k"] = _DEFAULT
+    first = _read(file, text_column, id_column)
+    second = None if other is None else _read(other, other_text_column or text_column, id_column)
+    encoder = gemel.load(model, precision=options.precision or "float32")
+    working = None if out is None or asked["k"] is not None else out.with_name(f".{out.name}.pairs")
+    found = pairs_of_texts(
+        encoder,
+        [row.text for row in first],
+        PairQuestion(dial=dial, **asked),
+        other=None if second is None else [row.text for row in second],
+        options=options,
+        student=student_of(encoder, dial, options),
+        out=working,
+    )
+    where.put(found.rows([row.id for row in first], None if second is None else [row.id for row in second]))
+    if working is not None:
+        shutil.rmtree(working, ignore_errors=True)
+    if found.calibration is not None:
+        click.echo(found.calibration.summary(), err=True)
+    click.echo(found.summary(), err=True)
+
+
+def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row]:
+    from gemel.text.read import read_rows
+
+    return list(read_rows(path, text_column=text_column, id_column=id_column))

@@ -1,0 +1,121 @@
+"""Rows with named fields to a file, streamed: .tsv, .csv, .jsonl (each also .gz) or .parquet. Whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from gemel.errors import InputError, MissingExtra, WorkError
+
+Fields: TypeAlias = dict[str, Any]
+
+_KINDS = (".tsv", ".csv", ".jsonl", ".parquet")
+_GROUP = 8192  # rows of a parquet group
+_BREAKS = re.compile(r"[\t\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
+
+
+def check_output(path: Path) -> str:
+    """The kind of file that the name says, or an error before any work is done."""
+    bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    kind = bare.suffix.lower()
+    if kind not in _KINDS or (kind == ".parquet" and bare != path):
+        raise InputError(
+            f"cannot tell from its name what to write to {path}. Known endings: {', '.join(_KINDS)} "
+            "(the first three also with .gz)"
+        )
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InputError(f"{path} is a folder" if path.is_dir() else f"no folder {path.absolute().parent}")
+    return kind
+
+
+def write_rows(path: Path, rows: Iterable[Fields]) -> int:
+    """Write all rows, which must have the same fields, and return how many. A tab or line break is a space in .tsv."""
+    kind = check_output(path)
+    working = path.with_name(f".{path.name}.part")
+    try:
+        count = (
+            _write_parquet(working, rows) if kind == ".parquet" else _write_text(working, rows, path, kind)
+        )
+        working.replace(path)
+    except OSError as error:
+        raise WorkError(f"cannot write {path}: {error}") from error
+    finally:
+        working.unlink(missing_ok=True)
+    return count
+
+
+def _write_text(working: Path, rows: Iterable[Fields], path: Path, kind: str) -> int:
+    count = 0
+    with _open(working, packed=path.suffix.lower() == ".gz") as file:
+        write = _LINES[kind](file)
+        for row in rows:
+            write(row, count == 0)
+            count += 1
+    return count
+
+
+@contextmanager
+def _open(path: Path, *, packed: bool) -> Iterator[TextIO]:
+    with path.open("wb") as raw:
+        # mtime 0: equal rows give equal bytes.
+        binary = gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") if packed else raw
+        with io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="") as text:
+            yield text
+
+
+def _json_line(file: TextIO) -> Callable[[Fields, bool], None]:
+    def write(row: Fields, first: bool) -> None:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    return write
+
+
+def _tsv_line(file: TextIO) -> Callable[[Fields, bool], None]:
+    def write(row: Fields, first: bool) -> None:
+        if first:
+            file.write("\t".join(row) + "\n")
+        file.write("\t".join(_BREAKS.sub(" ", _shown(value)) for value in row.values()) + "\n")
+
+    return write
+
+
+def _csv_line(file: TextIO) -> Callable[[Fields, bool], None]:
+    writer = csv.writer(file, lineterminator="\n")
+
+    def write(row: Fields, first: bool) -> None:
+        if first:
+            writer.writerow(row)
+        writer.writerow([_shown(value) for value in row.values()])
+
+    return write
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+_LINES = {".jsonl": _json_line, ".tsv": _tsv_line, ".csv": _csv_line}
+
+
+def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra("writing parquet", "pyarrow", "parquet") from error
+    source, count = iter(rows), 0
+    first = list(islice(source, _GROUP))
+    table = pyarrow.Table.from_pylist(first)
+    with parquet.ParquetWriter(working, table.schema) as writer:
+        for group in chain([first] if first else [], iter(lambda: list(islice(source, _GROUP)), [])):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema=table.schema))
+            count += len(group)
+    return count
