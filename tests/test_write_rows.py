@@ -1,0 +1,92 @@
+"""Rows to files and back, and rows chosen by their other columns."""
+
+import gzip
+import json
+
+import pytest
+
+from gemel.errors import InputError
+from gemel.text.filtered import filtered_rows
+from gemel.text.records import RecordFile
+from gemel.text.write_rows import write_rows
+
+ROWS = [
+    {"score": 0.5, "left": "a", "text": "plain"},
+    {"score": -1.25, "left": "b", "text": 'comma, "quote" é'},
+]
+
+
+@pytest.mark.parametrize(
+    "name", ["x.tsv", "x.csv", "x.jsonl", "x.tsv.gz", "x.csv.gz", "x.jsonl.gz", "x.parquet"]
+)
+def test_rows_come_back_as_they_were(tmp_path, name):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow", reason="parquet needs the extra parquet")
+    assert write_rows(tmp_path / name, iter(ROWS)) == 2
+    file = RecordFile(tmp_path / name)
+    assert file.columns() == ["score", "left", "text"]
+    found = [record.values for record in file.records(["score", "left", "text"])]
+    assert [(float(score), *rest) for score, *rest in found] == [tuple(row.values()) for row in ROWS]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_tab_or_a_line_break_is_a_space_in_tsv(tmp_path):
+    write_rows(tmp_path / "x.tsv", [{"text": "a\tb\r\nc\u2028d", "none": None}])
+    assert (tmp_path / "x.tsv").read_text(encoding="utf-8") == "text\tnone\na b c d\t\n"
+
+
+def test_equal_rows_give_equal_bytes_when_packed(tmp_path):
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        write_rows(tmp_path / name, ROWS)
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+    assert json.loads(gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()).splitlines()[0]) == ROWS[0]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+    def broken():
+        yield ROWS[0]
+        raise InputError("the third row is bad")
+
+    (tmp_path / "x.tsv").write_text("old")
+    with pytest.raises(InputError, match="third row"):
+        write_rows(tmp_path / "x.tsv", broken())
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x", "x.parquet.gz", "nowhere/x.tsv"])
+def test_a_file_that_cannot_be_written_is_refused(tmp_path, name):
+    with pytest.raises(InputError):
+        write_rows(tmp_path / name, ROWS)
+
+
+def test_no_rows_make_an_empty_file(tmp_path):
+    assert write_rows(tmp_path / "x.jsonl", []) == 0
+    assert (tmp_path / "x.jsonl").read_bytes() == b""
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("name\tlang\tyear\tbody\na\ten\t1999\tone\nb\tde\t1999\tzwei\nc\ten\t2001\tthree\n")
+    return path
+
+
+def test_rows_are_chosen_by_their_values(table):
+    found = filtered_rows(table, {"lang": "en"}, text_column="body")
+    assert [(row.id, row.text) for row in found] == [("0", "one"), ("2", "three")]
+    both = filtered_rows(table, {"lang": "en", "year": "2001"}, text_column="body", id_column="name")
+    assert [(row.id, row.text) for row in both] == [("c", "three")]
+    assert filtered_rows(table, {"lang": "fr"}, text_column="body") == []
+
+
+def test_numbers_of_json_compare_as_written(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "one", "year": 1999}\n{"text": "two", "year": 2001}\n')
+    assert [row.text for row in filtered_rows(path, {"year": "2001"})] == ["two"]
+
+
+def test_an_unknown_column_is_refused(table):
+    with pytest.raises(InputError, match="no column 'colour' to filter by"):
+        filtered_rows(table, {"colour": "red"}, text_column="body")
+    with pytest.raises(InputError, match="no column 'colour'"):
+        filtered_rows(table, {"lang": "en"}, text_column="colour")
