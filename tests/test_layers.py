@@ -19,7 +19,7 @@ LAYERS = [
     {"model", "cross_model", "pairs", "postprocess", "objectives", "calibration", "word_search", "bit_search"},
     {"encode_folder", "trial", "evaluation", "from_texts"},
     {"training", "clusters", "maps"},
-    {"integrations", "evaluate_models", "train_models", "explanation"},
+    {"integrations", "cluster_folder", "evaluate_models", "train_models", "explanation"},
     {"distillation"},
     {"cli"},
 ]
@@ -28,7 +28,7 @@ DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere
 # Who may import what, as path prefixes below src/gemel. A package that is not here may not be imported.
 HOMES = {
     "scipy": ["evaluation/", "clusters/agglomerative.py"],
-    "sklearn": ["evaluation/", "clusters/", "maps/layout.py"],
+    "sklearn": ["evaluation/", "clusters/", "maps/places.py"],
     "threadpoolctl": ["evaluation/one_thread.py"],
     "mteb": ["integrations/mteb.py"],
     "numpy": [""],
