@@ -40,6 +40,8 @@ VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and
 VERBS.add("train")(
     Verb("gemel.cli.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
 )
+VERBS.add("pairs")(Verb("gemel.cli.pairs", "Find the most similar pairs of texts."))
+VERBS.add("search")(Verb("gemel.cli.search", "Find the best texts of a file for a query."))
 VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they do, word by word."))
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
