@@ -93,7 +93,8 @@ class TextHits:
 
     def summary(self) -> str:
         """One line for a person."""
-        parts = [f"{len(self.queries):,} queries, {len(self.corpus):,} texts, scored by {self.scored_by}"]
+        asked = "1 query" if len(self.queries) == 1 else f"{len(self.queries):,} queries"
+        parts = [f"{asked}, {len(self.corpus):,} texts, scored by {self.scored_by}"]
         if self.hits.recall is None:
             parts.append("every text compared")
         else:
