@@ -40,7 +40,7 @@ static long run(int kind, int form, long n, long m, long dim) {
         std::vector<int32_t> i(room), j(room);
         std::vector<float> score(room);
         Found found = {i.data(), j.data(), score.data(), room};
-        for (int64_t state[2] = {0, 0}; state[0] < m;)
+        for (int64_t state[3] = {0, 0, 10}; state[0] < m; state[2] = 10)
             total += gemel_scan_pairs(&block, &right.rows, &bounds, m, floor, n == m, &found, state);
     }
     if (form == FLOAT) right.rows.chosen = right.chosen.data();
@@ -49,8 +49,8 @@ static long run(int kind, int form, long n, long m, long dim) {
         std::vector<float> score(n * k, -INFINITY), bias(lanes, INFINITY);
         std::vector<int64_t> index(n * k), filled(n);
         Heaps heaps = {score.data(), index.data(), filled.data(), bias.data(), k, exact};
-        gemel_scan_nearest(&block, &right.rows, &bounds, 0, count / 2, &heaps);
-        gemel_scan_nearest(&block, &right.rows, &bounds, count / 2, count, &heaps);
+        for (int64_t state[2] = {0, 10}; state[0] < count; state[1] = 10)
+            gemel_scan_nearest(&block, &right.rows, &bounds, state[0] < count / 2 ? count / 2 : count, &heaps, state);
     };
     std::thread other(search, 1);  // threads share the packed block
     search(0);
@@ -63,8 +63,8 @@ int main() {
     for (int kind : {PRODUCT, EUCLIDEAN, MANHATTAN})
         for (int form : {FLOAT, INT8, GAPS})
             if ((kind == MANHATTAN) == (form == GAPS) && (form != INT8 || HAS_INT8))
-                for (long n : {1, 7, 50, 130})
-                    for (long m : {1, 9, 130})
-                        for (long dim : {1, 16, 37}) total += run(kind, form, n, m, dim);
+                for (long n : {1, 50, 130})
+                    for (long m : {9, 130})
+                        for (long dim : {1, 37}) total += run(kind, form, n, m, dim);
     std::printf("clean %ld\n", total);
 }

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gemel import nearest
 from gemel.errors import InputError
 from gemel.nearest import search
+from gemel.scan import native_scanner
 from gemel.scan.exact import exact_scores, squares
 from gemel.scan.kernel import levels
 from gemel.similarity import METRICS, scores
@@ -78,6 +79,18 @@ def test_search_equals_brute_force_to_the_bit(scanner, metric, offset):
     hits = search(queries, corpus, k=13, metric=metric, prune=scanner, threads=2)
     assert hits.index.tolist() == index.tolist()
     assert hits.score.tolist() == score.tolist()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "dot"])
+def test_a_search_that_gives_up_bounds_on_the_way_finds_the_same(monkeypatch, metric):
+    generator = np.random.default_rng(6)
+    rows = (generator.normal(size=(900, 40)) * 0.01 + 1).astype(np.float32)
+    expected = search(rows[:100], rows, metric=metric, prune=False)
+    monkeypatch.setattr(native_scanner, "_PATIENCE", 10**9)
+    monkeypatch.setattr(native_scanner, "_STREAM", 150)
+    hits = search(rows[:100], rows, metric=metric, threads=2)
+    assert hits.index.tolist() == expected.index.tolist()
+    assert hits.score.tolist() == expected.score.tolist()
 
 
 @pytest.mark.parametrize("form", ["booleans", "positions"])

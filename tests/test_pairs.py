@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError
 from gemel.pairs import similar_pairs, walk
+from gemel.scan import native_scanner
 from gemel.scan.exact import exact_scores, squares
 from gemel.scan.kernel import levels
 from gemel.similarity import METRICS, row_scores, scores
@@ -114,6 +115,21 @@ def test_all_kinds_of_data_equal_brute_force(scanner, small_blocks, kind, metric
     floor = expected[500][0]
     reached = similar_pairs(rows, min_score=floor, metric=metric, prune=scanner)
     assert as_list(reached) == [pair for pair in expected if pair[0] >= floor]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_rows_too_alike_for_bounds_are_compared_without_them(monkeypatch, metric):
+    rows = (np.random.default_rng(6).normal(size=(900, 40)) * 0.01 + 1).astype(np.float32)
+    expected = similar_pairs(rows, k=300, metric=metric, prune=False)
+    ended = []
+    real = native_scanner.NativeScanner._end_int8
+    monkeypatch.setattr(native_scanner, "_ROOM", 1)
+    monkeypatch.setattr(native_scanner.NativeScanner, "_end_int8", lambda self: (ended.append(1), real(self)))
+    assert as_list(similar_pairs(rows, k=300, metric=metric, threads=2)) == as_list(expected)
+    if (
+        metric == "cosine" and levels()[0] == "avx512vnni"
+    ):  # distances are taken around the mean: no crowd there
+        assert ended
 
 
 @pytest.mark.parametrize("metric", METRICS)

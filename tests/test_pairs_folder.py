@@ -46,7 +46,7 @@ def test_a_folder_of_the_best_pairs_has_the_best_first(tmp_path):
 
 
 def test_a_threshold_that_matches_everything_streams_with_little_memory(tmp_path):
-    little = similar_pairs(rows(), min_score=-1, out=tmp_path / "little", memory=30_000)
+    little = similar_pairs(rows(), min_score=-1, out=tmp_path / "little", memory=200_000)
     much = similar_pairs(rows(), min_score=-1, out=tmp_path / "much")
     assert len(little) == len(much) == 300 * 299 // 2
     assert content(tmp_path / "little") == content(tmp_path / "much")

@@ -115,5 +115,5 @@ def library(level: str) -> ctypes.CDLL:
         *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, found),
         _pointer,
     )
-    loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, _number, heaps)
+    loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
     return loaded

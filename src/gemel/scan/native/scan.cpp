@@ -63,6 +63,7 @@ struct PairTake {
     const Rows &right;
     Found found;
     bool triangle;
+    int64_t *patience;  // looks for nothing that may still be spent
     long lane_begin, lane_count, row_begin, row_count, settled, count;
 
     void operator()(long lane, long row, float) {
@@ -78,7 +79,10 @@ struct PairTake {
         for (long at = settled; at < count; at++) {
             long i = found.left[at], j = found.right[at];
             float score = exact_pair(kind, *block.rows, i, right, j);
-            if (!(score >= floor)) continue;
+            if (!(score >= floor)) {
+                --*patience;
+                continue;
+            }
             found.left[settled] = (int32_t)i;
             found.right[settled] = (int32_t)j;
             found.score[settled++] = score;
@@ -87,12 +91,13 @@ struct PairTake {
     }
 };
 
-// Pairs of the block with right rows `state[0]` .. `end`, from panel `state[1]` on. Stops early when `found` is full:
-// `state` then says where to go on. Returns how many were found.
+// Pairs of the block with right rows `state[0]` .. `end`, from panel `state[1]` on. Stops early when `found` is full, or
+// when more than `state[2]` candidates were looked at for nothing; `state` then says where to go on. Returns how many
+// were found.
 DOOR int64_t gemel_scan_pairs(const Block *block, const Rows *right, const Bounds *bounds, int64_t end, float floor,
                               int triangle, const Found *found, int64_t *state) {
     Ready ready(*right, *bounds, *block, true);
-    PairTake take = {*block, *right, *found, triangle != 0, 0, 0, 0, 0, 0, 0};
+    PairTake take = {*block, *right, *found, triangle != 0, state + 2, 0, 0, 0, 0, 0, 0};
     const float base = bounds->limit(floor);
     for (; state[0] < end; state[0] += AT_ONCE, state[1] = 0) {
         long last = std::min<long>(state[0] + AT_ONCE, end);
@@ -105,7 +110,7 @@ DOOR int64_t gemel_scan_pairs(const Block *block, const Rows *right, const Bound
             if (triangle && last - 1 <= take.lane_begin) break;
             if (take.count + AT_ONCE * TILE_COLUMNS > found->room) {
                 take.settle((int)bounds->kind, floor);
-                if (take.count + AT_ONCE * TILE_COLUMNS > found->room) return take.count;
+                if (state[2] < 0 || take.count + AT_ONCE * TILE_COLUMNS > found->room) return take.count;
             }
             by_form((int)bounds->form, block->panel(state[1], (int)bounds->form, block->own), stream, last - state[0], take);
         }
@@ -130,6 +135,7 @@ struct HeapTake {
     const Rows &corpus;
     const Bounds &bounds;
     Heaps heaps;
+    int64_t *patience;
     long lane_begin, lane_count, row_begin, row_count;
     const float *biases;
 
@@ -150,7 +156,10 @@ struct HeapTake {
             rise(scores, indices, heaps.filled[at]++, score, position);
             if (heaps.filled[at] < k) return;
         } else {
-            if (!worse(scores[0], indices[0], score, position)) return;
+            if (!worse(scores[0], indices[0], score, position)) {
+                --*patience;
+                return;
+            }
             sink(scores, indices, k, score, position);
         }
         float limit = heaps.exact ? bounds.limit(scores[0]) : scores[0];
@@ -179,14 +188,15 @@ struct HeapTake {
     }
 };
 
-// Corpus rows `begin` .. `end` against every lane of the block.
-DOOR void gemel_scan_nearest(const Block *block, const Rows *corpus, const Bounds *bounds, int64_t begin, int64_t end,
-                             const Heaps *heaps) {
+// Corpus rows `state[0]` .. `end` against every lane of the block. Stops early when more than `state[1]` candidates were
+// looked at for nothing; `state[0]` then says where to go on.
+DOOR void gemel_scan_nearest(const Block *block, const Rows *corpus, const Bounds *bounds, int64_t end, const Heaps *heaps,
+                             int64_t *state) {
     Ready ready(*corpus, *bounds, *block, heaps->exact);
     float biases[AT_ONCE];
-    HeapTake take = {*block, *corpus, *bounds, *heaps, 0, 0, 0, 0, biases};
-    for (; begin < end; begin += AT_ONCE) {
-        long last = std::min<long>(begin + AT_ONCE, end);
+    HeapTake take = {*block, *corpus, *bounds, *heaps, state + 1, 0, 0, 0, 0, biases};
+    for (; state[0] < end && state[1] >= 0; state[0] += AT_ONCE) {
+        long begin = state[0], last = std::min<long>(begin + AT_ONCE, end);
         Stream stream = ready.make(begin, last, 0.0f);
         for (long r = 0; r < last - begin; r++) biases[r] = -stream.limit[r];
         take.row_begin = begin;
