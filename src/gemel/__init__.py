@@ -11,6 +11,7 @@ _HOMES = {
     "Calibration": "calibration",
     "Clusters": "clusters",
     "CrossModel": "cross_model",
+    "Distilled": "distillation.result",
     "EncodeOptions": "options",
     "EncodeReport": "types",
     "EncodedFolder": "encode_folder",
@@ -29,6 +30,7 @@ _HOMES = {
     "WorkError": "errors",
     "calibrate": "calibration",
     "cluster": "clusters",
+    "distill": "distillation.run",
     "encode_to_folder": "encode_folder",
     "evaluate": "evaluate_models",
     "explain": "explanation",
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from gemel.clusters import cluster as cluster
     from gemel.cross_model import CrossModel as CrossModel
     from gemel.cross_model import load_cross as load_cross
+    from gemel.distillation.result import Distilled as Distilled
+    from gemel.distillation.run import distill as distill
     from gemel.encode_folder import EncodedFolder as EncodedFolder
     from gemel.encode_folder import encode_to_folder as encode_to_folder
     from gemel.encode_folder import read_folder as read_folder
