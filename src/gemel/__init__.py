@@ -11,7 +11,7 @@ _HOMES = {
     "Calibration": "calibration",
     "Clusters": "clusters",
     "CrossModel": "cross_model",
-    "Distilled": "distillation.result",
+    "Deduped": "near_duplicates",
     "EncodeOptions": "options",
     "EncodeReport": "types",
     "EncodedFolder": "encode_folder",
@@ -30,7 +30,7 @@ _HOMES = {
     "WorkError": "errors",
     "calibrate": "calibration",
     "cluster": "clusters",
-    "distill": "distillation.run",
+    "dedupe": "near_duplicates",
     "encode_to_folder": "encode_folder",
     "evaluate": "evaluate_models",
     "explain": "explanation",
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from gemel.clusters import cluster as cluster
     from gemel.cross_model import CrossModel as CrossModel
     from gemel.cross_model import load_cross as load_cross
-    from gemel.distillation.result import Distilled as Distilled
-    from gemel.distillation.run import distill as distill
     from gemel.encode_folder import EncodedFolder as EncodedFolder
     from gemel.encode_folder import encode_to_folder as encode_to_folder
     from gemel.encode_folder import read_folder as read_folder
@@ -68,6 +66,8 @@ if TYPE_CHECKING:
     from gemel.explanation import explain as explain
     from gemel.model import Model as Model
     from gemel.model import load as load
+    from gemel.near_duplicates import Deduped as Deduped
+    from gemel.near_duplicates import dedupe as dedupe
     from gemel.nearest import Hits as Hits
     from gemel.nearest import search as search
     from gemel.options import EncodeOptions as EncodeOptions

@@ -119,6 +119,8 @@ def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, 
     """Vectors, and what they depend on."""
     import gemel
 
+    if options.output == "binary":
+        raise InputError("clusters are made of cosines, which bits do not have. Leave --output away")
     encoder = gemel.load(model, precision=options.precision or "float32")
     quiet = replace(options, on_long="truncate") if options.on_long == "warn" else options
     report = encoder.encode_report([row.text for row in rows], quiet)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +38,30 @@ class Neighbours:
         return self.index[self.start[row] : self.start[row + 1]]
 
 
-def neighbours_above(
+def neighbours_above(rows: Vectors, min_score: float, **work: Any) -> Neighbours:
+    """Every row's neighbours by cosine; no row is its own. `work` is that of `pairs_above`."""
+    with _found(rows, min_score, **work) as found:
+        return neighbours_of(found, len(rows))
+
+
+def pairs_above(rows: Vectors, min_score: float, **work: Any) -> Pairs:
+    """All pairs, in no promised order. A threshold that joins more than fit into `memory` is refused, mostly before
+    any work; `threads` and `progress` are those of `similar_pairs`."""
+    with _found(rows, min_score, **work) as found:
+        score, left, right = np.array(found.score), np.array(found.left), np.array(found.right)
+        return replace(found, score=score, left=left, right=right)
+
+
+@contextmanager
+def _found(
     rows: Vectors,
     min_score: float,
     *,
     memory: int | str = "1GB",
     threads: int | None = None,
     progress: bool = False,
-) -> Neighbours:
-    """Every row's neighbours by cosine; no row is its own.
-
-    A threshold that joins more pairs than fit into `memory` is refused, mostly before any work.
-    """
+) -> Iterator[Pairs]:
+    """In memory where they fit, else in a folder that is there inside only."""
     size = parse_bytes(memory)
     expected = _expected_pairs(rows, min_score, size)
     if expected * _AS_LISTS > 2 * size:
@@ -61,7 +75,7 @@ def neighbours_above(
             found = ask(out=Path(folder) / "pairs")
         if len(found) * _AS_LISTS > size:
             raise _too_many(f"{len(found):,}", len(rows), min_score, size)
-        return neighbours_of(found, len(rows))
+        yield found
 
 
 def _in_memory(ask: Callable[[], Pairs]) -> Pairs | None:
@@ -93,7 +107,7 @@ def _parts(count: int) -> Iterator[slice]:
 
 
 def _expected_pairs(rows: Vectors, min_score: float, size: int) -> float:
-    """How many pairs will be found, from a sample; 0 where even all of them would fit."""
+    """How many pairs will be found, from a sample of unit rows; 0 where even all of them would fit."""
     total = len(rows) * (len(rows) - 1) / 2
     if total * _IN_MEMORY * 2 < size:
         return 0.0
