@@ -12,6 +12,7 @@ _HOMES = {
     "Clusters": "clusters",
     "CrossModel": "cross_model",
     "Deduped": "near_duplicates",
+    "Distilled": "distillation.result",
     "EncodeOptions": "options",
     "EncodeReport": "types",
     "EncodedFolder": "encode_folder",
@@ -31,6 +32,7 @@ _HOMES = {
     "calibrate": "calibration",
     "cluster": "clusters",
     "dedupe": "near_duplicates",
+    "distill": "distillation.run",
     "encode_to_folder": "encode_folder",
     "evaluate": "evaluate_models",
     "explain": "explanation",
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from gemel.clusters import cluster as cluster
     from gemel.cross_model import CrossModel as CrossModel
     from gemel.cross_model import load_cross as load_cross
+    from gemel.distillation.result import Distilled as Distilled
+    from gemel.distillation.run import distill as distill
     from gemel.encode_folder import EncodedFolder as EncodedFolder
     from gemel.encode_folder import encode_to_folder as encode_to_folder
     from gemel.encode_folder import read_folder as read_folder

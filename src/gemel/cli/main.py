@@ -40,6 +40,9 @@ VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and
 VERBS.add("train")(
     Verb("gemel.cli.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
 )
+VERBS.add("distill")(
+    Verb("gemel.cli.distill", "Make a smaller or faster model that agrees with a larger one.")
+)
 VERBS.add("cluster")(Verb("gemel.cli.cluster", "Group similar texts, name the groups, draw a map."))
 VERBS.add("dedupe")(Verb("gemel.cli.dedupe", "Write a file without its duplicates, and a report of why."))
 VERBS.add("pairs")(Verb("gemel.cli.pairs", "Find the most similar pairs of texts."))

@@ -103,12 +103,13 @@ def command(
     from gemel.training.request import TrainRequest
 
     files: Any = list(data) if len(data) > 1 else data[0]
-    asked = TrainRequest(data=files, columns=_columns(columns), **request)
+    asked = TrainRequest(data=files, columns=role_columns(columns), **request)
     result = run_request(asked, options, say=lambda line: click.echo(line, err=True))
     _show(result, as_json)
 
 
-def _columns(given: tuple[str, ...]) -> dict[str, str] | None:
+def role_columns(given: tuple[str, ...]) -> dict[str, str] | None:
+    """ROLE=NAME, any number of times."""
     pairs = [each.partition("=") for each in given]
     for role, sign, name in pairs:
         if not (role and sign and name):

@@ -13,6 +13,7 @@ from gemel.checkpoint import cache
 from gemel.checkpoint.write import check_target
 from gemel.distillation.static_folder import write_static
 from gemel.distillation.static_table import StaticTable, fitted_rows, static_rows
+from gemel.distillation.vocabulary import read_vocabulary
 from gemel.errors import InputError
 from gemel.model import Model, load
 from gemel.text.tokenizer import check_texts
@@ -65,11 +66,14 @@ def make_table(
     """The numbers of the student, not written."""
     if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
         raise InputError(f"dim must be a whole number of at least 1, got {dim!r}")
-    if texts is None:
-        return static_rows(model, dim, threads=threads, progress=progress)
-    if not texts:
+    if texts is not None and not texts:
         raise InputError("no texts to fit the static student to. Give some, or leave texts out")
-    return fitted_rows(model, texts, dim, threads=threads, progress=progress)
+    vocabulary = read_vocabulary(model, threads=threads, progress=progress)
+    if texts is None:
+        return static_rows(model, vocabulary, dim)
+    distinct = list(dict.fromkeys(texts))
+    vectors = model.encode(distinct, on_long="truncate", threads=threads, progress=progress)
+    return fitted_rows(model, vocabulary, dim, texts=distinct, vectors=vectors)
 
 
 def _cached_name(model: Model, texts: Sequence[str] | None, dim: int) -> str:

@@ -11,12 +11,16 @@ from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.distillation.fit_table import fit_table
 from gemel.distillation.projection import widest_directions
 from gemel.distillation.token_weights import token_weights
-from gemel.distillation.vocabulary import Vocabulary, read_vocabulary
+from gemel.distillation.vocabulary import Vocabulary
+from gemel.evaluation.metrics import spearman
 from gemel.model import Model
 from gemel.postprocess.linear_map import principal_axes
-from gemel.similarity import normalize
+from gemel.similarity import normalize, row_scores
 from gemel.text.tokenizer import TextTokenizer, TokenIds
 from gemel.types import Vectors
+
+_SHARES = (1.0, 0.5, 0.25, 0.0)
+_SAMPLE = 2000  # pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +37,8 @@ class StaticTable:
         return int(self.rows.shape[1])
 
 
-def static_rows(model: Model, dim: int, *, threads: int | None = None, progress: bool = False) -> StaticTable:
-    """From the vocabulary alone: each token through the teacher, fewer dimensions, frequent tokens made short."""
-    vocabulary = read_vocabulary(model, threads=threads, progress=progress)
+def static_rows(model: Model, vocabulary: Vocabulary, dim: int) -> StaticTable:
+    """From the vocabulary alone: fewer dimensions, and frequent tokens made short."""
     axes = principal_axes(vocabulary.vectors)
     found = (vocabulary.vectors - axes.mean) @ axes.directions[:dim].T
     weighted = np.asarray(found * token_weights(len(found))[:, None], dtype=np.float32)
@@ -45,30 +48,53 @@ def static_rows(model: Model, dim: int, *, threads: int | None = None, progress:
 
 
 def fitted_rows(
-    model: Model, texts: Sequence[str], dim: int, *, threads: int | None = None, progress: bool = False
+    model: Model, vocabulary: Vocabulary, dim: int, *, texts: Sequence[str], vectors: Vectors
 ) -> StaticTable:
     """As `static_rows`, then moved so that the mean over a text's tokens is the teacher's vector of the text.
 
     The directions that are kept are those of the texts, and tokens are weighed by how often the texts have them.
     """
-    vocabulary = read_vocabulary(model, threads=threads, progress=progress)
-    distinct = list(dict.fromkeys(texts))
-    said = normalize(model.encode(distinct, on_long="truncate", threads=threads, progress=progress))
+    said = normalize(vectors)
     projection = widest_directions(said, dim)
     targets = projection.apply(said)
-    tokens = TextTokenizer(load_tokenizer(model.checkpoint), marked=False).content(distinct)
+    tokens = TextTokenizer(load_tokenizer(model.checkpoint), marked=False).content(texts)
     first = _first_guess(vocabulary, tokens, projection.apply(vocabulary.vectors))
     middle = targets.mean(axis=0)
-    means = np.stack([first[ids].mean(axis=0) if len(ids) else first[0] * 0 for ids in tokens])
+    means = np.stack([_mean(first, ids) for ids in tokens])
     scale = np.float32((means * (targets - middle)).sum() / max(float((means * means).sum()), 1e-30))
-    # A text's vector is a mean, so what is added to every token is added to every text.
     table = fit_table(first * scale, tokens, targets - middle)
-    table[vocabulary.ids] += middle
+    # A text's vector is a mean, so what is added to every token is added to every text.
+    table[vocabulary.ids] += _best_share(table, tokens, targets, middle) * middle
     note = (
-        f"{len(vocabulary.ids):,} tokens through {model.name}, fitted to {len(distinct):,} texts, "
+        f"{len(vocabulary.ids):,} tokens through {model.name}, fitted to {len(texts):,} texts, "
         f"{_reduced(model.dim, table.shape[1], projection.kept)}"
     )
     return StaticTable(table, (note,))
+
+
+def _best_share(table: Vectors, tokens: Sequence[TokenIds], targets: Vectors, middle: Vectors) -> np.float32:
+    """How much of what all texts have in common the student takes over: what orders random pairs as the teacher does.
+
+    All of it, if the teacher's vectors lie around the origin. If they crowd into a cone, the fit's errors are small
+    beside the cone's axis but not beside what tells texts apart, and less of the axis agrees more.
+    """
+    dice = np.random.default_rng(0)
+    left, right = dice.integers(0, len(tokens), size=(2, _SAMPLE))
+    left, right = left[left != right], right[left != right]
+    if len(left) < 2:
+        return np.float32(1)
+    wanted = row_scores(targets[left], targets[right])
+    own = [np.stack([_mean(table, tokens[text]) for text in side]) for side in (left, right)]
+
+    def agreement(share: float) -> float:
+        one, other = (side + np.float32(share) * middle for side in own)
+        return spearman(row_scores(one, other), wanted) or 0.0
+
+    return np.float32(max(_SHARES, key=agreement))
+
+
+def _mean(table: Vectors, ids: TokenIds) -> Vectors:
+    return np.asarray(table[ids].mean(axis=0) if len(ids) else np.zeros(table.shape[1], np.float32))
 
 
 def _first_guess(vocabulary: Vocabulary, tokens: Sequence[TokenIds], vectors: Vectors) -> Vectors:

@@ -19,7 +19,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     take = CheckpointWeights(weights, word="embeddings.tok_embeddings.weight")
     width, epsilon = positive(config, "hidden_size"), config.get("norm_eps", 1e-5)
     norm_bias = bool(config.get("norm_bias", False))
-    kinds = _layer_kinds(config)
+    kinds = layer_kinds(config)
     return Network(
         word=take.word(width),
         positions=None,
@@ -52,7 +52,7 @@ def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) ->
     )
 
 
-def _layer_kinds(config: Config) -> list[str]:
+def layer_kinds(config: Config) -> list[str]:
     """The kind of each layer; older configs give only the distance between the full ones."""
     layers, every = positive(config, "num_hidden_layers"), positive(config, "global_attn_every_n_layers", 3)
     kinds = config.get("layer_types") or [_KINDS[bool(layer % every)] for layer in range(layers)]

@@ -1,0 +1,105 @@
+"""`gemel.distill`: a teacher by name and texts in any form, to a smaller model in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gemel.distillation.job import Job
+from gemel.distillation.request import Bridge, DistillRequest, How, PairObjective, likely_how
+from gemel.distillation.result import Distilled
+from gemel.distillation.teacher import CrossTeacher, open_teacher
+from gemel.errors import InputError, MissingExtra
+from gemel.training.options import TrainOptions
+
+
+def distill(  # noqa: PLR0913 - each is a thing that the user names
+    teacher: str | Path,
+    data: Any = None,  # noqa: ANN401 - a file, several, a Hugging Face dataset or columns in memory
+    *,
+    out: str | Path,
+    how: How | None = None,
+    student: str | Path | None = None,
+    objective: PairObjective = "regression",
+    neighbours: int = 3,
+    random_pairs: int = 3,
+    bridge: Bridge = "auto",
+    layers: int | None = None,
+    keep: Sequence[int] = (),
+    dim: int | None = None,
+    train: bool | None = None,
+    columns: Mapping[str, str] | None = None,
+    resume: bool = False,
+    options: TrainOptions | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    **changes: Any,
+) -> Distilled:
+    """Make a smaller or faster model that agrees with `teacher`, in the folder `out`.
+
+    how: "pairs" (the teacher, also a cross-encoder, labels pairs for the student to learn), "vectors" (the student
+    learns the teacher's vectors, of translations too), "layers" (the teacher with fewer layers), "static" (a table of
+    token vectors; needs no torch). None: as the other arguments say.
+    `changes` are fields of TrainOptions by name; `say` is told what is decided and found.
+    """
+    opened = open_teacher(teacher, threads=_changed(options, changes).threads)
+    way = how or likely_how(
+        cross=isinstance(opened, CrossTeacher), student=student is not None, layers=bool(layers or keep)
+    )
+    request = DistillRequest(
+        teacher=teacher,
+        out=Path(out),
+        how=way,
+        data=data,
+        student=student,
+        objective=objective,
+        neighbours=neighbours,
+        random_pairs=random_pairs,
+        bridge=bridge,
+        layers=layers,
+        keep=tuple(keep),
+        dim=dim,
+        train=train,
+        columns=columns,
+        resume=resume,
+    )
+    job = Job(request, _changed(options, changes), opened, say)
+    _check(job)
+    job.open()
+    return _way(way)(job)
+
+
+def _way(how: How) -> Callable[[Job], Distilled]:
+    """The function of this way; the ways that train are imported only when asked for."""
+    if how == "static":
+        from gemel.distillation.by_static import distill_static as found
+    elif how == "layers":
+        from gemel.distillation.by_layers import distill_layers as found
+    elif how == "vectors":
+        from gemel.distillation.by_vectors import distill_vectors as found
+    else:
+        from gemel.distillation.by_pairs import distill_pairs as found
+    return found
+
+
+def _check(job: Job) -> None:
+    """What would fail after the teacher's work is refused before it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(
+            "distill works in one process. Label the pairs with it, then train on them with gemel train"
+        )
+    if job.request.how != "pairs":
+        job.encoder  # noqa: B018 - refuses a cross-encoder
+    if job.request.trains and find_spec("torch") is None:
+        raise MissingExtra("training a student", "torch", "train")
+
+
+def _changed(options: TrainOptions | None, changes: Mapping[str, Any]) -> TrainOptions:
+    known = [field.name for field in fields(TrainOptions)]
+    for name in changes:
+        if name not in known:
+            raise InputError(f"unknown option {name!r} of distill. Known, of training: {', '.join(known)}")
+    return replace(options or TrainOptions(), **changes)
