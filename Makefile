@@ -7,7 +7,7 @@ TORCH := torch==2.13.0
 
 .PHONY: demo test check docs bench clean
 
-$(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp)
+$(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/*/native/*.cpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	touch $@

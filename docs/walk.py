@@ -83,9 +83,9 @@ def walk(name: str) -> str:
             f"starts {_numbers(vectors[0])}",
         ),
         ("`model.py`", "rows back in the caller's order", f"`{vectors.shape}` {vectors.dtype}"),
-        ("`nearest.py: search`", "the other three, nearest first", found),
+        ("`nearest/: search`", "the other three, nearest first", found),
         (
-            "`pairs.py: similar_pairs`",
+            "`pairs/: similar_pairs`",
             f"the nearest of {pairs.compared} pairs",
             f"{pairs.score[0]:.3f}: {pairs.left[0]} and {pairs.right[0]}",
         ),
