@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gemel.clusters.points import Labels, Points
 from gemel.types import Vectors
 
-SAMPLE = 5000  # texts whose silhouette is taken
+SAMPLE = 2000  # texts whose silhouette is taken
 _BLOCK = 1024
 
 
@@ -36,7 +36,7 @@ def closeness(sums: NDArray[np.float64], sizes: Labels) -> Closeness:
     inside = np.where(sizes > 1, (squares - sizes) / np.maximum(pairs, 1), 1.0)
     nearest = np.full(len(sums), -1, dtype=np.int64)
     outside = np.full(len(sums), np.nan)
-    means = sums / sizes[:, None]
+    means = (sums / sizes[:, None]).astype(np.float32)
     for begin in range(0, len(sums) if len(sums) > 1 else 0, _BLOCK):
         scores = means[begin : begin + _BLOCK] @ means.T
         rows = np.arange(len(scores))
@@ -67,7 +67,7 @@ def silhouette(points: Points, labels: Labels, sums: NDArray[np.float64], sizes:
 
 def _values(rows: Vectors, own: Labels, sums: NDArray[np.float64], sizes: Labels) -> NDArray[np.float64]:
     """(n,) silhouettes; 0 for a text alone in its cluster."""
-    products = rows.astype(np.float64) @ sums.T
+    products = rows @ sums.T.astype(np.float32)
     place = np.arange(len(rows))
     others = np.maximum(sizes[own] - 1, 1)
     within = 1 - (products[place, own] - 1) / others  # a text is no neighbour of itself

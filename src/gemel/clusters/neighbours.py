@@ -18,7 +18,7 @@ from gemel.options import parse_bytes
 from gemel.pairs import Pairs, similar_pairs
 from gemel.types import Vectors
 
-_SAMPLE = 128  # rows that are compared with all others to foretell the number of pairs
+_SAMPLE = 64  # rows that are compared with all others to foretell the number of pairs
 _IN_MEMORY = 64  # bytes of a pair while `similar_pairs` keeps, sorts and returns it
 _AS_LISTS = 48  # bytes of a pair while the lists are made: two keys of 8 bytes, sorted, and two positions
 _PART = 4_000_000  # pairs read at once from disk
