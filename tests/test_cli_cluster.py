@@ -71,6 +71,7 @@ def test_texts_are_added_to_an_earlier_folder(place, capsys):
     assert len(grown.labels) == 10
     lines = (place / "c" / "assignments.tsv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 11
+    assert [line.split("\t")[0] for line in lines[-2:]] == ["8", "9"]
     assert (place / "c" / "map.html").exists()
 
 

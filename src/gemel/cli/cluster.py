@@ -94,7 +94,7 @@ def command(
     if earlier is not None:
         if given.pop("min_size") != 2 or any(given.values()):
             raise InputError("--earlier takes the method and its settings from that folder: give none here")
-        found = _added(rows, earlier, model, options, work)
+        found = _added(rows, earlier, model, options, work, named=reading["id_column"] is not None)
     else:
         found = _clustered(rows, model, options, {**given, "seed": seed, **work})
     if out is not None:
@@ -144,8 +144,9 @@ def _clustered(
 
 
 def _added(
-    rows: list[Row], folder: Path, model: str, options: EncodeOptions, work: dict[str, Any]
+    rows: list[Row], folder: Path, model: str, options: EncodeOptions, work: dict[str, Any], *, named: bool
 ) -> ClusteredTexts:
+    """Without a column of ids (`named`) the new rows are numbered on from the earlier ones."""
     import numpy as np
 
     from gemel import cluster
@@ -160,7 +161,7 @@ def _added(
         )
     texts = [row.text for row in rows]
     return ClusteredTexts(
-        [*before.ids, *(row.id for row in rows)],
+        [*before.ids, *(row.id if named else str(len(before.ids) + at) for at, row in enumerate(rows))],
         [*before.texts, *texts],
         np.concatenate([before.vectors.astype(np.float32), vectors]),
         cluster(vectors, texts=texts, earlier=before.clusters, **work),
