@@ -47,10 +47,10 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("tinybert-4L-312", 16, 300, 3, 1e-4),
-    Setting("tinybert-4L-312", 64, 60, 2, 1e-4),
-    Setting("all-MiniLM-L6-v2", 16, 50, 2, 2e-5),
-    Setting("all-MiniLM-L6-v2", 64, 14, 2, 2e-5),
+    Setting("tinybert-4L-312", 16, 200, 3, 1e-4),
+    Setting("tinybert-4L-312", 64, 40, 2, 1e-4),
+    Setting("all-MiniLM-L6-v2", 16, 30, 2, 2e-5),
+    Setting("all-MiniLM-L6-v2", 64, 10, 2, 2e-5),
 )
 
 

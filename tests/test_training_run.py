@@ -256,3 +256,10 @@ def test_the_options_are_written_down(places, tmp_path):
     train(places, tmp_path / "out", max_steps=2)
     written = json.loads((tmp_path / "out" / "training" / "options.json").read_text())
     assert written["options"]["max_steps"] == 2 and written["request"]["objective"] == "regression"
+
+
+def test_data_in_memory_is_not_written_down(places, tmp_path):
+    rows = [{"sentence1": "the cat", "sentence2": f"a dog {n}", "score": n / 10} for n in range(10)]
+    gemel.train(places["model"], rows, objective="regression", out=tmp_path / "out", max_steps=2, threads=1)
+    written = json.loads((tmp_path / "out" / "training" / "options.json").read_text())
+    assert written["request"]["data"] == "list in memory"

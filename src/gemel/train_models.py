@@ -137,16 +137,28 @@ def _write_down(
 ) -> None:
     """What was asked for and what the doctor said, beside the run."""
     folder.mkdir(parents=True, exist_ok=True)
-    asked = {
-        name: value if isinstance(value, str | bool | int | float | None) else str(value)
-        for name, value in asdict(request).items()
-    }
+    asked = {field.name: _said(getattr(request, field.name)) for field in fields(request)}
     content = {"request": asked, "options": asdict(options)}
     (folder / "options.json").write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
     said = [diagnosis.to_json() for diagnosis in diagnoses]
     (folder / "doctor.json").write_text(
         json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
+
+
+def _said(value: object) -> object:
+    """A part of the request as JSON; data that lies in memory is named, not copied."""
+    if isinstance(value, str | bool | int | float | None):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple) and all(isinstance(each, str | Path | float) for each in value):
+        return [str(each) if isinstance(each, Path) else each for each in value]
+    if isinstance(value, Mapping) and all(
+        isinstance(each, str | bool | int | float) for each in value.values()
+    ):
+        return dict(value)
+    return f"{type(value).__name__} in memory"
 
 
 def _write_report(
