@@ -1,7 +1,7 @@
-"""Results of training -> tables of docs/training.md, each between its two markers.
+"""Results -> tables of the pages in docs, each between its two markers.
 
 python benchmarks/pages.py --write    put them in
-python benchmarks/pages.py --check    exit 1 when the page says something else
+python benchmarks/pages.py --check    exit 1 when a page says something else
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from table import grid
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "training.md"
+DOCS = HERE.parent / "docs"
 SETS = ("stsb-dev", "stsb-test", *(f"sts{year}-test" for year in range(12, 17)), "sickr-test")
 
 
@@ -63,9 +63,24 @@ def speed(results: dict[str, Any]) -> str:
     return f"{head}\n\n{grid(rows)}"
 
 
-BLOCKS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "recipes": ("recipes.json", recipes),
-    "train": ("train.json", speed),
+def pairs(results: dict[str, Any]) -> str:
+    """A row a case: the best seconds of each system."""
+    cases = results["cases"].values()
+    names = list(dict.fromkeys(name for case in cases for name in case["systems"]))
+    titles = {name: case["systems"][name]["title"] for case in cases for name in case["systems"]}
+    rows = [["seconds", *(titles[name] for name in names)]]
+    for case in cases:
+        found = case["systems"]
+        rounds = max(len(each["seconds"]) for each in found.values())
+        best = [f"{min(found[name]['seconds']):.2f}" if name in found else "–" for name in names]
+        rows.append([f"{case['title']} (best of {rounds})", *best])
+    return f"{results['machine']['processor']}, {results['threads']} threads, 384 dimensions.\n\n{grid(rows)}"
+
+
+BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
+    "recipes": ("training.md", "recipes.json", recipes),
+    "train": ("training.md", "train.json", speed),
+    "pairs": ("pairs.md", "pairs.json", pairs),
 }
 
 
@@ -75,7 +90,7 @@ def put(page: str, name: str, block: str) -> str:
     before, _, rest = page.partition(start)
     _, found, after = rest.partition(end)
     if not found:
-        raise SystemExit(f"{PAGE.name} has no markers {start} and {end}")
+        raise SystemExit(f"no markers {start} and {end}")
     return f"{before}{start}\n{block}\n{end}{after}"
 
 
@@ -86,15 +101,17 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    page = fresh = PAGE.read_text(encoding="utf-8")
-    for name, (file, render) in BLOCKS.items():
-        path = HERE / "results" / file
-        if path.exists():
-            fresh = put(fresh, name, render(json.loads(path.read_text(encoding="utf-8"))))
-    if options.write:
-        PAGE.write_text(fresh, encoding="utf-8")
-    elif options.check and fresh != page:
-        print("docs/training.md is stale. Run: python benchmarks/pages.py --write", file=sys.stderr)
+    stale = []
+    for name, (file, source, render) in BLOCKS.items():
+        page, path = DOCS / file, HERE / "results" / source
+        text = page.read_text(encoding="utf-8")
+        fresh = put(text, name, render(json.loads(path.read_text(encoding="utf-8"))))
+        if options.write:
+            page.write_text(fresh, encoding="utf-8")
+        elif fresh != text:
+            stale.append(file)
+    if options.check and stale:
+        print(f"stale: {', '.join(stale)}. Run: python benchmarks/pages.py --write", file=sys.stderr)
         return 1
     return 0
 

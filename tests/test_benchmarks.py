@@ -309,7 +309,7 @@ def test_help_needs_no_peer(script):
     assert "python benchmarks/" in done.stdout
 
 
-def test_the_tables_of_the_training_page_are_those_of_the_results():
+def test_the_tables_of_the_pages_are_those_of_the_results():
     checked = subprocess.run(
         [sys.executable, FOLDER / "pages.py", "--check"], capture_output=True, text=True, check=False
     )
