@@ -26,7 +26,6 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     LEVELS |= {"avx2": ["-mavx2", "-mfma"], "avx512": AVX512, "avx512vnni": [*AVX512, "-mavx512vnni"]}
 
 
-
 def extension(module: str, level: str) -> Extension:
     folder = f"src/{module.replace('.', '/')}"
     source, headers = KERNELS[module]
