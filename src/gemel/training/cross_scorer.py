@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gemel.errors import InputError
+from gemel.training.evaluation_calls import run_in_calls
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gemel.training.cross_network import CrossNetwork
-
-_TOKENS = 4096  # to a call
 
 
 class CrossScorer:
@@ -53,30 +50,8 @@ class CrossScorer:
 
         pairs = list(zip(left, right, strict=True))
         where = {pair: row for row, pair in enumerate(dict.fromkeys(pairs))}
-        tokens = self._network.tokens(list(where))
-        logits = torch.zeros(len(where), self.dim)
-        was_training = self._network.module.training
-        self._network.module.eval()
-        try:
-            with torch.no_grad():
-                for rows in _calls([len(ids) for ids in tokens]):
-                    logits[rows] = self._network.forward([tokens[row] for row in rows]).float().cpu()
-        finally:
-            self._network.module.train(was_training)
+        logits = torch.from_numpy(run_in_calls(self._network, self._network.tokens(list(where))))
         return logits[[where[pair] for pair in pairs]]
-
-
-def _calls(lengths: Sequence[int]) -> list[list[int]]:
-    """Rows for each call, longest first, about `_TOKENS` tokens to a call."""
-    calls: list[list[int]] = []
-    room = 0
-    for row in np.argsort([-length for length in lengths], kind="stable").tolist():
-        if room < lengths[row] or not calls:
-            calls.append([])
-            room = _TOKENS
-        calls[-1].append(row)
-        room -= lengths[row]
-    return calls
 
 
 def _array(tensor: Tensor) -> Vectors:

@@ -21,6 +21,7 @@ from gemel.errors import InputError
 from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
 from gemel.text.windows import cut
 from gemel.training.body import Body, open_body
+from gemel.training.evaluation_calls import run_in_calls
 from gemel.training.options import TrainOptions
 from gemel.training.packed import pack
 from gemel.training.pooling import pool_packed
@@ -30,8 +31,6 @@ from gemel.types import Vectors
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
-
-_EVALUATION_TOKENS = 4096  # to a call, when nothing has to be kept for a gradient
 
 
 class TwinNetwork:
@@ -116,35 +115,10 @@ class TwinEncoder:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """(n, dim) float32 in the order of `texts`; each distinct text runs once."""
-        import torch
-
         distinct = list(dict.fromkeys(texts))
-        tokens = self._network.tokens(distinct)
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        vectors = np.zeros((len(distinct), self.dim), dtype=np.float32)
-        was_training = self._network.module.training
-        self._network.module.eval()
-        try:
-            with torch.no_grad():
-                for rows in _calls(order, tokens):
-                    vectors[rows] = _array(self._network.forward([tokens[row] for row in rows]))
-        finally:
-            self._network.module.train(was_training)
+        vectors = run_in_calls(self._network, self._network.tokens(distinct))
         where = {text: row for row, text in enumerate(distinct)}
         return vectors[[where[text] for text in texts]]
-
-
-def _calls(order: np.ndarray[Any, Any], tokens: Sequence[TokenIds]) -> list[list[int]]:
-    """Rows for each call, longest texts first, about `_EVALUATION_TOKENS` tokens to a call."""
-    calls: list[list[int]] = []
-    room = 0
-    for row in order.tolist():
-        if room < len(tokens[row]) or not calls:
-            calls.append([])
-            room = _EVALUATION_TOKENS
-        calls[-1].append(row)
-        room -= len(tokens[row])
-    return calls
 
 
 def _shorter(checkpoint: Checkpoint, max_length: int | None) -> Checkpoint:
