@@ -40,7 +40,7 @@ def complex_angle(left: Tensor, right: Tensor) -> Tensor:
 
     The first half of a vector is the real part of a complex one, the second the imaginary part: z = a + bi,
     w = c + di, z/w · |w|/|z| = ((ac + bd) + (bc - ad)i) / (|z| |w|). The paper writes this as a difference of
-    angles; it grows with likeness, and is ranked that way, as in the authors' own program.
+    angles; it grows with likeness, and is ranked that way.
     """
     if left.shape[1] % 2:
         raise InputError(
