@@ -77,10 +77,21 @@ def pairs(results: dict[str, Any]) -> str:
     return f"{results['machine']['processor']}, {results['threads']} threads, 384 dimensions.\n\n{grid(rows)}"
 
 
+def postprocess(results: dict[str, Any]) -> str:
+    """A row a method: Spearman with its interval on each set."""
+    sets = list(next(iter(results["methods"].values())))
+    rows = [["Spearman, points", *sets]]
+    for name, found in results["methods"].items():
+        cells = [f"{one['spearman']:.2f} [{one['low']:.1f}, {one['high']:.1f}]" for one in found.values()]
+        rows.append([name, *cells])
+    return grid(rows)
+
+
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "recipes": ("training.md", "recipes.json", recipes),
     "train": ("training.md", "train.json", speed),
     "pairs": ("pairs.md", "pairs.json", pairs),
+    "postprocess": ("postprocess.md", "postprocess.json", postprocess),
 }
 
 
