@@ -1,0 +1,45 @@
+"""What one request may ask for, and the errors for asking more. Every limit is an option with a stated default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemel.errors import InputError, WorkError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of one request, unless said otherwise."""
+
+    body_bytes: int = 16_000_000
+    """Bytes of a request's body."""
+    texts: int = 2048
+    """Texts in one request."""
+    characters: int = 200_000
+    """Characters of one text."""
+    tokens: int = 500_000
+    """Tokens of one request, all texts together, before the model's own cut."""
+    json_depth: int = 20
+    """Brackets within brackets."""
+    pair_texts: int = 20_000
+    """Texts in one request for pairs or clusters."""
+    queue_tokens: int = 1_000_000
+    """Tokens that wait, all requests together; over it: 429."""
+    seconds: float = 60.0
+    """Until a request is answered or given up."""
+
+
+class Overloaded(WorkError):
+    """Too much is waiting; `retry_after` seconds later there may be room."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TooLate(WorkError):
+    """The deadline of a request passed before its answer."""
+
+
+class TooLarge(InputError):
+    """A request over one of the limits."""

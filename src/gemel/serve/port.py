@@ -1,0 +1,93 @@
+"""What routes may ask of the server around them. Routes parse and answer; `Services` does the work.
+
+Three pieces that do not know one another: the routes (JSON in and out), the batcher (texts to vectors, fairly and
+within limits), and the shell around them (keys, limits, logs, health).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.cross_model import CrossModel
+from gemel.index.index import Index
+from gemel.model import Model
+from gemel.serve.limits import Limits
+from gemel.types import Vectors
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """How the texts of one request are to be encoded, and for whom."""
+
+    client: str = ""
+    """Who asks, for fairness: a key's name or an address. Never logged with texts."""
+    prompt_name: str | None = None
+    prompt: str | None = None
+    normalize: bool | None = None
+    dim: int | None = None
+    cut: bool = True
+    """False: a text over the model's length is refused; else it is cut and counted in `Embedded.kept`."""
+    seconds: float | None = None
+    """The caller's own deadline, from now; never longer than the server's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Vectors in the order of the texts, the same bits as `Model.encode` gives offline."""
+
+    vectors: Vectors
+    tokens: NDArray[np.int64]
+    """(n,) of each whole text, marks included."""
+    kept: NDArray[np.int64]
+
+    @property
+    def total_tokens(self) -> int:
+        return int(self.kept.sum())
+
+
+class Services(Protocol):
+    """One loaded model and what was loaded beside it."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def model_name(self) -> str:
+        """What clients call the model."""
+        ...
+
+    @property
+    def cross(self) -> CrossModel | None:
+        """Reranks; None: rerank routes answer with the bi-encoder's cosine."""
+        ...
+
+    @property
+    def cross_name(self) -> str | None: ...
+
+    @property
+    def indexes(self) -> Mapping[str, Index]:
+        """By the names the operator gave; a client never names a path."""
+        ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    async def embed(self, texts: Sequence[str], ask: Ask) -> Embedded:
+        """Through the batcher. Raises `Overloaded` (429) at once when the queue is full, `TooLate` (504) at the deadline,
+        InputError (400/422) for texts that cannot be encoded; cancelled with the request."""
+        ...
+
+    async def work(self, function: Callable[[], T], *, seconds: float | None = None) -> T:
+        """A longer computation (index search, pairs, explain) on a worker thread; a bounded number run and wait."""
+        ...
+
+    def status(self) -> dict[str, object]:
+        """Live figures for the page: throughput, latency by stage, queue, batches, cache, memory, uptime."""
+        ...
