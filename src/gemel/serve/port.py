@@ -80,7 +80,7 @@ class Services(Protocol):
     def limits(self) -> Limits: ...
 
     async def embed(self, texts: Sequence[str], ask: Ask) -> Embedded:
-        """Through the batcher. Raises `Overloaded` (429) at once when the queue is full, `TooLate` (504) at the deadline,
+        """Through the batcher. Raises `Overloaded` (429) when the queue is full, `TooLate` (504) at the deadline,
         InputError (400/422) for texts that cannot be encoded; cancelled with the request."""
         ...
 
