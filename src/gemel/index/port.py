@@ -7,6 +7,7 @@ after a crash all of it is there or nothing. Vectors have length 1, so a dot pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -103,7 +104,16 @@ class Table(Protocol):
         ...
 
     @property
-    def header(self) -> Header: ...
+    def header(self) -> Header:
+        """As it is now: fields that another handle or process added are in it."""
+        ...
+
+    def add_fields(self, fields: Mapping[str, FieldType]) -> None:
+        """New columns after those that are there, null in every stored row; one commit.
+
+        A field that is there with the same type is left alone; with another type it is an InputError, nothing changed.
+        """
+        ...
 
     def known(self, ids: Sequence[str]) -> dict[str, str]:
         """Of the asked ids those that are there, with their digests."""
@@ -154,3 +164,58 @@ class Table(Protocol):
     def stats(self) -> TableStats: ...
 
     def close(self) -> None: ...
+
+
+class Place(Protocol):
+    """Where one index lives: its current table and, while it is migrated, the next one beside it.
+
+    A table that `switch` has replaced is not written to again: every writing call of a handle that is still open
+    to it, in any process, is a WorkError that says to open the index again. Its reads may go on or fail the same way.
+    """
+
+    @property
+    def name(self) -> str:
+        """For messages, without secrets."""
+        ...
+
+    def exists(self) -> bool:
+        """Is there an index? Whatever is there and is none (a foreign folder, no rights, no server) is an error."""
+        ...
+
+    def open(self) -> Table:
+        """The current table; an InputError where there is none."""
+        ...
+
+    def create(self, header: Header) -> Table:
+        """An empty current table, on disk when this returns; an InputError where there is one."""
+        ...
+
+    def begin(self, header: Header) -> Table:
+        """The next table, invisible to `open`. One left by a process that died is gone on with if its header is equal
+        in `dim` and `bound` (fields may have been added), else dropped and begun anew.
+
+        WorkError while another process is building it. Held until `switch`, `abandon` or `close`.
+        """
+        ...
+
+    def switch(self) -> Table:
+        """The next table becomes the current one, atomically and on disk, and is returned; the old one is dropped.
+
+        Called inside `writing`.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Drop the next table, if there is one."""
+        ...
+
+    def writing(self) -> AbstractContextManager[None]:
+        """While this is held no other thread and no other process writes to the current table.
+
+        The holder may read the current table and read and write the next one.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what is held; tables that were opened are closed by their owners."""
+        ...
