@@ -13,6 +13,7 @@ import gemel
 from gemel.encoder.architectures import FILES
 from gemel.encoder.engines import native
 from gemel.errors import InputError
+from gemel.model import Prepared
 from gemel.options import EncodeOptions
 from gemel.text.long_texts import TruncationWarning
 from tiny import tiny_bert, tiny_checkpoint
@@ -383,3 +384,23 @@ def test_progress_is_written_to_standard_error(plain, capsys):
     plain.encode([f"text {n}" for n in range(20)], progress=True)
     shown = capsys.readouterr()
     assert "20 of 20 texts" in shown.err and shown.out == ""
+
+
+# Tokens now, vectors later: what the server does
+
+
+def test_prepared_texts_give_the_same_bits_in_any_grouping(plain):
+    options = EncodeOptions(on_long="truncate", dim=16, threads=1)
+    prepared = plain.prepare(TEXTS, options)
+    expected = plain.encode(TEXTS, options)
+    assert np.array_equal(plain.run(prepared), expected)
+    for start in range(0, len(TEXTS), 3):
+        part = Prepared(prepared.windows[start : start + 3], options)
+        assert np.array_equal(plain.run(part), expected[start : start + 3])
+
+
+def test_preparing_refuses_what_encoding_refuses(plain):
+    with pytest.raises(InputError, match="dim must be at most 32"):
+        plain.prepare(["a"], EncodeOptions(dim=33))
+    with pytest.raises(InputError, match=r"texts\[1\] has 102 tokens, the model reads 64"):
+        plain.prepare(["a", "a " * 100], EncodeOptions(on_long="error"))

@@ -50,6 +50,15 @@ class TokenVectors:
     """Tokens at the start that pooling leaves out: those of a prompt that does not count."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Texts as tokens, ready for `Model.run`. Those of equal options may be joined and divided at will."""
+
+    windows: tuple[Windows, ...]
+    """One for each text, in order."""
+    options: EncodeOptions
+
+
 def load(
     model: str | Path,
     *,
@@ -219,6 +228,23 @@ class Model:
             duplicates=repeated,
             seconds=perf_counter() - started,
         )
+
+    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> Prepared:
+        """The first half of `encode`, for callers that batch by themselves: tokens now, `run` later.
+
+        Equal texts are kept as often as they come. Nothing is said of texts that were cut; `Windows.kept` tells.
+        """
+        self._dim(options)
+        checked = check_texts(texts)
+        windows = self._windows(checked, options)
+        if options.on_long == "error":
+            refuse_long(windows, checked, checked)
+        return Prepared(tuple(windows), options)
+
+    def run(self, prepared: Prepared) -> Vectors:
+        """(n, dim) float32, the bits that `encode` gives."""
+        nothing = Progress(len(prepared.windows), "texts", shown=False)
+        return self._vectors(list(prepared.windows), prepared.options, nothing)
 
     def encode_stream(
         self,
