@@ -151,6 +151,11 @@ class Model:
         level = getattr(self.engine, "level", None)
         return f"{self.engine_name} ({level})" if level else self.engine_name
 
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Texts to tokens and back; safe to use from several threads."""
+        return self._tokenizer
+
     @cached_property
     def weights_hash(self) -> str:
         """sha256 of everything that computes; read once, when first asked for."""

@@ -16,6 +16,19 @@ _PROBES = ("a", "the", "1", ".")
 
 
 @dataclass(frozen=True)
+class Piece:
+    """One token and the characters of the text it stands for."""
+
+    id: int
+    token: str
+    """As the vocabulary writes it."""
+    mark: bool
+    """Put there by the tokenizer, not found in the text."""
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Marks:
     """Special tokens around every text: [CLS] ... [SEP] for BERT, none for a static table."""
 
@@ -59,6 +72,16 @@ class TextTokenizer:
     def names(self, ids: TokenIds) -> list[str]:
         """The tokens as the vocabulary writes them."""
         return [self._tokenizer.id_to_token(int(i)) or "" for i in ids]
+
+    def pieces(self, text: str, *, marked: bool = True) -> list[Piece]:
+        """The tokens of a text with their places in it, marks included where a text has them."""
+        found = self._tokenizer.encode(text, add_special_tokens=marked and len(self.marks) > 0)
+        columns = zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets, strict=True)
+        return [Piece(i, token, bool(mark), *place) for i, token, mark, place in columns]
+
+    def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
+        """The text that these ids stand for, as near as the vocabulary can say it; `marks`: special tokens too."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
 
 
 def check_texts(texts: object, name: str = "texts") -> list[str]:

@@ -1,0 +1,1 @@
+"""The protocols: each file reads requests, asks the services, and writes answers."""
