@@ -1,15 +1,22 @@
 """Conditions on fields: `lang = 'en' and year >= 2020`, or {"lang": "en", "year": {">=": 2020}}, as one small tree.
 
-Parsed once and checked against the fields of the index; each table compiles the tree to its own language with
-parameters or typed literals, never by pasting strings.
+Parsed once and checked against the fields of the index (`where_parse.py`); each table compiles the tree to its own
+language with parameters or typed literals, never by pasting strings. Here: the tree, what it means, how it is shown.
 """
 
 from __future__ import annotations
 
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+Literals: TypeAlias = str | int | float | bool
+KEYWORDS = frozenset({"and", "or", "not", "in", "is", "null", "between", "true", "false"})
+NAME = re.compile(r"[^\W\d]\w*")
+"""A field that can be written without quotes."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +25,15 @@ class Compare:
 
     field: str
     operator: Operator
-    value: str | int | float | bool
+    value: Literals
 
 
 @dataclass(frozen=True)
 class OneOf:
+    """The field has one of the values; of none, it never has."""
+
     field: str
-    values: tuple[str | int | float | bool, ...]
+    values: tuple[Literals, ...]
 
 
 @dataclass(frozen=True)
@@ -50,3 +59,99 @@ class Not:
 
 
 Condition: TypeAlias = Compare | OneOf | IsNull | Both | Either | Not
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def matches(condition: Condition, row: Mapping[str, Any]) -> bool:
+    """Whether the condition is true of the row; texts are ordered by code points. Unknown is not true."""
+    return truth(condition, row) is True
+
+
+def truth(condition: Condition, row: Mapping[str, Any]) -> bool | None:
+    """True, false, or None: unknown, because a value is null. SQL's logic of three values."""
+    if isinstance(condition, Both | Either):
+        decides = isinstance(condition, Either)  # one true side decides `or`, one false side decides `and`
+        sides = truth(condition.left, row), truth(condition.right, row)
+        if decides in sides:
+            return decides
+        return None if None in sides else not decides
+    if isinstance(condition, Not):
+        inner = truth(condition.inner, row)
+        return None if inner is None else not inner
+    value = row[condition.field]
+    if isinstance(condition, IsNull):
+        return value is None
+    if isinstance(condition, OneOf) and not condition.values:
+        return False
+    if value is None:
+        return None
+    if isinstance(condition, OneOf):
+        return value in condition.values
+    return _COMPARISONS[condition.operator](value, condition.value)
+
+
+def chain(parts: Sequence[Condition], join: type[Both] | type[Either]) -> Condition:
+    """Conditions joined by `and` or `or`, as a tree that is not deep; (a, b, c) is ((a, b), c)."""
+    if len(parts) == 1:
+        return parts[0]
+    half = (len(parts) + 1) // 2
+    return join(chain(parts[:half], join), chain(parts[half:], join))
+
+
+def links(condition: Condition, join: type[Both] | type[Either]) -> list[Condition]:
+    """What `chain` would join to mean the same: the conditions below all `join`s at the top, left to right."""
+    found: list[Condition] = []
+    waiting = [condition]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, join):
+            waiting += [each.right, each.left]
+        else:
+            found.append(each)
+    return found
+
+
+def show(condition: Condition) -> str:
+    """The condition as a string that parses to an equal tree."""
+    if isinstance(condition, Both | Either):
+        join = type(condition)
+        parts = links(condition, join)
+        if chain(parts, join) != condition:
+            parts = [condition.left, condition.right]
+        word = " and " if join is Both else " or "
+        return word.join(_inside(part) for part in parts)
+    if isinstance(condition, Not):
+        return f"not {_inside(condition.inner)}"
+    name = _show_name(condition.field)
+    if isinstance(condition, IsNull):
+        return f"{name} is null"
+    if isinstance(condition, OneOf):
+        return f"{name} in ({', '.join(map(_show_value, condition.values))})"
+    return f"{name} {condition.operator} {_show_value(condition.value)}"
+
+
+def _inside(condition: Condition) -> str:
+    shown = show(condition)
+    return f"({shown})" if isinstance(condition, Both | Either) else shown
+
+
+def _show_name(name: str) -> str:
+    if NAME.fullmatch(name) and name.lower() not in KEYWORDS:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _show_value(value: Literals) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)

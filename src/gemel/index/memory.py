@@ -1,0 +1,234 @@
+"""The table that the others are held to: everything in this process's memory, every answer exact. Gone when it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.index.port import Count, FieldType, Header, Passages, Rows, Scalar, TableStats
+from gemel.index.where import Condition, matches
+from gemel.nearest import search
+from gemel.types import Vectors
+from gemel.word_search import BM25Index
+
+
+@dataclass(frozen=True, eq=False)
+class _Document:
+    """One id: its passages in order."""
+
+    text: tuple[str, ...]
+    digest: str
+    vector: Vectors
+    fields: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Version:
+    """All documents at one moment; never changed, so whoever reads it needs no lock."""
+
+    header: Header
+    documents: Mapping[str, _Document] = field(default_factory=dict)
+    number: int = 0
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Ascending by id and part, so that a tie between positions is a tie as the port settles it."""
+        return self.rows_of(sorted(self.documents))
+
+    @cached_property
+    def words(self) -> BM25Index:
+        return BM25Index(self.rows.text)
+
+    def rows_of(self, ids: Sequence[str]) -> Rows:
+        found = [(each, self.documents[each]) for each in ids if each in self.documents]
+        owners = [document for _, document in found for _ in document.text]
+        parts = [np.arange(len(document.text), dtype=np.int32) for _, document in found]
+        vectors = [document.vector for _, document in found]
+        return Rows(
+            id=[each for each, document in found for _ in document.text],
+            part=np.concatenate(parts) if parts else np.empty(0, np.int32),
+            text=[text for _, document in found for text in document.text],
+            digest=[document.digest for document in owners],
+            vector=np.concatenate(vectors) if vectors else np.empty((0, self.header.dim), np.float32),
+            fields={
+                name: [document.fields[place] for document in owners]
+                for place, name in enumerate(self.header.fields)
+            },
+        )
+
+    def meeting(self, where: Condition) -> list[str]:
+        """The documents of which the condition is true."""
+        names = ["id", *self.header.fields]
+        return [
+            each
+            for each, document in self.documents.items()
+            if matches(where, dict(zip(names, (each, *document.fields), strict=True)))
+        ]
+
+    def mask(self, where: Condition | None) -> NDArray[np.bool_] | None:
+        """(passages,) which rows count; None: all."""
+        if where is None:
+            return None
+        inside = set(self.meeting(where))
+        return np.array([each in inside for each in self.rows.id], dtype=np.bool_)
+
+    def passages(self, positions: NDArray[np.int64], score: Vectors) -> Passages:
+        rows, places = self.rows, positions.tolist()
+        return Passages(
+            id=[rows.id[place] for place in places],
+            part=rows.part[positions],
+            text=[rows.text[place] for place in places],
+            fields={name: [values[place] for place in places] for name, values in rows.fields.items()},
+            score=score,
+            vector=rows.vector[positions],
+        )
+
+
+class MemoryTable:
+    """A `Table` of plain Python and numpy: each write makes a new version, each read works on one."""
+
+    def __init__(
+        self, header: Header, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """`guard` is held around every write; it may refuse."""
+        self._now = _Version(replace(header, fields=dict(header.fields)))
+        self._guard = guard
+        self._writing = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        return ":memory:"
+
+    @property
+    def header(self) -> Header:
+        return self._now.header
+
+    def add_fields(self, fields: Mapping[str, FieldType]) -> None:
+        with self._guard(), self._writing:
+            header = self._now.header
+            new = new_fields(header, fields)
+            if not new:
+                return
+            nulls = (None,) * len(new)
+            documents = {
+                each: replace(document, fields=(*document.fields, *nulls))
+                for each, document in self._now.documents.items()
+            }
+            self._now = _Version(
+                replace(header, fields={**header.fields, **new}), documents, self._now.number + 1
+            )
+
+    def known(self, ids: Sequence[str]) -> dict[str, str]:
+        now = self._now.documents
+        return {each: now[each].digest for each in ids if each in now}
+
+    def write(self, rows: Rows, *, replace: bool) -> None:
+        with self._guard(), self._writing:
+            written = _documents(rows, self._now.header)
+            there = [each for each in written if each in self._now.documents]
+            if there and not replace:
+                raise InputError(f"{there[0]!r} is there already. Use existing='replace' or 'skip'")
+            self._commit({**self._now.documents, **written})
+
+    def delete(self, ids: Sequence[str]) -> int:
+        with self._guard(), self._writing:
+            return self._without(ids)
+
+    def delete_where(self, where: Condition) -> int:
+        with self._guard(), self._writing:
+            return self._without(self._now.meeting(where))
+
+    def get(self, ids: Sequence[str]) -> Rows:
+        return self._now.rows_of(list(dict.fromkeys(ids)))
+
+    def count(self, where: Condition | None = None) -> Count:
+        now = self._now
+        inside = list(now.documents) if where is None else now.meeting(where)
+        return Count(len(inside), sum(len(now.documents[each].text) for each in inside))
+
+    def nearest(
+        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+    ) -> list[Passages]:
+        now = self._now
+        hits = search(queries, now.rows.vector, k, "dot", where=now.mask(where), threads=1)
+        return [now.passages(*row) for row in zip(hits.index, hits.score, strict=True)]
+
+    def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
+        now = self._now
+        hits = now.words.rank([query], k, now.mask(where))
+        found = hits.index[0] >= 0
+        return now.passages(hits.index[0][found], hits.score[0][found])
+
+    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
+        now = self._now
+        waiting: list[str] = []
+        passages = 0
+        for each in sorted(now.documents):
+            if after is not None and each <= after:
+                continue
+            size = len(now.documents[each].text)
+            if waiting and passages + size > block:
+                yield now.rows_of(waiting)
+                waiting, passages = [], 0
+            waiting.append(each)
+            passages += size
+        if waiting:
+            yield now.rows_of(waiting)
+
+    def compact(self) -> None:
+        """Nothing lies about."""
+
+    def stats(self) -> TableStats:
+        now = self._now
+        count = self.count()
+        return TableStats(
+            documents=count.documents,
+            passages=count.passages,
+            bytes=0,
+            layout="exact",
+            unindexed=0,
+            recall=None,
+            version=str(now.number),
+        )
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    def _without(self, ids: Sequence[str]) -> int:
+        gone = set(ids) & self._now.documents.keys()
+        if gone:
+            self._commit({k: v for k, v in self._now.documents.items() if k not in gone})
+        return len(gone)
+
+    def _commit(self, documents: Mapping[str, _Document]) -> None:
+        self._now = _Version(self._now.header, documents, self._now.number + 1)
+
+
+def new_fields(header: Header, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
+    """Those of `fields` that the table lacks; one of another type than the table's is refused."""
+    for name, kind in fields.items():
+        if header.fields.get(name, kind) != kind:
+            raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
+    return {name: kind for name, kind in fields.items() if name not in header.fields}
+
+
+def _documents(rows: Rows, header: Header) -> dict[str, _Document]:
+    """The rows document by document; copies, so that the caller's arrays may change."""
+    starts = np.flatnonzero(np.asarray(rows.part) == 0)
+    ends = np.append(starts, len(rows))[1:]
+    return {
+        rows.id[start]: _Document(
+            text=tuple(rows.text[start:end]),
+            digest=rows.digest[start],
+            vector=np.array(rows.vector[start:end], dtype=np.float32),
+            fields=tuple(rows.fields[name][start] for name in header.fields),
+        )
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    }

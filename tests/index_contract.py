@@ -1,0 +1,726 @@
+"""What every table of an index must do. A test module derives from `TableContract` and gives it a fixture `store`.
+
+    class TestLance(TableContract):
+        @pytest.fixture
+        def store(self, tmp_path):
+            return LanceStore(tmp_path / "notes")      # a Store: see below
+
+`Place` is the only door that the laws use, so a store has little to say.
+"""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from gemel.errors import InputError, WorkError
+from gemel.index.port import FORMAT, Count, Header, Place, Rows
+from gemel.index.where import Both, Compare, Either, IsNull, Not, OneOf, matches, show
+
+FIELDS = {"lang": "text", "year": "int", "price": "float", "open": "bool"}
+DIM = 8
+
+
+class Store:
+    """One place. What a test of the contract is given."""
+
+    def place(self) -> Place:
+        """A fresh handle on the place, as another process would have; where nothing is shared, the one there is."""
+        raise NotImplementedError
+
+    def write_newer_format(self) -> None:
+        """Make the table at the place (a test has created it) say that it has the format `FORMAT + 1`."""
+        pytest.skip("this store keeps no format")
+
+
+# What is written in the tests.
+
+
+def unit(vectors):
+    vectors = np.asarray(vectors, dtype=np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def some_vectors(n, dim=DIM, seed=0):
+    return unit(np.random.default_rng(seed).normal(size=(n, dim)))
+
+
+def clusters(n, dim, seed=0):
+    """Rows around n / 30 centres: neighbours are near, as those of sentences are."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(max(1, n // 30), dim))
+    return unit(centres[rng.integers(len(centres), size=n)] + 0.5 * rng.normal(size=(n, dim)))
+
+
+def rows_of(ids, *, texts=None, vectors=None, digests=None, fields=None, header_fields=(), seed=0):
+    """Documents of one passage each; `fields` holds the columns that are not null."""
+    n = len(ids)
+    given = {name: [None] * n for name in header_fields} | (fields or {})
+    return Rows(
+        id=list(ids),
+        part=np.zeros(n, np.int32),
+        text=list(texts) if texts is not None else [f"text of {each}" for each in ids],
+        digest=list(digests) if digests is not None else [f"d-{each}" for each in ids],
+        vector=some_vectors(n, seed=seed) if vectors is None else vectors,
+        fields=given,
+    )
+
+
+def document(name, passages, *, digest="d", seed=0, fields=None):
+    """One document of several passages."""
+    n = len(passages)
+    return Rows(
+        id=[name] * n,
+        part=np.arange(n, dtype=np.int32),
+        text=list(passages),
+        digest=[digest] * n,
+        vector=some_vectors(n, seed=seed),
+        fields={key: [value] * n for key, value in (fields or {}).items()},
+    )
+
+
+def library(n=60, seed=3):
+    """Rows with every type of field, a third of the values null; and the same rows as dictionaries."""
+    rng = random.Random(seed)
+    pools = {
+        "lang": ["en", "de", "", "it's", "日本", "En", "ü", "a%_b", "back\\slash", 'quo"te'],
+        "year": [-(2**63), 2**63 - 1, 0, 1999, 2020, 2021, -1],
+        "price": [0.0, -0.0, 1.5, -2.25, 1e300, 5e-324, 0.1],
+        "open": [True, False],
+    }
+    columns = {
+        name: [None if rng.random() < 0.33 else rng.choice(pool) for _ in range(n)]
+        for name, pool in pools.items()
+    }
+    ids = [f"doc-{i:03}" for i in range(n)]
+    texts = [f"common word{i % 7} other{i % 3}" for i in range(n)]
+    rows = rows_of(ids, texts=texts, fields=columns, seed=seed)
+    plain = [{"id": each} | {k: v[i] for k, v in columns.items()} for i, each in enumerate(ids)]
+    return rows, plain, pools
+
+
+def random_condition(rng, pools, depth=3):
+    if depth and rng.random() < 0.6:
+        kind = rng.choice([Both, Either, Not])
+        inner = [random_condition(rng, pools, depth - 1) for _ in range(1 if kind is Not else 2)]
+        return kind(*inner)
+    name = rng.choice(list(pools))
+    draw = rng.random()
+    if draw < 0.2:
+        return IsNull(name)
+    if draw < 0.4:
+        return OneOf(name, tuple(rng.sample(pools[name], rng.randint(0, 2))))
+    operators = ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]
+    return Compare(name, rng.choice(operators), rng.choice(pools[name]))
+
+
+def conditions(pools):
+    """Every operator on every type, and sixty trees."""
+    for name, pool in pools.items():
+        for value in pool:
+            for operator in ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]:
+                yield Compare(name, operator, value)
+        yield from (IsNull(name), Not(IsNull(name)), OneOf(name, ()), Not(OneOf(name, tuple(pool[:2]))))
+    yield from (Compare("id", "=", "doc-007"), Compare("id", ">", "doc-050"), OneOf("id", ("doc-001", "no")))
+    rng = random.Random(5)
+    yield from (random_condition(rng, pools) for _ in range(60))
+
+
+def contents(rows):
+    """Rows as something that can be compared, vectors by their bits."""
+    return [
+        (
+            rows.id[i],
+            int(rows.part[i]),
+            rows.text[i],
+            rows.digest[i],
+            np.asarray(rows.vector[i], np.float32).tobytes(),
+            {name: values[i] for name, values in rows.fields.items()},
+        )
+        for i in range(len(rows))
+    ]
+
+
+def everything(table):
+    return [each for block in table.scan() for each in contents(block)]
+
+
+def brute_force(query, rows, k):
+    """(ids, parts) of the nearest, ties on id and part."""
+    scores = rows.vector.astype(np.float64) @ query.astype(np.float64)
+    order = sorted(range(len(rows)), key=lambda i: (-scores[i], rows.id[i], int(rows.part[i])))[:k]
+    return [(rows.id[i], int(rows.part[i])) for i in order]
+
+
+def found(passages):
+    return list(zip(passages.id, [int(part) for part in passages.part], strict=True))
+
+
+STRANGE = [
+    "'; drop table rows; --",
+    'double "quotes" and `ticks`',
+    "back\\slash \\' \\x00 %s %(a)s {b} $1 :c ?",
+    "new\nline\r\ttab",
+    "日本語 שלום 😀 e\u0301 é",
+    " leading and trailing ",
+    "\u2028\u200b\ufeff",
+    "x" * 20_000,
+    "%",
+    "_",
+    "NULL",
+    "null",
+    "-1",
+    "\x01\x7f",
+    "\U0010ffff",
+]
+
+
+class TableContract:
+    """Derive, and give a fixture `store`."""
+
+    @pytest.fixture
+    def place(self, store):
+        place = store.place()
+        yield place
+        place.close()
+
+    @pytest.fixture
+    def create(self, place):
+        """create(fields=..., dim=...) -> the empty table of the place."""
+        opened = []
+
+        def make(fields=None, dim=DIM, bound=None):
+            opened.append(place.create(Header(dim=dim, fields=dict(fields or {}), bound=bound or {})))
+            return opened[-1]
+
+        yield make
+        for table in opened:
+            table.close()
+
+    @pytest.fixture
+    def reopen(self, store):
+        """reopen() -> the table through a fresh handle."""
+        opened = []
+
+        def again():
+            place = store.place()
+            opened.extend([place.open(), place])
+            return opened[-2]
+
+        yield again
+        for each in opened:
+            each.close()
+
+    # Writing and reading back.
+
+    def test_what_was_written_is_read_back(self, create, reopen):
+        table = create(FIELDS)
+        rows, _, _ = library(20)
+        table.write(rows, replace=False)
+        for each in (table, reopen()):
+            assert contents(each.get(rows.id)) == contents(rows)
+            assert each.known([*rows.id, "not there"]) == dict(zip(rows.id, rows.digest, strict=True))
+            assert each.count() == Count(20, 20)
+
+    def test_an_empty_table_answers_everything(self, create):
+        table = create(FIELDS)
+        assert table.count() == Count(0, 0)
+        assert table.count(IsNull("lang")) == Count(0, 0)
+        assert table.known(["a"]) == {}
+        assert len(table.get(["a"])) == 0
+        assert list(table.scan()) == []
+        assert [len(each) for each in table.nearest(some_vectors(2), 5)] == [0, 0]
+        assert [len(each) for each in table.nearest(some_vectors(2), 5, exact=True)] == [0, 0]
+        assert len(table.by_words("anything", 5)) == 0
+        assert table.delete(["a"]) == 0
+        assert table.delete_where(Compare("year", ">", 3)) == 0
+        table.compact()
+        assert table.stats().documents == 0
+
+    def test_empty_requests_change_nothing(self, create):
+        table = create()
+        table.write(rows_of(["a"]), replace=False)
+        before = everything(table)
+        table.write(rows_of([]), replace=True)
+        assert table.known([]) == {}
+        assert len(table.get([])) == 0
+        assert table.delete([]) == 0
+        assert table.nearest(some_vectors(0), 3) == []
+        assert everything(table) == before
+
+    def test_get_answers_in_the_order_asked(self, create):
+        table = create()
+        table.write(rows_of(["a", "b", "c"]), replace=False)
+        table.write(document("long", ["p0", "p1", "p2"]), replace=False)
+        got = table.get(["c", "missing", "long", "a"])
+        assert found(got) == [("c", 0), ("long", 0), ("long", 1), ("long", 2), ("a", 0)]
+        assert got.text[1:4] == ["p0", "p1", "p2"]
+
+    def test_replacing_drops_the_old_parts(self, create, reopen):
+        table = create({"year": "int"})
+        table.write(document("a", ["one", "two", "three"], fields={"year": 1}), replace=False)
+        table.write(rows_of(["b"], header_fields=["year"]), replace=False)
+        new = document("a", ["only"], digest="new", seed=9, fields={"year": 2})
+        table.write(new, replace=True)
+        for each in (table, reopen()):
+            assert contents(each.get(["a"])) == contents(new)
+            assert each.count() == Count(2, 2)
+            assert each.known(["a"]) == {"a": "new"}
+            assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"a", "b"}
+            assert found(each.by_words("three two", 5)) == []
+
+    def test_replacing_writes_what_was_not_there_too(self, create):
+        table = create()
+        table.write(rows_of(["a", "b"]), replace=False)
+        table.write(document("b", ["x", "y"], digest="2"), replace=True)
+        table.write(rows_of(["c", "a"], digests=["1", "2"], seed=4), replace=True)
+        assert table.known(["a", "b", "c"]) == {"a": "2", "b": "2", "c": "1"}
+        assert table.count() == Count(3, 4)
+
+    def test_an_id_that_is_there_is_refused_and_nothing_is_written(self, create, reopen):
+        table = create()
+        table.write(rows_of(["a", "b"]), replace=False)
+        before = everything(table)
+        with pytest.raises(InputError, match="'b'"):
+            table.write(rows_of(["new", "b"], seed=1), replace=False)
+        assert everything(table) == before
+        assert everything(reopen()) == before
+
+    def test_deleted_documents_are_gone(self, create, reopen):
+        table = create()
+        table.write(rows_of(["a", "b", "c"]), replace=False)
+        table.write(document("long", ["one", "two"]), replace=False)
+        assert table.delete(["long", "a", "never", "a"]) == 2
+        for each in (table, reopen()):
+            assert each.count() == Count(2, 2)
+            assert sorted(each.known(["a", "b", "c", "long"])) == ["b", "c"]
+            assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"b", "c"}
+            assert found(each.by_words("one", 5)) == []
+        table.write(rows_of(["a"], digests=["back"], seed=2), replace=False)
+        assert table.known(["a"]) == {"a": "back"}
+
+    def test_a_condition_deletes_the_documents_that_meet_it(self, create, reopen):
+        table = create(FIELDS)
+        rows, plain, _ = library()
+        table.write(rows, replace=False)
+        condition = Either(Compare("year", ">=", 2020), Compare("lang", "=", "it's"))
+        gone = {row["id"] for row in plain if matches(condition, row)}
+        assert table.delete_where(condition) == len(gone) > 0
+        left = [row["id"] for row in plain if row["id"] not in gone]
+        assert [each[0] for each in everything(table)] == left
+        assert [each[0] for each in everything(reopen())] == left
+        assert table.delete_where(condition) == 0
+
+    def test_strange_ids_and_texts_survive(self, create, reopen):
+        table = create({"lang": "text"})
+        ids = [each[:500] for each in STRANGE]
+        rows = rows_of(ids, texts=STRANGE, digests=["d"] * len(ids), fields={"lang": STRANGE})
+        table.write(rows, replace=False)
+        for each in (table, reopen()):
+            assert contents(each.get(ids)) == contents(rows)
+            assert set(each.known(ids)) == set(ids)
+            assert [name for name, *_ in everything(each)] == sorted(ids)
+            for name, value in zip(ids, STRANGE, strict=True):
+                assert each.nearest(some_vectors(1), 99, where=Compare("lang", "=", value))[0].id == [name]
+                assert each.count(Compare("id", "=", name)) == Count(1, 1)
+        table.write(rows_of(ids, texts=STRANGE, fields={"lang": STRANGE}, seed=8), replace=True)
+        assert table.count() == Count(len(ids), len(ids))
+        assert table.delete(ids[:3]) == 3
+        assert table.delete_where(OneOf("id", tuple(ids[3:5]))) == 2
+
+    def test_the_callers_arrays_may_change_after_a_write(self, create):
+        table = create()
+        rows = rows_of(["a", "b"])
+        expected = contents(rows)
+        table.write(rows, replace=False)
+        rows.vector[:] = 0
+        assert everything(table) == expected
+
+    # Fields.
+
+    def test_every_type_of_field_survives(self, create, reopen):
+        table = create(FIELDS)
+        values = {
+            "lang": ["", "ü", None],
+            "year": [2**63 - 1, -(2**63), None],
+            "price": [1e308, 5e-324, None],
+            "open": [True, False, None],
+        }
+        table.write(rows_of(["a", "b", "c"], fields=values), replace=False)
+        for each in (table, reopen()):
+            got = each.get(["a", "b", "c"]).fields
+            assert {name: list(column) for name, column in got.items()} == values
+            assert list(got) == list(FIELDS)
+            kinds = [type(column[0]) for column in got.values()]
+            assert kinds == [str, int, float, bool]
+            hits = each.nearest(some_vectors(1), 3)[0]
+            assert {name: sorted(column, key=str) for name, column in hits.fields.items()} == {
+                name: sorted(column, key=str) for name, column in values.items()
+            }
+            assert [type(hits.fields[name][hits.id.index("a")]) for name in FIELDS] == kinds
+
+    def test_a_field_may_be_called_like_a_column(self, create, reopen):
+        names = ["text", "part", "vector", "digest", "words", "select", "order", "Größe", "Lang", "_rowid"]
+        table = create(dict.fromkeys(names, "text"))
+        table.write(rows_of(["a", "b"], fields={n: [n, None] for n in names}), replace=False)
+        for each in (table, reopen()):
+            assert each.get(["a"]).fields == {name: [name] for name in names}
+            for name in names:
+                assert each.count(Compare(name, "=", name)) == Count(1, 1)
+                assert each.nearest(some_vectors(1), 5, where=IsNull(name))[0].id == ["b"]
+        assert table.delete_where(Compare("text", "=", "text")) == 1
+
+    def test_fields_can_be_added(self, create, reopen):
+        table = create({"lang": "text"})
+        table.write(rows_of(["a"], fields={"lang": ["en"]}), replace=False)
+        other = reopen()
+        table.add_fields({"lang": "text", "year": "int"})
+        table.add_fields({"year": "int"})
+        table.write(rows_of(["b"], fields={"lang": [None], "year": [7]}, seed=1), replace=False)
+        for each in (table, other, reopen()):
+            assert dict(each.header.fields) == {"lang": "text", "year": "int"}
+            assert each.get(["a", "b"]).fields == {"lang": ["en", None], "year": [None, 7]}
+            assert each.count(IsNull("year")) == Count(1, 1)
+            assert each.nearest(some_vectors(1), 5, where=Compare("year", "=", 7))[0].id == ["b"]
+        with pytest.raises(InputError, match="year"):
+            table.add_fields({"new": "text", "year": "float"})
+        assert "new" not in table.header.fields
+        assert "new" not in reopen().header.fields
+
+    # Conditions.
+
+    def test_conditions_mean_what_they_mean_in_memory(self, create):
+        table = create(FIELDS)
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        query = some_vectors(1, seed=1)
+        for condition in conditions(pools):
+            expected = [row["id"] for row in plain if matches(condition, row)]
+            assert table.count(condition) == Count(len(expected), len(expected)), show(condition)
+            assert sorted(table.nearest(query, 99, where=condition)[0].id) == expected, show(condition)
+
+    def test_conditions_hold_for_searches_by_words(self, create):
+        table = create(FIELDS)
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        for condition in list(conditions(pools))[::7]:
+            expected = [row["id"] for row in plain if matches(condition, row)]
+            assert sorted(table.by_words("common", 99, where=condition).id) == expected, show(condition)
+
+    def test_conditions_delete_what_they_find(self, create):
+        table = create(FIELDS)
+        rows, plain, pools = library()
+        table.write(rows, replace=False)
+        for condition in list(conditions(pools))[::9]:
+            gone = [row["id"] for row in plain if matches(condition, row)]
+            assert table.delete_where(condition) == len(gone), show(condition)
+            plain = [row for row in plain if row["id"] not in set(gone)]
+            assert [each[0] for each in everything(table)] == [row["id"] for row in plain]
+
+    def test_a_condition_of_many_values_and_many_parts_works(self, create):
+        table = create({"year": "int"})
+        table.write(rows_of([f"{i:03}" for i in range(50)], fields={"year": list(range(50))}), replace=False)
+        many = OneOf("year", tuple(range(40, 10_040)))
+        assert table.count(many).documents == 10
+        deep = Compare("year", "=", 0)
+        for year in range(1, 30):  # fifty levels is what the parser lets through
+            deep = Not(Either(deep, Compare("year", "=", year)))
+        expected = sum(matches(deep, {"year": year}) for year in range(50))
+        assert table.count(deep).documents == expected
+        assert len(table.nearest(some_vectors(1), 99, where=deep)[0]) == expected
+
+    # Search.
+
+    def test_the_nearest_are_those_of_brute_force(self, create, reopen):
+        table = create()
+        rows = rows_of([f"doc-{i:03}" for i in range(200)], vectors=some_vectors(200, seed=2))
+        table.write(rows, replace=False)
+        queries = some_vectors(5, seed=7)
+        for each in (table, reopen()):
+            for exact in (True, False):
+                answers = each.nearest(queries, 10, exact=exact)
+                for query, answer in zip(queries, answers, strict=True):
+                    assert found(answer) == brute_force(query, rows, 10)
+                    stored = each.get(answer.id)
+                    assert np.array_equal(answer.vector, stored.vector)
+                    assert list(answer.text) == list(stored.text)
+                    np.testing.assert_allclose(answer.score, answer.vector @ query, atol=1e-6)
+                    assert answer.score.dtype == np.float32
+                    assert answer.part.dtype == np.int32
+
+    def test_ties_go_to_the_lower_id_then_the_lower_part(self, create):
+        table = create()
+        same = np.repeat(some_vectors(1), 3, axis=0)
+        table.write(rows_of(["c", "b", "ü"], vectors=same), replace=False)
+        long = document("a", ["x", "y", "z"])
+        long.vector[:] = same
+        table.write(long, replace=False)
+        for exact in (True, False):
+            hits = table.nearest(some_vectors(1), 5, exact=exact)[0]
+            assert found(hits) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
+
+    def test_asking_for_more_than_there_is_gives_all(self, create):
+        table = create()
+        table.write(rows_of(["a", "b", "c"]), replace=False)
+        for exact in (True, False):
+            assert len(table.nearest(some_vectors(1), 1000, exact=exact)[0]) == 3
+        assert len(table.by_words("text", 1000)) == 3
+
+    def test_a_large_table_finds_nearly_all(self, create, reopen):
+        """Before and after `compact`, filtered or not; a row that was just written is found at once."""
+        n, dim = 3000, 32
+        table = create({"group": "int"}, dim=dim)
+        rows = rows_of(
+            [f"doc-{i:04}" for i in range(n)],
+            vectors=clusters(n, dim),
+            fields={"group": [i % 100 for i in range(n)]},
+        )
+        table.write(rows, replace=False)
+        queries = unit(rows.vector[:40] + 0.6 * rows.vector[1500:1540])  # no ties
+        self._recall_is_high(table, rows, queries)
+        table.compact()
+        self._recall_is_high(table, rows, queries)
+        self._recall_is_high(reopen(), rows, queries[:10])
+        stats = table.stats()
+        assert (stats.documents, stats.passages) == (n, n)
+        assert stats.recall is None or stats.recall >= 0.98
+        self._news_are_found(table, queries)
+
+    def _recall_is_high(self, table, rows, queries):
+        groups = np.array(rows.fields["group"])
+        for below, where in ((100, None), (1, Compare("group", "=", 0)), (50, Compare("group", "<", 50))):
+            inside = np.flatnonzero(groups < below)
+            scores = queries.astype(np.float64) @ rows.vector[inside].astype(np.float64).T
+            truth = [
+                [rows.id[inside[place]] for place in np.argsort(-row, kind="stable")[:10]] for row in scores
+            ]
+            exact = [list(each.id) for each in table.nearest(queries, 10, where=where, exact=True)]
+            assert exact == truth
+            quick = [set(each.id) for each in table.nearest(queries, 10, where=where)]
+            recall = np.mean([len(a & set(b)) / 10 for a, b in zip(quick, truth, strict=True)])
+            assert recall >= 0.98, f"{recall} where {where}"
+
+    def _news_are_found(self, table, queries):
+        news = rows_of([f"new-{i}" for i in range(5)], vectors=queries[:5], fields={"group": [-1] * 5})
+        table.write(news, replace=False)
+        for where in (None, Compare("group", "=", -1)):
+            answers = table.nearest(queries[:5], 1, where=where)
+            assert [each.id[0] for each in answers] == list(news.id)
+        assert table.delete(["new-0"]) == 1
+        assert table.nearest(queries[:1], 1)[0].id[0] != "new-0"
+        moved = rows_of(["new-1"], vectors=-queries[1:2], fields={"group": [-2]})
+        table.write(moved, replace=True)
+        assert table.nearest(queries[1:2], 1)[0].id[0] != "new-1"
+        assert table.nearest(-queries[1:2], 1)[0].id[0] == "new-1"
+
+    def test_words_find_what_holds_them(self, create, reopen):
+        table = create()
+        texts = ["The cat sat on the mat", "a dog and a CAT", "dogs only", "", "cat cat cat", "Größe, Straße"]
+        table.write(rows_of(list("abcdef"), texts=texts), replace=False)
+        for each in (table, reopen()):
+            hits = each.by_words("cat", 10)
+            assert set(hits.id) == {"a", "b", "e"}
+            assert hits.id[0] == "e"
+            assert list(hits.score) == sorted(hits.score, reverse=True)
+            assert all(score > 0 for score in hits.score)
+            assert np.array_equal(hits.vector, each.get(hits.id).vector)
+            assert list(hits.text) == list(each.get(hits.id).text)
+            assert set(each.by_words("zebra dog", 10).id) == {"b"}
+            assert list(each.by_words("GRÖSSE größe", 10).id) == ["f"]
+            assert len(each.by_words("cat", 2)) == 2
+            for nothing in ("zebra", "", "?!", "' or 1=1 --x", 'AND OR NOT ( " * : &'):
+                assert set(each.by_words(nothing, 10).id) <= {"b"}, nothing  # "and" is a word of b
+        table.write(rows_of(["g"], texts=["a new zebra"], seed=3), replace=False)
+        assert list(table.by_words("zebra", 10).id) == ["g"]
+
+    def test_words_find_the_rare_one_first(self, create):
+        table = create()
+        texts = [f"common filler number{i}" for i in range(30)] + ["common needle filler"]
+        table.write(rows_of([f"{i:02}" for i in range(31)], texts=texts), replace=False)
+        table.compact()
+        hits = table.by_words("common needle", 5)
+        assert hits.id[0] == "30"
+        assert len(hits) == 5
+
+    # Walking through, many at once, opening again.
+
+    def test_a_scan_gives_whole_documents_by_ascending_id(self, create):
+        table = create({"year": "int"})
+        ids = ["b", "a", "ü", "Z", "10", "9", "aa", "\U0001f600", "\uffee"]
+        for number, name in enumerate(ids):
+            passages = [f"p{i}" for i in range(number % 4 + 1)]
+            table.write(document(name, passages, seed=number, fields={"year": number}), replace=False)
+        whole = everything(table)
+        assert [name for name, part, *_ in whole if part == 0] == sorted(ids)
+        assert whole == contents(table.get(sorted(ids)))
+        for block in (1, 3, 1000):
+            blocks = list(table.scan(block=block))
+            assert [each for rows in blocks for each in contents(rows)] == whole
+            for rows in blocks:
+                assert rows.part[0] == 0
+                assert len(rows) <= max(block, 4)
+        for after in ("aa", "b", "", "0", "zzz", "\U0010ffff"):
+            got = [name for rows in table.scan(after=after) for name in rows.id]
+            assert got == [name for name, *_ in whole if name > after]
+
+    def test_threads_lose_nothing(self, create, reopen):
+        table = create({"writer": "int"})
+        writes, each = 8, 5
+
+        def name(writer, number):
+            return [f"w{writer}-{number}-{i}" for i in range(each)]
+
+        def write(writer):
+            for number in range(writes):
+                ids = name(writer, number)
+                vectors = some_vectors(each, seed=100 * writer + number)
+                rows = rows_of(ids, vectors=vectors, fields={"writer": [writer] * each})
+                table.write(rows, replace=number % 2 == 0)
+                assert set(table.known(ids)) == set(ids)
+                assert found(table.nearest(vectors[:1], 1)[0]) == [(ids[0], 0)]
+                if number % 4 == 3:
+                    assert table.delete(name(writer, number - 1)) == each
+
+        def read(reader):
+            seen = 0
+            for _ in range(10):
+                where = Compare("writer", "=", reader % 2)
+                count = table.count(where).documents
+                assert count % each == 0  # every write and every delete is whole
+                answer = table.nearest(some_vectors(1), 500, where=where)[0]
+                assert len(answer) % each == 0
+                assert set(answer.fields["writer"]) <= {reader % 2}
+                seen = max(seen, len(answer))
+            return seen
+
+        with ThreadPoolExecutor(6) as pool:
+            jobs = [pool.submit(write, writer) for writer in range(2)]
+            jobs += [pool.submit(read, reader) for reader in range(4)]
+            for job in jobs:
+                job.result(timeout=120)
+        deleted = {n for w in range(2) for k in range(2, writes, 4) for n in name(w, k)}
+        expected = {n for w in range(2) for k in range(writes) for n in name(w, k)} - deleted
+        assert {each[0] for each in everything(table)} == expected
+        assert {each[0] for each in everything(reopen())} == expected
+
+    def test_two_handles_see_each_others_writes(self, create, reopen):
+        one, other = create(), reopen()
+        one.write(rows_of(["a"]), replace=False)
+        assert other.known(["a"]) == {"a": "d-a"}
+        assert other.nearest(some_vectors(1), 5)[0].id == ["a"]
+        other.write(rows_of(["b"], seed=1), replace=False)
+        assert sorted(one.nearest(some_vectors(1), 5)[0].id) == ["a", "b"]
+        with pytest.raises(InputError, match="'b'"):
+            one.write(rows_of(["b"]), replace=False)
+        assert other.delete(["a"]) == 1
+        assert one.count() == Count(1, 1)
+        assert list(one.by_words("text", 5).id) == ["b"]
+
+    def test_the_header_survives(self, create, reopen):
+        bound = {"model": "tiny", "canaries": [0.1, "ü\\'\""], "deep": {"a": None, "b": [True, 1]}}
+        table = create(FIELDS, dim=12, bound=bound)
+        for each in (table, reopen()):
+            header = each.header
+            assert (header.dim, dict(header.fields), dict(header.bound)) == (12, FIELDS, bound)
+            assert list(header.fields) == list(FIELDS)
+            assert header.format == FORMAT
+            assert each.place
+
+    def test_compacting_changes_no_answer(self, create, reopen):
+        table = create(FIELDS)
+        rows, _, _ = library(30)
+        for start in range(0, 30, 3):
+            part = slice(start, start + 3)
+            table.write(
+                Rows(
+                    id=rows.id[part],
+                    part=rows.part[part],
+                    text=rows.text[part],
+                    digest=rows.digest[part],
+                    vector=rows.vector[part],
+                    fields={name: values[part] for name, values in rows.fields.items()},
+                ),
+                replace=False,
+            )
+        table.delete(rows.id[::4])
+        before = everything(table)
+        query = some_vectors(1, seed=4)
+        nearest = found(table.nearest(query, 30)[0])
+        words = set(found(table.by_words("common word1", 30)))
+        table.compact()
+        table.compact()
+        for each in (table, reopen()):
+            assert everything(each) == before
+            assert found(each.nearest(query, 30)[0]) == nearest
+            assert set(found(each.by_words("common word1", 30))) == words
+
+    def test_the_stats_count_and_the_version_moves(self, create):
+        table = create()
+        first = table.stats()
+        table.write(document("a", ["one", "two"]), replace=False)
+        stats = table.stats()
+        assert (stats.documents, stats.passages) == (1, 2)
+        assert stats.layout
+        assert stats.bytes >= 0
+        assert stats.version != first.version
+
+    def test_closing_twice_is_no_error(self, create):
+        table = create()
+        table.close()
+        table.close()
+
+    def test_a_table_of_a_newer_format_is_refused(self, store, create):
+        create().close()
+        store.write_newer_format()
+        with pytest.raises(InputError, match=r"(?i)upgrade"):
+            store.place().open()
+
+    # The place.
+
+    def test_a_place_is_empty_until_a_table_is_created(self, place):
+        assert place.exists() is False
+        with pytest.raises(InputError):
+            place.open()
+        place.create(Header(DIM, {}, {})).close()
+        assert place.exists() is True
+        with pytest.raises(InputError):
+            place.create(Header(DIM, {}, {}))
+        assert place.name
+
+    def test_the_next_table_is_invisible_until_the_switch(self, store, place, create):
+        old = create(bound={"model": "old"})
+        old.write(rows_of(["a"]), replace=False)
+        new = place.begin(Header(DIM, {"year": "int"}, {"model": "new"}))
+        new.write(rows_of(["b"], fields={"year": [1]}), replace=False)
+        assert dict(store.place().open().header.bound) == {"model": "old"}
+        old.write(rows_of(["c"], seed=1), replace=False)
+        assert old.count().documents == 2
+        with place.writing():
+            current = place.switch()
+        for table in (current, place.open(), store.place().open()):
+            assert dict(table.header.bound) == {"model": "new"}
+            assert table.known(["a", "b", "c"]) == {"b": "d-b"}
+        with pytest.raises(WorkError, match=r"(?i)open"):
+            old.write(rows_of(["d"]), replace=False)
+        current.write(rows_of(["e"], fields={"year": [2]}, seed=2), replace=False)
+        assert current.count().documents == 2
+
+    def test_a_next_table_is_gone_on_with_if_it_is_the_same(self, store, create):
+        create(bound={"model": "old"})
+        header = Header(DIM, {}, {"model": "new"})
+        first = store.place()
+        first.begin(header).write(rows_of(["a"]), replace=False)
+        first.close()
+        again = store.place()
+        assert again.begin(header).known(["a"]) == {"a": "d-a"}
+        again.close()
+        other = store.place()
+        assert other.begin(Header(DIM, {}, {"model": "third"})).count().documents == 0
+        other.abandon()
+        other.close()
+        last = store.place()
+        assert last.begin(header).count().documents == 0
+        last.abandon()
+        last.close()
+        assert dict(store.place().open().header.bound) == {"model": "old"}
