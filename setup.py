@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 
 KERNELS = {  # module: its source, and the headers next to it
     "gemel.encoder.native": ("kernel.cpp", ("vector", "matmul", "team")),
-    "gemel.scan.native": ("scan.cpp", ("exact", "rows", "tile", "block")),
+    "gemel.scan.native": ("scan.cpp", ("exact", "rows", "tile", "block", "../../encoder/native/vector")),
 }
 FLAGS = [
     "-O3",

@@ -44,7 +44,7 @@ def test_json_values_become_cells(tmp_path):
     [
         ("a.tsv", "", "is empty"),
         ("a.tsv", "x\ty\n", "no rows"),
-        ("a.tsv", "x\ty\n1\t2\n\n3\n", r"a.tsv:4: 1 fields, but the first line has 2"),
+        ("a.tsv", "x\ty\n1\t2\n\n3\n", r"a.tsv:4: 1 fields, but the first line names 2 columns"),
         ("a.tsv", "x\tx\n1\t2\n", "two columns 'x'"),
         ("a.csv", 'x,y\n"1"2,3\n', "a.csv:2"),
         ("a.jsonl", '{"x": 1}\n{"y": 1}\n', "a.jsonl:2: no field 'x'"),
@@ -66,13 +66,13 @@ def test_a_missing_file_is_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"x\ty\n1\t2\n" * 99)[:-9]])
 def test_a_broken_gz_is_refused(tmp_path, content):
     (tmp_path / "a.tsv.gz").write_bytes(content)
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="damaged|not a gzip|gzip"):
         read_table(tmp_path / "a.tsv.gz")
 
 
 def test_bytes_that_are_not_utf8_are_refused(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"text\n\xff\xfe\n")
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"a.tsv:2: not UTF-8"):
         read_table(tmp_path / "a.tsv")
 
 

@@ -109,7 +109,9 @@ def test_torch_is_not_loaded(tmp_path, teacher):
 
 
 def test_the_student_is_the_same_in_sentence_transformers(tmp_path, teacher):
-    theirs = pytest.importorskip("sentence_transformers", reason="not installed")
+    theirs = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers, which would read the folder, is not installed"
+    )
     folder = make_static(teacher, some_texts(50), dim=16, out=tmp_path / "s")
     texts = ["the cat is sleeping", "guitars", "a man"]
     model = theirs.SentenceTransformer(str(folder), device="cpu")

@@ -5,21 +5,18 @@ TSV is read as it stands, without quoting: a tab ends a field and a quote is a q
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import io
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.text.records import RecordFile
+from gemel.text.rows import Bad
 
 ENDINGS = (".tsv", ".csv", ".jsonl")
 
@@ -78,41 +75,33 @@ def dataset_name(path: Path) -> str:
 
 def read_table(path: str | Path) -> DataTable:
     """The whole file, by columns."""
-    path = Path(path)
-    rows = list(_lines_of(path, _content(path)))
+    file = _file(Path(path))
+    names = file.columns(rows=1)
+    places: list[int] = []
+    rows: list[list[str]] = []
+    for record in file.records(names):
+        if isinstance(record, Bad):
+            raise InputError(f"{path}:{record.place}: {record.reason}")
+        places.append(int(record.place))
+        rows.append([_as_text(value) for value in record.values])
     if not rows:
-        raise InputError(f"{path} is empty: expected a first line with column names")
-    header, body = rows[0].fields, rows[1:]
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise InputError(f"{path} has two columns {twice[0]!r}. Rename one of them")
-    if not body:
         raise InputError(f"{path} has column names but no rows")
-    columns = zip(*(row.fields for row in body), strict=True)
-    return DataTable(path, dict(zip(header, columns, strict=True)), tuple(row.line for row in body))
+    return DataTable(file.path, dict(zip(names, zip(*rows, strict=True), strict=True)), tuple(places))
 
 
 def columns_of(path: Path) -> list[str]:
     """The names of the columns. Whether the rows are sound is not looked at."""
-    first = next(_lines_of(path, _content(path)), None)
-    if first is None:
-        raise InputError(f"{path} is empty: expected a first line with column names")
-    return first.fields
+    return _file(path).columns()
 
 
-def _content(path: Path) -> str:
+def _file(path: Path) -> RecordFile:
     if not path.is_file():
         raise InputError(f"no data file {path}. Give a {', '.join(ENDINGS)} file, or such a file with .gz")
     if not is_table(path):
         raise InputError(
             f"{path} is not {', '.join(ENDINGS)} (or .gz of these), so it cannot be read as a table"
         )
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.name.endswith(".gz") else content
-        return content.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+    return RecordFile(path)
 
 
 def fingerprint(*columns: Iterable[object]) -> str:
@@ -121,61 +110,6 @@ def fingerprint(*columns: Iterable[object]) -> str:
     for column in columns:
         digest.update("\x1f".join(map(str, column)).encode() + b"\x1e")
     return digest.hexdigest()[:16]
-
-
-class _Row(NamedTuple):
-    line: int
-    fields: list[str]
-
-
-def _lines_of(path: Path, text: str) -> Iterator[_Row]:
-    """The names of the columns, then the rows, all of the same width."""
-    name = path.name.removesuffix(".gz")
-    read = _json_rows if name.endswith(".jsonl") else _tsv_rows if name.endswith(".tsv") else _csv_rows
-    width = None
-    for row in read(path, text):
-        width = width or len(row.fields)
-        if len(row.fields) != width:
-            raise InputError(f"{path}:{row.line}: {len(row.fields)} fields, but the first line has {width}")
-        yield row
-
-
-def _tsv_rows(path: Path, text: str) -> Iterator[_Row]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        plain = line.removesuffix("\r")
-        if plain.strip(" "):
-            yield _Row(number, plain.split("\t"))
-
-
-def _csv_rows(path: Path, text: str) -> Iterator[_Row]:
-    reader, before = csv.reader(io.StringIO(text, newline=""), strict=True), 0
-    try:
-        for fields in reader:
-            if fields:
-                yield _Row(before + 1, fields)
-            before = reader.line_num  # a quoted field may hold line breaks
-    except csv.Error as error:
-        raise InputError(f"{path}:{before + 1}: {error}") from error
-
-
-def _json_rows(path: Path, text: str) -> Iterator[_Row]:
-    names: list[str] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number}: not JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise InputError(f"{path}:{number}: expected an object with named fields")
-        if not names:
-            names = list(row)
-            yield _Row(number, names)
-        missing = [name for name in names if name not in row]
-        if missing:
-            raise InputError(f"{path}:{number}: no field {missing[0]!r}")
-        yield _Row(number, [_as_text(row[name]) for name in names])
 
 
 def _as_text(value: object) -> str:

@@ -45,13 +45,13 @@ class RecordFile:
         if self.kind == "parquet" and self.path.suffix.lower() == ".gz":
             raise InputError(f"{self.path}: parquet is compressed inside; unpack the .gz first")
 
-    def columns(self) -> list[str]:
-        """Names of the columns, in the order of the file; for .jsonl those of the first rows."""
+    def columns(self, *, rows: int = _JSON_LOOKED_AT) -> list[str]:
+        """Names of the columns, in the order of the file; for .jsonl those of the first `rows` rows."""
         if self.kind == "parquet":
             return parquet_columns(self.path)
         if self.kind == "txt":
             return ["text"]
-        names = self._json_columns() if self.kind == "jsonl" else self._header()
+        names = self._json_columns(rows) if self.kind == "jsonl" else self._header()
         if not names:
             raise InputError(f"{self.path} is empty: expected names of columns and rows")
         twice = [name for name in names if names.count(name) > 1]
@@ -98,10 +98,13 @@ class RecordFile:
             elif line.strip(" \t\r\n"):
                 yield number, parse_json(line, number)
 
-    def _json_columns(self) -> list[str]:
+    def _json_columns(self, rows: int) -> list[str]:
         names: dict[str, None] = {}
         try:
-            for _, (_, row) in zip(range(_JSON_LOOKED_AT), self._json_rows(), strict=False):
+            for _, (place, row) in zip(range(rows), self._json_rows(), strict=False):
+                if isinstance(row, list | int | float) or row is None:
+                    what = type(row).__name__
+                    raise InputError(f"{self.path}:{place}: expected an object with named fields, got {what}")
                 names |= dict.fromkeys(row if isinstance(row, dict) else ["text"] * isinstance(row, str))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
