@@ -96,14 +96,24 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
 
 
 def test_of_a_folder_the_test_splits_count(tmp_path):
-    for name in ("s-test", "s-train", "s-dev", "t-train-part", "t-test", "only-dev", "plain", "other"):
+    for name in (
+        "s-test",
+        "s-train",
+        "s-dev",
+        "t-train-part",
+        "t-test",
+        "u-train",
+        "u-dev",
+        "plain",
+        "other",
+    ):
         head = "text" if name == "other" else "sentence1"
         write(tmp_path / f"{name}.tsv", f"{head}\tscore\na\t1\n")
     write(tmp_path / "readme.md", "words")
     found = tables_with(tmp_path, NEEDED)
-    assert [table.path.stem for table in found.tables] == ["only-dev", "plain", "s-test", "t-test"]
-    assert found.left_out == ("s-dev", "s-train", "t-train-part")
-    assert found.protocol == {"left_out": ["s-dev", "s-train", "t-train-part"]}
+    assert [table.path.stem for table in found.tables] == ["plain", "s-test", "t-test", "u-dev"]
+    assert found.left_out == ("s-dev", "s-train", "t-train-part", "u-train")
+    assert found.protocol == {"left_out": ["s-dev", "s-train", "t-train-part", "u-train"]}
 
 
 def test_files_whose_names_fit_go_before_others(tmp_path):

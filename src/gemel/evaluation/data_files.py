@@ -77,9 +77,18 @@ def _listed(files: Sequence[Path]) -> str:
 
 
 def test_splits(files: Sequence[Path]) -> list[Path]:
-    """Without the other splits of those sets that have a test split here."""
-    tested = {_set_name(file) for file in files if _split(file) == "test"}
-    return [file for file in files if _split(file) == "test" or _set_name(file) not in tested]
+    """Of each set the split that is for scoring: test, else dev; without the others of that set."""
+    best: dict[str, int] = {}
+    for file in files:
+        name = _set_name(file)
+        best[name] = min(best.get(name, 99), _rank(file))
+    return [file for file in files if _rank(file) == best[_set_name(file)]]
+
+
+def _rank(file: Path) -> int:
+    """0 before all others: what a set is scored on."""
+    split = _split(file)
+    return 0 if split == "test" else 2 if split in ("train", "training", "trial") else 1
 
 
 def _set_name(file: Path) -> str:
