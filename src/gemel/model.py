@@ -31,12 +31,14 @@ from gemel.options import EncodeOptions, EngineName, Precision
 from gemel.progress import Progress
 from gemel.small_vectors import quantize
 from gemel.text.batches import Positions
+from gemel.text.divide import Divider, passage_limit
 from gemel.text.long_texts import refuse_long, warn_of_long
 from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
 from gemel.text.windows import Windows, cut
 from gemel.types import AnyVectors, EncodeReport, Vectors
 
 BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
+_DOCUMENT = ("document", "passage", "corpus")  # what checkpoints call the prompt of the side that is searched
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ class Model:
 
     def encode_document(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
         """`encode` for the side that is searched: with the checkpoint's document prompt, if it brings one."""
-        return self.encode(texts, **{"prompt_name": self._role("document", "passage", "corpus"), **changes})
+        return self.encode(texts, **{"prompt_name": self._role(*_DOCUMENT), **changes})
 
     def encode_report(
         self,
@@ -304,6 +306,29 @@ class Model:
             TokenVectors(tuple(self._tokenizer.names(piece)), states, skipped)
             for piece, states in zip(pieces, found, strict=True)
         ]
+
+    def passages(
+        self,
+        texts: Sequence[str],
+        options: EncodeOptions | None = None,
+        *,
+        tokens: int | None = None,
+        **changes: Any,
+    ) -> list[list[str]]:
+        """Each text as passages that `encode` reads whole; joined they are the text. A short one is its only passage.
+
+        They end at paragraphs, sentences or words. `tokens` of a passage, marks and prompt counted; None: as many as
+        the model reads. Options as in encode; where they say nothing, the prompt is that of `encode_document`.
+        """
+        if options is None:
+            changes = {"prompt_name": self._role(*_DOCUMENT), **changes}
+        settings = changed(options, changes)
+        most = passage_limit(tokens, self._limit(settings))
+        checked = check_texts(texts)
+        if most is None:
+            return [[text] for text in checked]
+        parallel = settings.threads != 1
+        return Divider(self._tokenizer, self._prompt(settings), most, parallel=parallel).divide(checked)
 
     def relation(self, left: Sequence[str], right: Sequence[str], **changes: Any) -> Vectors:
         """(n, labels) probabilities of how text i of `left` relates to text i of `right`, in the order of `labels`.

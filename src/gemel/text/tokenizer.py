@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import tokenizers
@@ -53,7 +54,7 @@ class TextTokenizer:
         self._dropped = tokenizer.token_to_id(drop) if drop else None
         self.marks = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
 
-    @property
+    @cached_property
     def vocabulary(self) -> int:
         """One more than the largest token id."""
         return max(self._tokenizer.get_vocab().values(), default=-1) + 1
@@ -68,6 +69,12 @@ class TextTokenizer:
         if self._dropped is not None:
             contents = [content[content != self._dropped] for content in contents]
         return contents
+
+    def places(self, text: str) -> NDArray[np.int64]:
+        """(t, 2): for each token of `content` the characters [start, stop) of the text that it stands for."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        places = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        return places if self._dropped is None else places[np.asarray(encoding.ids) != self._dropped]
 
     def names(self, ids: TokenIds) -> list[str]:
         """The tokens as the vocabulary writes them."""
