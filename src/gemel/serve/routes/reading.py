@@ -28,6 +28,11 @@ class Own(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
+def example(**content: Any) -> ConfigDict:
+    """Settings of a request class that show one request in the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [content]})
+
+
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -91,7 +96,12 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return f"unknown field {name!r}.{hint} Known: {', '.join(kind.model_fields)}"
     field = kind.model_fields.get(name)
-    if len(found) > 1 and field is not None and field.description and all(e["loc"][:1] == place[:1] for e in found):
+    if (
+        len(found) > 1
+        and field is not None
+        and field.description
+        and all(e["loc"][:1] == place[:1] for e in found)
+    ):
         return f"{name} cannot be read. It takes: {field.description}"
     return f"{_path(place)}: {_plain(what)}"
 

@@ -1,0 +1,153 @@
+"""OpenAI's protocol: POST /v1/embeddings, GET /v1/models. Any client of theirs works with another base URL.
+
+Token arrays are ids of the served model's tokenizer: they are turned back into text, which is then encoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gemel.errors import InputError
+from gemel.serve.port import Ask, Services
+from gemel.serve.routes.answering import answer
+from gemel.serve.routes.names import check_model, known_models
+from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
+from gemel.serve.routes.refusing import OpenAIError, OpenAIRoute, errors
+from gemel.serve.routes.texts import check_sizes, unit
+from gemel.serve.routes.tokens import texts_of_ids
+from gemel.types import Vectors
+
+_TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
+
+
+class EmbeddingsRequest(Foreign):
+    """Texts to encode."""
+
+    model_config = example(model="all-MiniLM-L6-v2", input=_TEXTS)
+
+    input: str | list[str] | list[int] | list[list[int]] = Field(
+        description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
+    )
+    model: str = Field(description="The name of the loaded model, as GET /v1/models says it")
+    dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="base64: little-endian float32; default float"
+    )
+    user: str | None = Field(None, description="Not used")
+    prompt_name: str | None = Field(
+        None, description="Ours: a prompt that the model brings, such as query or document"
+    )
+
+
+class Embedding(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="Numbers, or base64 of little-endian float32")
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    """Vectors in the order of the inputs."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelEntry(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="When the server started, seconds since 1970")
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    object: Literal["list"]
+    data: list[ModelEntry]
+
+
+def router(services: Services) -> APIRouter:
+    """The routes of this protocol."""
+    routes = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=OpenAIRoute, responses=errors(OpenAIError))
+    started = int(time.time())
+
+    def entry(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": started, "owned_by": "gemel"}
+
+    @routes.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=takes(EmbeddingsRequest))
+    async def embeddings(request: Request) -> Response:
+        """Vectors of texts."""
+        asked = await read(request, EmbeddingsRequest)
+        check_model(services, asked.model)
+        texts = texts_of(services, asked.input)
+        ask = Ask(
+            client=client_of(request),
+            prompt_name=asked.prompt_name,
+            normalize=unit(services.model),
+            dim=asked.dimensions,
+        )
+        found = await services.embed(texts, ask)
+        return answer(
+            {
+                "object": "list",
+                "data": _data(found.vectors, asked.encoding_format == "base64"),
+                "model": services.model_name,
+                "usage": {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens},
+            }
+        )
+
+    @routes.get("/models", response_model=ModelList)
+    async def models() -> Response:
+        """What is loaded."""
+        return answer({"object": "list", "data": [entry(name) for name in known_models(services)]})
+
+    @routes.get("/models/{name:path}", response_model=ModelEntry)
+    async def model(name: str) -> Response:
+        """One of the loaded models."""
+        if name == services.cross_name:
+            return answer(entry(name))
+        check_model(services, name)
+        return answer(entry(services.model_name))
+
+    return routes
+
+
+def texts_of(
+    services: Services, given: str | list[str] | list[int] | list[list[int]], name: str = "input"
+) -> list[str]:
+    """The texts of an `input` in any of its four forms; `name` is what errors call it."""
+    if isinstance(given, str):
+        texts = [given]
+    elif not given:
+        raise InputError(f"{name} is empty: give at least one text")
+    else:
+        every: list[Any] = given  # all of one kind: the reader has seen to it
+        if isinstance(every[0], str):
+            texts = every
+        else:
+            texts = texts_of_ids(services, every if isinstance(every[0], list) else [every], name)
+    check_sizes(services, texts, name)
+    return texts
+
+
+def _data(vectors: Vectors, packed: bool) -> list[dict[str, Any]]:
+    if packed:
+        rows = np.ascontiguousarray(vectors, dtype="<f4")
+        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows)]
+    rows = np.ascontiguousarray(vectors)
+    return [_entry(at, row) for at, row in enumerate(rows)]
+
+
+def _entry(at: int, embedding: Any) -> dict[str, Any]:  # noqa: ANN401 - an array or a string
+    return {"object": "embedding", "index": at, "embedding": embedding}

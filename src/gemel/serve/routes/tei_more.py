@@ -1,0 +1,160 @@
+"""The routes of text-embeddings-inference that give no vectors: rerank, predict, tokens and texts, info."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from gemel.errors import InputError
+from gemel.serve.port import Ask, Services
+from gemel.serve.routes import tei_shapes as shapes
+from gemel.serve.routes.answering import answer
+from gemel.serve.routes.classes import Classes, classes, find_classes
+from gemel.serve.routes.reading import client_of, read, takes
+from gemel.serve.routes.refusing import Refused
+from gemel.serve.routes.scoring import ranker, score
+from gemel.serve.routes.texts import check_sizes
+from gemel.serve.routes.tokens import last_tokens, texts_of_ids
+
+
+def add_more(routes: APIRouter, services: Services) -> None:
+    """Add these routes to those of the protocol."""
+
+    @routes.post("/rerank", response_model=shapes.Ranks, openapi_extra=takes(shapes.RerankRequest))
+    async def rerank(request: Request) -> Response:
+        """Texts by how well they answer a query, best first."""
+        asked = await read(request, shapes.RerankRequest)
+        check_sizes(services, [asked.query], "query")
+        check_sizes(services, asked.texts, "texts")
+        texts = asked.texts
+        if asked.left:
+            texts = await services.work(lambda: [last_tokens(services.model, text) for text in asked.texts])
+        ask = Ask(client=client_of(request), cut=asked.truncate is not False)
+        found = await score(services, asked.query, texts, ask)
+        scores = found.raw if asked.raw_scores else found.between
+        rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in found.best()]
+        if asked.return_text:
+            rows = [{**row, "text": asked.texts[row["index"]]} for row in rows]
+        return answer(rows)
+
+    @routes.post("/predict", response_model=shapes.Predictions, openapi_extra=takes(shapes.PredictRequest))
+    async def predict(request: Request) -> Response:
+        """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
+        asked = await read(request, shapes.PredictRequest)
+        found = find_classes(services)
+        if found is None:
+            raise Refused(424, f"{services.model_name} tells no classes apart", "Backend")
+        pairs = _pairs(asked.inputs)
+        flat = [text for pair in pairs for text in pair]
+        check_sizes(services, flat, "inputs", 2 * services.limits.texts)
+        ask = Ask(client=client_of(request), cut=asked.truncate is not False)
+        left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        rows = _sorted(await classes(services, left, right, ask), raw=asked.raw_scores)
+        one = not isinstance(asked.inputs[0], list)
+        return answer(rows[0] if one else rows)
+
+    @routes.post("/tokenize", response_model=shapes.Tokens, openapi_extra=takes(shapes.TokenizeRequest))
+    async def tokenize(request: Request) -> Response:
+        """The tokens of texts, whole."""
+        asked = await read(request, shapes.TokenizeRequest)
+        texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+        check_sizes(services, texts, "inputs")
+        prompt = _prompt(services, asked.prompt_name)
+        return answer(
+            await services.work(
+                lambda: [_tokens_of(services, prompt + text, asked.add_special_tokens) for text in texts]
+            )
+        )
+
+    @routes.post("/decode", response_model=shapes.DecodedTexts, openapi_extra=takes(shapes.DecodeRequest))
+    async def decode(request: Request) -> Response:
+        """The texts that token ids stand for."""
+        asked = await read(request, shapes.DecodeRequest)
+        if not asked.ids:
+            raise InputError("ids is empty: give at least one token id")
+        lists: Any = asked.ids if isinstance(asked.ids[0], list) else [asked.ids]
+        marks = not asked.skip_special_tokens
+        return answer(await services.work(lambda: texts_of_ids(services, lists, "ids", marks=marks)))
+
+    @routes.get("/info", response_model=shapes.Info)
+    async def info() -> Response:
+        """The loaded model and the limits of a request."""
+        return answer(_info(services))
+
+
+def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
+    pairs: Any = (
+        inputs if not isinstance(inputs, str) and inputs and isinstance(inputs[0], list) else [inputs]
+    )
+    for place, pair in enumerate(pairs):
+        if isinstance(pair, str) or len(pair) != 2:
+            what = "one text" if isinstance(pair, str) else f"{len(pair)} texts"
+            raise InputError(f"inputs[{place}] is {what}: the classes are those of pairs, two texts each")
+    return list(pairs)
+
+
+def _sorted(found: Classes, *, raw: bool) -> list[list[dict[str, Any]]]:
+    out = []
+    for row in found.raw if raw else found.probabilities:
+        order = np.argsort(-row, kind="stable")
+        out.append([{"label": found.labels[at], "score": float(row[at])} for at in order])
+    return out
+
+
+def _prompt(services: Services, name: str | None) -> str:
+    prompts = services.model.checkpoint.prompts
+    if name is not None and name not in prompts:
+        known = ", ".join(sorted(prompts)) or "none"
+        raise InputError(f"unknown prompt {name[:100]!r}. The model brings: {known}")
+    return prompts[name] if name is not None else ""
+
+
+def _tokens_of(services: Services, text: str, marked: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": piece.id,
+            "text": piece.token if piece.mark else text[piece.start : piece.stop],
+            "special": piece.mark,
+            "start": None if piece.mark else piece.start,
+            "stop": None if piece.mark else piece.stop,
+        }
+        for piece in services.model.tokenizer.pieces(text, marked=marked)
+    ]
+
+
+def _info(services: Services) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    model, limits = services.model, services.limits
+    found = find_classes(services)
+    kind: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
+    if ranker(services) is not None:
+        kind["reranker"] = _labels(services.cross.labels if services.cross else ())
+    if found is not None:
+        kind["classifier"] = _labels(found.labels)
+    return {
+        "model_id": services.model_name,
+        "model_sha": None,
+        "model_dtype": model.precision,
+        "model_type": kind,
+        "max_concurrent_requests": limits.texts,
+        "max_input_length": model.max_length or limits.tokens,
+        "max_batch_tokens": limits.tokens,
+        "max_batch_requests": None,
+        "max_client_batch_size": limits.texts,
+        "auto_truncate": True,
+        "tokenization_workers": 1,
+        "version": version("gemel"),
+        "sha": None,
+        "docker_label": None,
+    }
+
+
+def _labels(labels: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id2label": {str(place): label for place, label in enumerate(labels)},
+        "label2id": {label: place for place, label in enumerate(labels)},
+    }

@@ -1,0 +1,65 @@
+"""Texts of a request: within the limits, and as vectors. Large requests go to the batcher piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from gemel.errors import InputError
+from gemel.model import Model
+from gemel.serve.limits import TooLarge
+from gemel.serve.port import Ask, Embedded, Services
+
+PIECE = 512  # texts of a large request that wait at once, so that it never fills the queue alone
+
+
+def check_sizes(services: Services, texts: Sequence[str], name: str, most: int | None = None) -> None:
+    """Refuse an empty list, too many texts, or one that is too long. `most`: how many; else the limit of a request."""
+    allowed = services.limits.texts if most is None else most
+    if not texts:
+        raise InputError(f"{name} is empty: give at least one text")
+    if len(texts) > allowed:
+        raise TooLarge(
+            f"{name} has {len(texts):,} texts; one request takes at most {allowed:,}. Send several"
+        )
+    for place, text in enumerate(texts):
+        if len(text) > services.limits.characters:
+            raise TooLarge(
+                f"{name}[{place}] has {len(text):,} characters; a text takes at most {services.limits.characters:,}"
+            )
+
+
+def side(model: Model, which: Literal["query", "document"]) -> str | None:
+    """The name of the checkpoint's own prompt for this side of a search, as `Model.encode_query` takes it."""
+    names = ("query",) if which == "query" else ("document", "passage", "corpus")
+    return next((name for name in names if name in model.checkpoint.prompts), None)
+
+
+def unit(model: Model) -> bool | None:
+    """`normalize` for clients that expect vectors of length 1; None where the model's own have it."""
+    return None if model.checkpoint.normalize else True
+
+
+async def embed_many(services: Services, texts: Sequence[str], ask: Ask) -> Embedded:
+    """As `services.embed`, for more texts than one request of the batcher may have."""
+    piece = min(PIECE, services.limits.texts)
+    if len(texts) <= piece:
+        return await services.embed(texts, ask)
+    parts = [await services.embed(texts[at : at + piece], ask) for at in range(0, len(texts), piece)]
+    return Embedded(
+        np.concatenate([part.vectors for part in parts]),
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.kept for part in parts]),
+    )
+
+
+async def embed_sides(
+    services: Services, query: str, documents: Sequence[str], ask: Ask
+) -> tuple[Embedded, Embedded]:
+    """Vectors of a query and of documents, each with the prompt of its side."""
+    asked = await services.embed([query], replace(ask, prompt_name=side(services.model, "query")))
+    known = await embed_many(services, documents, replace(ask, prompt_name=side(services.model, "document")))
+    return asked, known

@@ -1,0 +1,57 @@
+"""Token ids that clients send, and texts cut at their beginning or to a number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemel.errors import InputError
+from gemel.model import Model
+from gemel.serve.limits import TooLarge
+from gemel.serve.port import Services
+
+
+def texts_of_ids(
+    services: Services, lists: Sequence[Sequence[int]], name: str, *, marks: bool = False
+) -> list[str]:
+    """The texts that lists of token ids stand for. `marks`: special tokens are written too."""
+    tokenizer, count = services.model.tokenizer, sum(map(len, lists))
+    if len(lists) > services.limits.texts:
+        raise TooLarge(
+            f"{name} has {len(lists):,} lists; one request takes at most {services.limits.texts:,}"
+        )
+    if count > services.limits.tokens:
+        raise TooLarge(f"{name} has {count:,} tokens; one request takes at most {services.limits.tokens:,}")
+    known = tokenizer.vocabulary
+    for ids in lists:
+        wrong = next((each for each in ids if not 0 <= each < known), None)
+        if wrong is not None:
+            raise InputError(
+                f"{name} has the token id {wrong}; {services.model_name} knows ids from 0 to {known - 1}. "
+                "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
+            )
+    return [tokenizer.text(ids, marks=marks) for ids in lists]
+
+
+def last_tokens(model: Model, text: str, prompt: str = "") -> str:
+    """The end of a text that the model reads whole, where it would otherwise read the beginning."""
+    if model.max_length is None:
+        return text
+    room = model.max_length - len(model.tokenizer.marks)
+    room -= len(model.tokenizer.content([prompt])[0]) if prompt else 0
+    pieces = model.tokenizer.pieces(text, marked=False)
+    if room < 1 or len(pieces) <= room:
+        return text
+    for piece in pieces[len(pieces) - room :]:
+        end = text[piece.start :]
+        # The rest of a word that was cut may take more tokens than it had before.
+        if len(model.tokenizer.content([end])[0]) <= room:
+            return end
+    return text
+
+
+def first_tokens(model: Model, text: str, most: int) -> str:
+    """The beginning of a text, at most so many tokens."""
+    if len(text) <= most:  # a token stands for at least one character, but for marks
+        return text
+    pieces = model.tokenizer.pieces(text, marked=False)
+    return text if len(pieces) <= most else text[: pieces[most - 1].stop]
