@@ -1,0 +1,100 @@
+// Questions to the server this page came from, and its refusals in words.
+
+import { askForKey, keptKey } from "./key.js";
+
+export class ServerError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+const REASONS = {
+  401: "The server asks for an API key.",
+  403: "The server does not allow this.",
+  404: "The server has no such route.",
+  413: "That is more than the server takes at once.",
+  429: "The server has too much to do just now.",
+  503: "The server is not ready yet.",
+  504: "The answer took too long and was given up.",
+};
+
+/** The reason a server gives, in any of the shapes it speaks. */
+function reason(answer, body) {
+  const error = body?.error ?? body?.detail ?? body;
+  const said = typeof error === "string" ? error : (error?.message ?? error?.[0]?.msg);
+  const told = typeof said === "string" && said ? said : (REASONS[answer.status] ?? `The server answered ${answer.status}.`);
+  const wait = Number(answer.headers.get("retry-after"));
+  return wait > 0 ? `${told} Try again in ${Math.ceil(wait)} s.` : told;
+}
+
+async function sent(path, body, signal) {
+  const headers = { accept: "application/json" };
+  const key = keptKey();
+  if (key) headers.authorization = `Bearer ${key}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const request = { method: body === undefined ? "GET" : "POST", headers, signal, cache: "no-store" };
+  if (body !== undefined) request.body = JSON.stringify(body);
+  try {
+    return await fetch(path, request);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ServerError("The server does not answer. Is it still running?", 0);
+  }
+}
+
+/**
+ * What the server answers to GET, or to POST with a body. A 401 asks the visitor for a key and tries again;
+ * with `quiet` it is an error like any other.
+ */
+export async function call(path, { body, signal, quiet = false } = {}) {
+  let answer = await sent(path, body, signal);
+  while (answer.status === 401 && !quiet) {
+    const refused = await answer.json().catch(() => null);
+    if (!(await askForKey(reason(answer, refused)))) throw new ServerError(reason(answer, refused), 401);
+    answer = await sent(path, body, signal);
+  }
+  const read = await answer.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return null;
+  });
+  if (!answer.ok) throw new ServerError(reason(answer, read), answer.status);
+  if (read === null) throw new ServerError("The server's answer could not be read.", answer.status);
+  return read;
+}
+
+/** One question at a time: a new one cancels the one before. `latest` gives null for a cancelled one. */
+export function single() {
+  let running = null;
+  return {
+    cancel() {
+      running?.abort();
+      running = null;
+    },
+    async latest(path, body) {
+      this.cancel();
+      const mine = (running = new AbortController());
+      try {
+        const answer = await call(path, { body, signal: mine.signal });
+        return mine === running ? answer : null;
+      } catch (error) {
+        if (error.name === "AbortError" || mine !== running) return null;
+        throw error;
+      }
+    },
+  };
+}
+
+/** `act` after `wait` ms without another call; `now` skips the wait. */
+export function debounced(act, wait = 180) {
+  let timer = 0;
+  const later = () => {
+    clearTimeout(timer);
+    timer = setTimeout(act, wait);
+  };
+  later.now = () => {
+    clearTimeout(timer);
+    act();
+  };
+  return later;
+}

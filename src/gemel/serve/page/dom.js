@@ -1,0 +1,45 @@
+// Elements out of data. A text only ever becomes a text node, so no text can become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "vars") for (const [key, said] of Object.entries(value)) node.style.setProperty(key, said);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** An element: el("p", { class: "soft", onclick: f, vars: { width: "3em" } }, "a text", anotherElement). */
+export function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** The parts of a panel by their data- names: parts(panel).status is its [data-status]. */
+export function parts(panel) {
+  const found = {};
+  for (const node of panel.querySelectorAll("*")) {
+    for (const name of ["form", "status", "results", "examples", "texts", "cancel", "charts", "facts", "snippets"]) {
+      if (name in node.dataset && !(name in found)) found[name] = node;
+    }
+  }
+  return found;
+}
+
+/** Say something in the line that screen readers follow. */
+export function say(panel, text, bad = false) {
+  const line = panel.querySelector("[data-status]");
+  line.classList.toggle("bad", bad);
+  if (line.textContent !== text) line.textContent = text;
+}
+
+export function busy(panel, on) {
+  panel.setAttribute("aria-busy", String(on));
+}

@@ -1,0 +1,30 @@
+// Results as files, made in the browser.
+
+import { el } from "./dom.js";
+
+const quoted = (value) => {
+  const said = value === null || value === undefined ? "" : String(value);
+  return /[",\r\n]/.test(said) ? `"${said.replaceAll('"', '""')}"` : said;
+};
+
+export const csv = (names, rows) => [names, ...rows].map((row) => row.map(quoted).join(",")).join("\r\n") + "\r\n";
+
+function save(name, type, content) {
+  const address = URL.createObjectURL(new Blob([content], { type }));
+  const link = el("a", { href: address, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/** Two buttons; `content` is called when one is pressed and gives {names, rows, json}. */
+export function downloads(name, content) {
+  const button = (kind, act) => el("button", { type: "button", class: "quiet", onclick: act, "aria-label": `Download ${name} as ${kind}` }, `Download ${kind}`);
+  return el(
+    "div", { class: "row" },
+    button("CSV", () => {
+      const { names, rows } = content();
+      save(`${name}.csv`, "text/csv", csv(names, rows));
+    }),
+    button("JSON", () => save(`${name}.json`, "application/json", JSON.stringify(content().json, null, 1))),
+  );
+}

@@ -1,0 +1,52 @@
+// Numbers as people read them.
+
+export const whole = (n) => Math.round(n).toLocaleString("en");
+
+export const texts = (n) => (n === 1 ? "1 text" : `${whole(n)} texts`);
+
+/** .013, -.002, 1.000: three decimals without the leading zero, for cells. */
+export function cell(value) {
+  const said = value.toFixed(3);
+  return (said === "-0.000" ? "0.000" : said).replace(/^(-?)0\./, "$1.");
+}
+
+export const score = (value) => value.toFixed(3);
+
+/** Three digits that count, at most; large ones whole. */
+export function short(value) {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 100 || Number.isInteger(value)) return whole(value);
+  if (size >= 2) return value.toFixed(1);
+  if (size >= 0.01 || size === 0) return value.toFixed(2);
+  return value.toPrecision(1);
+}
+
+export function percentile(value) {
+  // 99.996 is not 100: as many nines as it has, up to four decimals.
+  for (const digits of [0, 1, 2, 3, 4]) {
+    const said = value.toFixed(digits);
+    if (value >= 99.99995 || Number(said) < 100) return `${said} %`;
+  }
+  return "100 %";
+}
+
+export function seconds(value) {
+  if (value < 0.9995) return `${Math.max(1, Math.round(value * 1000))} ms`;
+  return value < 100 ? `${value.toFixed(1)} s` : `${whole(value)} s`;
+}
+
+export function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (value >= 999.5 && at < units.length - 1) [value, at] = [value / 1000, at + 1];
+  return `${at && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+}
+
+export function since(value) {
+  const all = Math.floor(value);
+  const [days, hours, minutes] = [Math.floor(all / 86400), Math.floor(all / 3600) % 24, Math.floor(all / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${minutes} min`;
+  return minutes ? `${minutes} min ${all % 60} s` : `${all} s`;
+}

@@ -1,0 +1,88 @@
+// The token table of two texts as a heat map whose cells sum to the score: a grid to walk with the arrow keys.
+
+import { el } from "./dom.js";
+import * as format from "./format.js";
+
+const STRONGEST = 58; // per cent of colour in the strongest cell: the number in it must stay readable
+const MOST = 36; // rows and columns; of longer texts the rest is added up in one
+
+const total = (numbers) => numbers.reduce((sum, value) => sum + value, 0);
+
+/** At most MOST rows: the heaviest, in their order, and one row that holds the sum of the others. */
+function folded(names, rows) {
+  if (names.length <= MOST) return { names, rows };
+  const weight = rows.map((row) => Math.abs(total(row)));
+  const kept = names.map((_, at) => at).sort((a, b) => weight[b] - weight[a]).slice(0, MOST - 1).sort((a, b) => a - b);
+  const left = names.map((_, at) => at).filter((at) => !kept.includes(at));
+  const rest = rows[0].map((_, column) => total(left.map((at) => rows[at][column])));
+  return { names: [...kept.map((at) => names[at]), `(${left.length} others)`], rows: [...kept.map((at) => rows[at]), rest] };
+}
+
+const turned = (rows) => rows[0].map((_, at) => rows.map((row) => row[at]));
+
+/** {left, right, table}, made small enough to be shown; the sum stays. */
+export function fitted({ left, right, table }) {
+  const first = folded(left, table);
+  const second = folded(right, turned(first.rows));
+  return { left: first.names, right: second.names, table: turned(second.rows) };
+}
+
+function tinted(value, most) {
+  const share = most ? (STRONGEST * Math.abs(value)) / most : 0;
+  return { class: value >= 0 ? "for" : "against", vars: { "--a": `${share.toFixed(0)}%` } };
+}
+
+/** A text whose words are coloured by what each adds to the score. */
+export function sentence(names, sums, label) {
+  const most = Math.max(...sums.map(Math.abs));
+  const words = names.map((name, at) => el("span", { ...tinted(sums[at], most), title: `adds ${format.cell(sums[at])}` }, name));
+  return el("p", { class: "sentence" }, el("span", { class: "apart" }, `${label}: `), words);
+}
+
+/** The words with the largest cells, as sentences: the picture for those who do not see it. */
+export function strongest({ left, right, table }, count = 5) {
+  const cells = table.flatMap((row, i) => row.map((value, j) => ({ value, i, j })));
+  return cells.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, count)
+    .map(({ value, i, j }) => ({ left: left[i], right: right[j], value }));
+}
+
+export function heatTable({ left, right, table }, score) {
+  const most = Math.max(...table.flat().map(Math.abs));
+  const reading = el("p", { class: "reading soft", "aria-live": "polite" }, "Point at a cell, or walk with the arrow keys, to read it.");
+  const head = el("tr", {}, el("td"), right.map((name) => el("th", { scope: "col", title: name }, name)), el("th", { scope: "col", class: "sum" }, "sum"));
+  const body = table.map((row, i) => el(
+    "tr", {},
+    el("th", { scope: "row", title: left[i] }, left[i]),
+    row.map((value, j) => el("td", { ...tinted(value, most), tabindex: i + j ? "-1" : "0", "data-i": i, "data-j": j }, format.cell(value))),
+    el("td", { class: "sum" }, format.cell(total(row))),
+  ));
+  const foot = el("tr", {}, el("th", { scope: "row", class: "sum" }, "sum"), turned(table).map((column) => el("td", { class: "sum" }, format.cell(total(column)))),
+    el("td", { class: "sum" }, el("b", {}, format.cell(total(table.flat())))));
+  const grid = el("table", { class: "heat", role: "grid", "aria-readonly": "true", "aria-label": "What each pair of words adds to the score" },
+    el("thead", {}, head), el("tbody", {}, body, foot));
+  const read = (cell) => {
+    if (cell?.dataset.i === undefined) return;
+    const value = table[cell.dataset.i][cell.dataset.j];
+    const part = score ? `, ${((100 * value) / score).toFixed(1)} % of the score` : "";
+    const verb = value >= 0 ? "add" : "take";
+    reading.textContent = `“${left[cell.dataset.i]}” and “${right[cell.dataset.j]}” ${verb} ${format.cell(Math.abs(value))}${value >= 0 ? part : ""}.`;
+  };
+  grid.addEventListener("pointerover", (event) => read(event.target.closest("td")));
+  grid.addEventListener("focusin", (event) => read(event.target.closest("td")));
+  grid.addEventListener("keydown", (event) => walk(event, grid));
+  return [el("div", { class: "scroll" }, grid), reading];
+}
+
+function walk(event, grid) {
+  const from = event.target.closest("td[data-i]");
+  if (!from) return;
+  const [i, j] = [Number(from.dataset.i), Number(from.dataset.j)];
+  const last = Math.max(...[...grid.querySelectorAll("tbody tr:first-child td[data-j]")].map((cell) => Number(cell.dataset.j)));
+  const to = { ArrowRight: [i, j + 1], ArrowLeft: [i, j - 1], ArrowDown: [i + 1, j], ArrowUp: [i - 1, j], Home: [i, 0], End: [i, last] }[event.key];
+  const cell = to && grid.querySelector(`td[data-i="${to[0]}"][data-j="${to[1]}"]`);
+  if (to) event.preventDefault();
+  if (!cell) return;
+  from.tabIndex = -1;
+  cell.tabIndex = 0;
+  cell.focus();
+}

@@ -1,0 +1,123 @@
+// The Search tab: results as you type, over an index of the server or over texts that are given.
+
+import { call, debounced, single } from "./api.js";
+import { busy, el, parts, say } from "./dom.js";
+import * as format from "./format.js";
+import { QUERY } from "./samples.js";
+import { textBox } from "./textbox.js";
+
+export function startSearch(panel) {
+  const { form, results, texts: host } = parts(panel);
+  const field = (id) => document.getElementById(id);
+  const [query, source, count, hybrid, where] = ["query", "source", "search-k", "hybrid", "where"].map(field);
+  const asking = single();
+  source.append(el("option", { value: "" }, "The texts below"));
+
+  const search = debounced(() => run());
+  const box = textBox(host, "search", { changed: search, examples: () => {
+    source.value = "";
+    shape();
+    query.value ||= QUERY;
+  } });
+
+  function shape() {
+    const indexed = source.value !== "";
+    for (const node of panel.querySelectorAll("[data-index-only]")) node.hidden = !indexed;
+    host.hidden = indexed;
+  }
+  function asked() {
+    const body = { query: query.value.trim(), k: Math.min(100, Math.max(1, Number(count.value) || 10)) };
+    if (source.value === "") return { ...body, texts: box.texts() };
+    const filter = where.value.trim();
+    return { ...body, index: source.value.slice(1), hybrid: hybrid.checked, ...(filter ? { where: filter } : {}) };
+  }
+  function blank(message) {
+    asking.cancel();
+    busy(panel, false);
+    say(panel, "");
+    results.replaceChildren(el("li", { class: "empty" }, message));
+  }
+  async function run() {
+    const body = asked();
+    if (body.texts && !body.texts.length) return blank("Give some texts, or press Examples, and results appear as you type.");
+    if (!body.query) return blank("Type a query: results appear as you type.");
+    busy(panel, true);
+    try {
+      const answer = await asking.latest("/search", body);
+      if (answer === null) return undefined; // a newer question is on its way
+      show(answer);
+    } catch (error) {
+      results.replaceChildren();
+      say(panel, error.message, true);
+    }
+    busy(panel, false);
+    return undefined;
+  }
+  function show({ hits, scored_by: by, exact, seconds }) {
+    const most = Math.max(1, ...hits.map(strength));
+    results.replaceChildren(...hits.map((hit) => hitView(hit, most, by)));
+    const found = hits.length === 1 ? "1 result" : `${format.whole(hits.length)} results`;
+    const took = typeof seconds === "number" ? ` in ${format.seconds(seconds)}` : "";
+    say(panel, `${hits.length ? found : "Nothing found"}${took}${exact === false ? ", from an approximate search" : ""}.`);
+  }
+
+  for (const node of [query, count, where]) node.addEventListener("input", search);
+  for (const node of [source, hybrid]) {
+    node.addEventListener("change", () => {
+      shape();
+      search.now();
+    });
+  }
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    search.now();
+  });
+  shape();
+  run();
+  listIndexes(source, () => {
+    shape();
+    run();
+  });
+}
+
+/** The indexes of the server, before the entry of own texts. A server without any is a fine server. */
+async function listIndexes(source, chosen) {
+  const answer = await call("/indexes").catch(() => ({ indexes: [] }));
+  const found = Array.isArray(answer) ? answer : (answer.indexes ?? []);
+  const names = (Array.isArray(found) ? found : Object.keys(found)).map((each) => each.name ?? each);
+  if (!names.length) return;
+  const typed = document.getElementById("query").value || document.getElementById("search-texts").value;
+  source.prepend(...names.map((name) => el("option", { value: `=${name}` }, `Index ${name}`)));
+  if (typed) return; // the visitor has begun with own texts
+  source.value = `=${names[0]}`;
+  chosen();
+}
+
+const strength = (hit) => hit.cosine ?? hit.score;
+
+function hitView(hit, most, by) {
+  const share = Math.max(0, Math.min(1, strength(hit) / most));
+  const named = { cosine: "Cosine", fusion: "Cosine", cross: "Cosine" }[by] ?? "Score";
+  const other = by && by !== "cosine" && hit.score !== hit.cosine;
+  const known = typeof hit.percentile === "number";
+  return el(
+    "li", { class: "hit" },
+    el("p", {}, hit.text ?? hit.id),
+    el(
+      "div", { class: "meta" },
+      el("span", { class: "bar", "aria-hidden": "true" }, el("i", { vars: { width: `${(100 * share).toFixed(1)}%` } })),
+      el("span", {}, `${named} `, el("b", {}, format.score(strength(hit)))),
+      other ? el("span", {}, by === "cross" ? "Reranked " : "Fused ", el("b", {}, format.score(hit.score))) : null,
+      known ? el("span", { title: "of random pairs of these texts score lower" }, "Above ", el("b", {}, format.percentile(hit.percentile)), " of random pairs") : null,
+      relationView(hit.relation),
+      Object.entries(hit.fields ?? {}).filter(([, value]) => value !== null)
+        .map(([name, value]) => el("span", { class: "chip key" }, `${name}: ${value}`)),
+      hit.part ? el("span", {}, `Passage ${format.whole(hit.part + 1)}`) : null,
+    ),
+  );
+}
+
+function relationView(relation) {
+  const [label, share] = Object.entries(relation ?? {}).sort((a, b) => b[1] - a[1])[0] ?? [];
+  return label === undefined ? null : el("span", { class: "chip" }, `${label} ${Math.round(100 * share)} %`);
+}

@@ -1,0 +1,119 @@
+// The Server tab: live figures once a second while it is looked at, what is loaded, and how to ask by hand.
+
+import { call } from "./api.js";
+import { chart } from "./charts.js";
+import { el, parts, say } from "./dom.js";
+import { figuresOf } from "./figures.js";
+import * as format from "./format.js";
+import { keptKey } from "./key.js";
+
+const EVERY = 1000;
+
+const apart = (said) => said.split(" ");
+const CHARTS = [
+  ["texts", "Texts encoded", (value) => [format.short(value), "a second"]],
+  ["median", "Latency, half of the requests", (value) => apart(format.seconds(value))],
+  ["slow", "Latency, 95 of 100 requests", (value) => apart(format.seconds(value))],
+  ["tokens", "Tokens", (value) => [format.short(value), "a second"]],
+  ["waiting", "Waiting in the queue", (value) => [format.whole(value), "tokens"]],
+  ["memory", "Memory", (value) => apart(format.bytes(value))],
+];
+
+/** {show, hide}: it asks the server only between the two, and only while the page is in sight. */
+export function startServer(panel) {
+  const { charts: host, facts, snippets } = parts(panel);
+  const charts = CHARTS.map(([name, title, write]) => ({ name, ...chart(title, write) }));
+  host.append(...charts.map(({ node }) => node));
+  let timer = 0;
+  let shown = false;
+  let loaded = null;
+
+  async function ask() {
+    try {
+      const figures = figuresOf(await call("/status", { quiet: true }));
+      for (const { name, add } of charts) add(figures[name]);
+      facts.replaceChildren(...factViews(loaded ?? {}, figures));
+      say(panel, "Live, once a second.");
+    } catch (error) {
+      for (const { add } of charts) add(null);
+      say(panel, error.message, true);
+    }
+  }
+  function turn() {
+    clearInterval(timer);
+    if (!shown || document.hidden) return;
+    ask();
+    timer = setInterval(ask, EVERY);
+  }
+  document.addEventListener("visibilitychange", turn);
+  return {
+    async show() {
+      shown = true;
+      turn();
+      if (loaded) return;
+      loaded = await whatRuns();
+      if (shown) ask();
+      snippets.replaceChildren(...snippetViews(loaded.model));
+    },
+    hide() {
+      shown = false;
+      turn();
+    },
+  };
+}
+
+async function whatRuns() {
+  const or = (value) => () => value;
+  const [info, models, indexes] = await Promise.all([
+    call("/info", { quiet: true }).catch(or({})),
+    call("/v1/models", { quiet: true }).catch(or({})),
+    call("/indexes", { quiet: true }).catch(or({})),
+  ]);
+  return { info, model: models.data?.[0]?.id ?? info.model_id, indexes: indexes.indexes ?? [] };
+}
+
+function factViews({ info = {}, model, indexes = [] }, figures) {
+  const looked = (figures.hits ?? 0) + (figures.misses ?? 0);
+  const refused = Object.entries(figures.rejected ?? {}).filter(([, count]) => count);
+  const facts = [
+    ["Model", model],
+    ["Reads", info.max_input_length && `${format.whole(info.max_input_length)} tokens of a text`],
+    ["Version", info.version],
+    ["Running for", figures.uptime !== undefined && format.since(figures.uptime)],
+    ["Requests", figures.requests !== undefined && `${format.short(figures.requests)} a second`],
+    ["Batch", Number.isFinite(figures.batch) && `${format.short(figures.batch)} texts, on average`],
+    ["From memory", looked > 0 && `${Math.round((100 * figures.hits) / looked)} % of ${format.texts(looked)} were known already`],
+    ["Memory limit", figures.limit && format.bytes(figures.limit)],
+    ["Refused", refused.length > 0 && refused.map(([reason, count]) => `${format.whole(count)} for ${reason}`).join(", ")],
+    ["Indexes", indexes.length > 0 && indexes.map((index) => indexLine(index)).join(", ")],
+  ];
+  return facts.filter(([, said]) => said).flatMap(([name, said]) => [el("dt", {}, name), el("dd", {}, said)]);
+}
+
+function indexLine(index) {
+  const count = index.documents ?? index.count;
+  return typeof count === "number" ? `${index.name} (${format.whole(count)} documents)` : (index.name ?? index);
+}
+
+function snippetViews(model = "model") {
+  const { origin } = location;
+  const asker = keptKey() ? "  -H 'authorization: Bearer YOUR-KEY' \\\n" : "";
+  const curl = `curl ${origin}/v1/embeddings \\\n${asker}  -H 'content-type: application/json' \\\n  -d '{"model": "${model}", "input": "A man plays a guitar."}'`;
+  const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${origin}/v1",\n    api_key="${keptKey() ? "your key" : "none"}",\n)\nanswer = client.embeddings.create(\n    model="${model}", input=["A man plays a guitar."]\n)`;
+  return [snippet("From a shell", curl), snippet("With the openai client", python)];
+}
+
+function snippet(title, code) {
+  const button = el("button", { type: "button", class: "quiet", "aria-label": `Copy: ${title}` }, "Copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select it to copy"; // a browser may forbid the clipboard
+    }
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  });
+  return el("div", { class: "snippet" }, el("div", { class: "above" }, el("span", { class: "soft" }, title), button),
+    el("pre", { tabindex: "0", "aria-label": title }, el("code", {}, code)));
+}

@@ -1,0 +1,164 @@
+"""A server that is only as real as the page needs: the page's own router, and routes with ready answers."""
+
+import asyncio
+import threading
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from gemel.serve.routes.page import router
+
+TRAP = '<img src=x onerror="window.trapped = 1">'
+KEY = "right-key"
+
+
+class PageServer:
+    """Runs in a thread. `asked` holds (path, body) of each question; `wants_key` makes it answer 401."""
+
+    def __init__(self):
+        self.asked = []
+        self.wants_key = False
+        self.fails = None
+        self.held = {}
+        """Path: an event; the answer waits until it is set."""
+        self.app = self._app()
+        config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        while not self._server.started:
+            threading.Event().wait(0.01)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        return self
+
+    def __exit__(self, *_):
+        self._server.should_exit = True
+        self._thread.join(10)
+
+    def bodies(self, path):
+        return [body for asked, body in self.asked if asked == path]
+
+    def _app(self):
+        app = FastAPI()
+        app.include_router(router(None))
+        answers = {
+            "/search": search,
+            "/pairs": pairs,
+            "/clusters": clusters,
+            "/explain": explain,
+        }
+        for path, answer in answers.items():
+            app.post(path)(self._route(answer))
+        for path, answer in {"/indexes": INDEXES, "/status": STATUS, "/v1/models": MODELS, "/info": INFO}.items():
+            app.get(path)(self._route(answer))
+        return app
+
+    def _route(self, answer):
+        async def route(request: Request):
+            path = request.url.path
+            body = await request.json() if request.method == "POST" else None
+            if self.wants_key and request.headers.get("authorization") != f"Bearer {KEY}":
+                return JSONResponse({"error": {"message": "an API key is needed"}}, 401)
+            self.asked.append((path, body))
+            if self.fails is not None and body is not None:
+                return JSONResponse({"error": {"message": self.fails}}, 429, {"Retry-After": "3"})
+            while path in self.held and not self.held[path].is_set():
+                await asyncio.sleep(0.01)
+            return JSONResponse(answer(body) if callable(answer) else answer)
+
+        return route
+
+
+MODELS = {"object": "list", "data": [{"id": "tiny-model", "object": "model"}]}
+INFO = {"model_id": "tiny-model", "max_input_length": 256, "version": "0.1.0"}
+INDEXES = {"indexes": [{"name": "notes", "documents": 1234}]}
+STATUS = {
+    "uptime": 3725.0,
+    "texts_per_second": 812.4,
+    "tokens_per_second": 9200.0,
+    "requests_per_second": 64.0,
+    "latency": {"total": {"p50": 0.0042, "p95": 0.0131}},
+    "queue": {"texts": 3, "tokens": 41},
+    "batches": {"texts": 7.5},
+    "cache": {"hits": 30, "misses": 10},
+    "memory": {"bytes": 312_000_000, "limit": None},
+    "rejected": {"queue": 2},
+}
+
+
+def search(body):
+    texts = body.get("texts") or ["A note of the index.", TRAP, "Another note."]
+    hits = [
+        {
+            "id": str(place),
+            "score": 0.9 - 0.1 * place,
+            "cosine": 0.9 - 0.1 * place,
+            "percentile": 99.96 if place == 0 else 80.0,
+            "text": text,
+            "part": 0,
+            "fields": {"lang": "en"} if "index" in body else {},
+            "relation": {"entailment": 0.8, "neutral": 0.2} if place == 0 else None,
+        }
+        for place, text in enumerate(texts[: body["k"]])
+    ]
+    return {"hits": hits, "scored_by": "cosine", "exact": True, "seconds": 0.0042}
+
+
+def pairs(body):
+    texts = body["texts"]
+    found = [
+        {
+            "left": at,
+            "right": at + 1,
+            "score": 0.95 - 0.01 * at,
+            "percentile": 99.999 - at,
+            "expected_false": 0.01 * (at + 1),
+            "left_text": texts[at],
+            "right_text": texts[at + 1],
+        }
+        for at in range(min(len(texts) - 1, 150))
+    ]
+    return {
+        "pairs": found,
+        "complete": True,
+        "compared": len(texts) * (len(texts) - 1) // 2,
+        "seconds": 1.26,
+    }
+
+
+def clusters(body):
+    count = len(body["texts"])
+    labels = [-1 if at == count - 1 else at % 3 for at in range(count)]
+    members = {label: [at for at in range(count) if labels[at] == label] for label in range(3)}
+    return {
+        "clusters": [
+            {"label": label, "size": len(own), "title": f"theme {label}", "members": own}
+            for label, own in members.items()
+        ],
+        "points": [
+            {"x": (at % 5) / 5, "y": at / count, "cluster": labels[at], "index": at} for at in range(count)
+        ],
+    }
+
+
+def explain(body):
+    left, right = body["left"].split(), body["right"].split()
+    table = [
+        [0.4 / (len(left) * len(right)) * (1 + (i == j)) - 0.05 * (i == j + 1) for j in range(len(right))]
+        for i in range(len(left))
+    ]
+    return {
+        "left": body["left"],
+        "right": body["right"],
+        "score": sum(map(sum, table)),
+        "left_tokens": ["[CLS]", *left],
+        "right_tokens": right,
+        "table": [[0.0] * len(right), *table],
+        "left_words": left,
+        "right_words": right,
+        "word_table": table,
+    }
