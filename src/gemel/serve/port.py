@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.cross_model import CrossModel
-from gemel.index.index import Index
 from gemel.model import Model
 from gemel.serve.limits import Limits
 from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    from gemel.index.index import Index
 
 T = TypeVar("T")
 

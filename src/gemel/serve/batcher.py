@@ -1,0 +1,247 @@
+"""The batcher: texts of many requests in, each request's vectors out. Knows neither HTTP nor the network.
+
+Lives on one event loop. A text that was computed a moment ago or is being computed is not computed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+import numpy as np
+
+from gemel.encoder.lanes import usable_cores
+from gemel.errors import InputError
+from gemel.model import Model, Prepared
+from gemel.serve.cache import Known, VectorCache
+from gemel.serve.figures import Figures
+from gemel.serve.kinds import Kind, Kinds
+from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
+from gemel.serve.port import Ask, Embedded
+from gemel.serve.request import Request
+from gemel.serve.waiting import Job, Rank, State
+from gemel.serve.workers import Finished, Workers
+from gemel.text.tokenizer import check_texts
+from gemel.text.windows import Windows
+from gemel.types import Vectors
+
+SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
+SMALL_TOKENS = 512  # if it has at most so many tokens
+INLINE_CHARACTERS = 4000  # tokenised at once; more goes to a thread, so that the event loop answers others
+PIECE = 128  # texts tokenised between two looks at whether the client is still there
+
+
+class Batcher:
+    """One for a model. Made inside the event loop that uses it."""
+
+    def __init__(
+        self,
+        model: Model,
+        limits: Limits,
+        figures: Figures,
+        *,
+        threads: int | None = None,
+        cache_bytes: int = 64_000_000,
+    ) -> None:
+        self.threads = threads or usable_cores()
+        self.cache = VectorCache(cache_bytes)
+        self._model, self._limits, self._figures = model, limits, figures
+        self._kinds = Kinds(self.threads, lambda options: model.prepare([], options))
+        self._loop = asyncio.get_running_loop()
+        self._flying: dict[bytes, Job] = {}
+        self._arriving = 0  # tokens of requests that are being tokenised, guessed
+        self._tokenising = ThreadPoolExecutor(1, thread_name_prefix="gemel-tokenise")
+        self.workers = Workers(
+            self._compute, self._deliver, threads=self.threads, batch_tokens=model.engine.batch_tokens
+        )
+
+    @property
+    def queue_tokens(self) -> int:
+        """Tokens that wait."""
+        return self.workers.waiting.tokens + self._arriving
+
+    async def embed(self, texts: Sequence[str], ask: Ask, *, urgent: bool = False) -> Embedded:
+        """See `Services.embed`. `urgent` goes before everything and is not remembered."""
+        started = perf_counter()
+        checked = self._check(texts)
+        kind = self._kinds.of(ask)
+        request = Request(len(checked), ask.dim or self._model.dim, self._loop.create_future())
+        seconds = min(ask.seconds or self._limits.seconds, self._limits.seconds)
+        deadline = self._loop.call_later(seconds, request.fail, TooLate(_late(seconds)))
+        try:
+            missing = self._join(request, [kind.key(text) for text in checked])
+            if missing:
+                windows = await self._tokenise([checked[rows[0]] for rows in missing.values()], kind)
+                self._begin(request, missing, windows, kind, ask.client, urgent)
+            if request.missing:
+                await request.future
+            if not ask.cut:
+                _refuse_cut(request)
+        except BaseException as error:
+            self._leave(request, error)
+            raise
+        finally:
+            deadline.cancel()
+        self._figures.stage("total", perf_counter() - started)
+        self._figures.texts.add(len(checked))
+        return request.embedded()
+
+    async def close(self) -> None:
+        """Ends the threads; what waits is never answered."""
+        await asyncio.to_thread(self.workers.stop)
+        self._tokenising.shutdown(wait=False, cancel_futures=True)
+
+    # In: checked, looked up, tokenised, queued.
+
+    def _check(self, texts: Sequence[str]) -> list[str]:
+        limits = self._limits
+        if len(texts) > limits.texts and not isinstance(texts, str):
+            raise TooLarge(
+                f"the request has {len(texts):,} texts, at most {limits.texts:,} are taken at once"
+            )
+        checked = check_texts(texts)
+        for position, text in enumerate(checked):
+            if len(text) > limits.characters:
+                raise TooLarge(
+                    f"texts[{position}] has {len(text):,} characters, at most {limits.characters:,} are taken"
+                )
+        return checked
+
+    def _join(self, request: Request, keys: Sequence[bytes]) -> dict[bytes, list[int]]:
+        """Rows that are known are filled, those under way are waited for; the rest is returned by key."""
+        missing: dict[bytes, list[int]] = {}
+        for row, key in enumerate(keys):
+            known = self.cache.get(key)
+            if known is not None:
+                request.put(row, known)
+                self._figures.cache_hits += 1
+            elif key in self._flying:
+                request.wait_for(self._flying[key], row)
+                self._figures.shared += 1
+            else:
+                missing.setdefault(key, []).append(row)
+        self._figures.cache_misses += len(missing)
+        return missing
+
+    async def _tokenise(self, texts: list[str], kind: Kind) -> Sequence[Windows]:
+        characters = sum(map(len, texts))
+        guess = characters // 4 + len(texts)
+        self._admit(guess)
+        started = perf_counter()
+        self._arriving += guess
+        try:
+            if characters <= INLINE_CHARACTERS:
+                windows = self._model.prepare(texts, kind.options).windows
+            else:
+                windows = await self._tokenise_aside(texts, kind)
+        finally:
+            self._arriving -= guess
+        self._figures.stage("tokenise", perf_counter() - started)
+        tokens = sum(window.tokens for window in windows)
+        if tokens > self._limits.tokens:
+            raise TooLarge(f"the request has {tokens:,} tokens, at most {self._limits.tokens:,} are taken")
+        self._admit(sum(window.kept for window in windows))
+        return windows
+
+    async def _tokenise_aside(self, texts: list[str], kind: Kind) -> tuple[Windows, ...]:
+        """In pieces, so that two large requests take turns and one that is cancelled ends soon."""
+        found: list[Windows] = []
+        for start in range(0, len(texts), PIECE):
+            part = texts[start : start + PIECE]
+            prepared = await self._loop.run_in_executor(
+                self._tokenising, self._model.prepare, part, kind.options
+            )
+            found.extend(prepared.windows)
+        return tuple(found)
+
+    def _admit(self, tokens: int) -> None:
+        most, waiting = self._limits.queue_tokens, self.queue_tokens
+        if waiting and waiting + tokens > most:
+            self._figures.rejected["queue"] += 1
+            seconds = max(1.0, self.workers.wait_seconds())
+            raise Overloaded(
+                f"{waiting:,} tokens are waiting and at most {most:,} may. Try again in {seconds:.0f} s",
+                seconds,
+            )
+
+    def _begin(
+        self,
+        request: Request,
+        missing: dict[bytes, list[int]],
+        windows: Sequence[Windows],
+        kind: Kind,
+        client: str,
+        urgent: bool,
+    ) -> None:
+        if request.future.done():  # the deadline passed while it was tokenised
+            return
+        small = len(windows) <= SMALL_TEXTS and sum(window.kept for window in windows) <= SMALL_TOKENS
+        rank = Rank.URGENT if urgent else Rank.SMALL if small else Rank.LARGE
+        now, jobs = perf_counter(), []
+        for (key, rows), window in zip(missing.items(), windows, strict=True):
+            job = self._flying.get(key)
+            if job is None:
+                job = self._flying[key] = Job(key, window, kind, client, rank, now)
+                jobs.append(job)
+            for row in rows:
+                request.wait_for(job, row)
+        if jobs:
+            self.workers.put(jobs)
+
+    # On a worker's thread.
+
+    def _compute(self, kind: Kind, windows: Sequence[Windows], alone: bool) -> Vectors:
+        return self._model.run(Prepared(tuple(windows), kind.alone if alone else kind.options))
+
+    def _deliver(self, finished: Finished) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._finish, finished)
+
+    # Out: vectors to those who wait, or to nobody.
+
+    def _finish(self, finished: Finished) -> None:
+        figures, tokens = self._figures, 0
+        for job, result in zip(finished.jobs, finished.results, strict=True):
+            self._flying.pop(job.key, None)
+            figures.stage("queue", finished.taken - job.queued)
+            tokens += job.length
+            if isinstance(result, Exception):
+                figures.failed_batches += 1
+                for request, row in job.waiters:
+                    request.fail_row(row, result)
+                continue
+            known = Known(np.array(result), job.windows.tokens, job.windows.kept)
+            if job.rank is not Rank.URGENT:
+                self.cache.put(job.key, known)
+            for request, row in job.waiters:
+                request.put(row, known)
+        figures.stage("compute", finished.seconds)
+        figures.batch_texts.add(len(finished.jobs))
+        figures.tokens.add(tokens)
+
+    def _leave(self, request: Request, error: BaseException) -> None:
+        """The request failed or its client went away: what only it waits for is not computed."""
+        reason = {TooLate: "deadline", asyncio.CancelledError: "gone"}.get(type(error))
+        if reason:
+            self._figures.rejected[reason] += 1
+        alone = request.leave()
+        self.workers.drop(alone)
+        for job in alone:
+            if job.state is State.DROPPED and self._flying.get(job.key) is job:
+                del self._flying[job.key]
+
+
+def _late(seconds: float) -> str:
+    return f"the answer was not ready within {seconds:g} s. Send fewer texts at once, or try again later"
+
+
+def _refuse_cut(request: Request) -> None:
+    lost = np.flatnonzero(request.kept < request.tokens)
+    if len(lost):
+        row = int(lost[0])
+        raise InputError(
+            f"texts[{row}] has {request.tokens[row]:,} tokens, the model reads {request.kept[row]:,}. "
+            "Shorten it, or let it be cut"
+        )

@@ -1,0 +1,146 @@
+"""Errors as answers: which status, and the body that the clients of each protocol know. Nothing internal leaves."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from gemel.errors import GemelError, InputError, MissingExtra, WorkError
+from gemel.serve.limits import Overloaded, TooLarge, TooLate
+
+TEI_PATHS = (
+    "/embed",
+    "/embed_all",
+    "/embed_sparse",
+    "/similarity",
+    "/rerank",
+    "/predict",
+    "/tokenize",
+    "/decode",
+    "/info",
+    "/health",
+)
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    424: "model_error",
+    429: "rate_limit_error",
+    503: "not_ready_error",
+    504: "timeout_error",
+}
+_TEI_TYPES = {
+    413: "Validation",
+    422: "Validation",
+    400: "Validation",
+    424: "Backend",
+    429: "Overloaded",
+    503: "Unhealthy",
+}
+
+log = logging.getLogger("gemel.serve")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One error on its way to a client."""
+
+    status: int
+    message: str
+    code: str | None = None
+    """A word for programs, such as model_not_found."""
+    param: str | None = None
+    """The field that is wrong."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class RouteError(GemelError):
+    """An answer other than 200 that a route gives on purpose."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.problem = Problem(status, message, code, param)
+
+
+def error_body(path: str, problem: Problem) -> bytes:
+    """In OpenAI's shape below /v1, in text-embeddings-inference's for its routes, else a plain one."""
+    kind = _TYPES.get(problem.status, "server_error")
+    if path.startswith("/v1/"):
+        error = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
+        return orjson.dumps({"error": error})
+    if path in TEI_PATHS:
+        return orjson.dumps(
+            {"error": problem.message, "error_type": _TEI_TYPES.get(problem.status, problem.code or kind)}
+        )
+    return orjson.dumps({"error": {"message": problem.message, "type": problem.code or kind}})
+
+
+def error_response(path: str, problem: Problem) -> Response:
+    return Response(
+        error_body(path, problem),
+        status_code=problem.status,
+        headers=dict(problem.headers),
+        media_type="application/json",
+    )
+
+
+def problem_of(error: Exception) -> Problem:
+    """What a client is told of an error."""
+    match error:
+        case RouteError():
+            return error.problem
+        case TooLarge():
+            return Problem(413, str(error), "too_large")
+        case Overloaded():
+            seconds = str(max(1, math.ceil(error.retry_after)))
+            return Problem(429, str(error), "overloaded", headers={"retry-after": seconds})
+        case TooLate():
+            return Problem(504, str(error), "too_late")
+        case MissingExtra():
+            return Problem(501, str(error), "not_installed")
+        case InputError():
+            return Problem(400, str(error), "invalid_request")
+        case WorkError():
+            return Problem(500, str(error), "work_failed")
+        case HTTPException():
+            return Problem(error.status_code, str(error.detail), headers=error.headers or {})
+        case RequestValidationError():
+            return Problem(422, _first_mistake(error), "invalid_request")
+    return Problem(500, "the server failed at this request; its log says why", "internal_error")
+
+
+def _first_mistake(error: RequestValidationError) -> str:
+    mistakes = error.errors()
+    if not mistakes:
+        return "the request is not of the form that this route takes"
+    place = ".".join(str(part) for part in mistakes[0].get("loc", ()) if part != "body")
+    text = str(mistakes[0].get("msg", "not of the right form"))
+    return f"{place}: {text}" if place else text
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error of a route becomes an answer of its protocol's shape."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = problem_of(error)
+        if problem.code == "internal_error":
+            log.error("%s failed", request.url.path, exc_info=error)
+        return error_response(request.url.path, problem)
+
+    for kind in (GemelError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, answer)

@@ -1,0 +1,131 @@
+"""Every setting of the server, once: the flags of `gemel serve`, their environment variables and their defaults."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from gemel.errors import InputError
+from gemel.options import EngineName, Precision, parse_bytes
+from gemel.serve.limits import Limits
+
+LogFormat = Literal["json", "text", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """How a server runs. Every limit has a stated default."""
+
+    name: str | None = None
+    """What clients call the model. None: as it was asked for."""
+    precision: Precision = "float32"
+    """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
+    engine: EngineName = "auto"
+    """What runs the network."""
+    index: tuple[str, ...] = ()
+    """An index that clients may search and change: a place, or NAME=PLACE."""
+    rerank: str | None = None
+    """A cross-encoder that orders answers anew. None: the model's own cosine does."""
+    host: str = "127.0.0.1"
+    """The address to listen on. Another one than this machine's own needs API keys, or `insecure`."""
+    port: int = 8080
+    """The port to listen on; 0 takes a free one."""
+    threads: int | None = None
+    """Cores that encode. None: all that the process may use."""
+    api_key_file: Path | None = None
+    """A file of API keys, one a line: KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE. Also GEMEL_API_KEYS."""
+    requests_per_minute: float | None = None
+    """How often each key may ask, where its line in the file says nothing else. None: no limit."""
+    insecure: bool = False
+    """Listen on any address without API keys, for networks that are guarded by other means."""
+    allowed_host: tuple[str, ...] = ()
+    """A further name that requests may call this server by, when it listens on this machine only."""
+    cors_origin: tuple[str, ...] = ()
+    """A web origin, such as https://example.org, whose pages may call this server."""
+    max_queue_tokens: int = Limits.queue_tokens
+    """Tokens that may wait, all requests together; over it requests are refused with 429."""
+    max_body: int | str = Limits.body_bytes
+    """Bytes of a request's body."""
+    max_texts: int = Limits.texts
+    """Texts in one request."""
+    max_characters: int = Limits.characters
+    """Characters of one text."""
+    max_tokens: int = Limits.tokens
+    """Tokens of one request, all texts together, before the model's own cut."""
+    max_pair_texts: int = Limits.pair_texts
+    """Texts in one request for pairs or clusters."""
+    request_seconds: float = Limits.seconds
+    """Until a request is answered or given up."""
+    body_seconds: float = 20.0
+    """Until a request's body has arrived."""
+    cache: int | str = "64MB"
+    """Memory for vectors of recent texts; 0 keeps none."""
+    memory_limit: int | str | None = None
+    """Memory of the process: at 90 % of it new work is refused, over it the process ends to be restarted."""
+    grace_seconds: float = 20.0
+    """After SIGTERM, the time that running requests have to finish."""
+    ready_seconds: float = 10.0
+    """How old the last forward pass may be for /health/ready; an older one is made anew."""
+    ssl_certfile: Path | None = None
+    """A certificate (PEM): the server speaks HTTPS."""
+    ssl_keyfile: Path | None = None
+    """The certificate's private key (PEM), where it is not in the same file."""
+    log: LogFormat = "json"
+    """A line for each request on standard error, without its texts: json, text or none."""
+
+    def __post_init__(self) -> None:
+        if self.log not in get_args(LogFormat):
+            raise InputError(f"log must be one of {', '.join(get_args(LogFormat))}, got {self.log!r}")
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"port must be from 0 to 65535, got {self.port}")
+        if self.ssl_keyfile and not self.ssl_certfile:
+            raise InputError("ssl_keyfile was given without ssl_certfile. Give the certificate too")
+        for name in ("request_seconds", "body_seconds", "ready_seconds"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} must be more than 0, got {getattr(self, name)}")
+        for name in (
+            "threads",
+            "max_queue_tokens",
+            "max_texts",
+            "max_characters",
+            "max_tokens",
+            "max_pair_texts",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        parse_bytes(self.max_body)
+        self.memory_bytes, self.cache_bytes  # noqa: B018 - a size that cannot be read is refused here
+
+    @property
+    def limits(self) -> Limits:
+        """What one request may ask for."""
+        return Limits(
+            body_bytes=parse_bytes(self.max_body),
+            texts=self.max_texts,
+            characters=self.max_characters,
+            tokens=self.max_tokens,
+            pair_texts=self.max_pair_texts,
+            queue_tokens=self.max_queue_tokens,
+            seconds=self.request_seconds,
+        )
+
+    @property
+    def cache_bytes(self) -> int:
+        return 0 if self.cache in (0, "0") else parse_bytes(self.cache)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory_limit is None else parse_bytes(self.memory_limit)
+
+    @property
+    def loopback(self) -> bool:
+        """Only programs of this machine can reach the server."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False

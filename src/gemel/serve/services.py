@@ -1,0 +1,146 @@
+"""What routes get: the loaded model, the batcher in front of it, and a few threads for longer work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
+
+from gemel.cross_model import CrossModel
+from gemel.model import Model
+from gemel.serve.batcher import Batcher
+from gemel.serve.figures import Figures
+from gemel.serve.limits import Limits, Overloaded, TooLate
+from gemel.serve.memory import memory_bytes
+from gemel.serve.port import Ask, Embedded
+
+if TYPE_CHECKING:
+    from gemel.index.index import Index
+
+T = TypeVar("T")
+
+WORK_THREADS = 2  # longer jobs that run at once
+WORK_WAITING = 16  # and that may wait
+
+
+class ServerServices:
+    """`Services` over one model. The batcher is made at the first use, inside the loop that serves."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        name: str | None = None,
+        cross: CrossModel | None = None,
+        cross_name: str | None = None,
+        indexes: Mapping[str, Index] | None = None,
+        limits: Limits | None = None,
+        threads: int | None = None,
+        cache_bytes: int = 64_000_000,
+        figures: Figures | None = None,
+    ) -> None:
+        self.model, self.model_name = model, name or model.name
+        self.cross = cross
+        self.cross_name = (cross_name or cross.name) if cross is not None else None
+        self.indexes: Mapping[str, Index] = dict(indexes or {})
+        self.limits = limits or Limits()
+        self.figures = figures or Figures()
+        self._threads, self._cache_bytes = threads, cache_bytes
+        self._batcher: Batcher | None = None
+        self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="gemel-work")
+        self._works = 0
+
+    @property
+    def batcher(self) -> Batcher:
+        """Made inside the running event loop, once."""
+        if self._batcher is None:
+            self._batcher = Batcher(
+                self.model, self.limits, self.figures, threads=self._threads, cache_bytes=self._cache_bytes
+            )
+        return self._batcher
+
+    async def embed(self, texts: Sequence[str], ask: Ask) -> Embedded:
+        return await self.batcher.embed(texts, ask)
+
+    async def probe(self, text: str) -> float:
+        """Seconds of one real forward pass, before everything that waits."""
+        started = perf_counter()
+        await self.batcher.embed([text], Ask(client="health"), urgent=True)
+        return perf_counter() - started
+
+    async def work(self, function: Callable[[], T], *, seconds: float | None = None) -> T:
+        """A thread cannot be stopped: one that is over its time is waited for by nobody, but keeps its place."""
+        if self._works >= WORK_THREADS + WORK_WAITING:
+            self.figures.rejected["work"] += 1
+            raise Overloaded(f"{self._works} longer requests run or wait already. Try again in 5 s", 5.0)
+        self._works += 1
+        loop = asyncio.get_running_loop()
+        running = self._pool.submit(function)
+        running.add_done_callback(
+            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._worked)
+        )
+        allowed = min(seconds or self.limits.seconds, self.limits.seconds)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(running), allowed)
+        except TimeoutError:
+            if running.done() and not running.cancelled():  # the work's own error
+                raise
+            self.figures.rejected["deadline"] += 1
+            raise TooLate(f"the answer was not ready within {allowed:g} s. Ask for less at once") from None
+
+    def _worked(self) -> None:
+        self._works -= 1
+
+    async def close(self) -> None:
+        if self._batcher is not None:
+            await self._batcher.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def status(self) -> dict[str, object]:
+        figures, batcher = self.figures, self._batcher
+        waiting = batcher.workers.waiting if batcher else None
+        return {
+            "model": self.model_name,
+            "engine": self.model.kernel,
+            "uptime_seconds": round(perf_counter() - figures.started, 1),
+            "throughput": {
+                "requests_per_second": figures.requests.per_second(),
+                "texts_per_second": figures.texts.per_second(),
+                "tokens_per_second": figures.tokens.per_second(),
+            },
+            "total": {
+                "requests": figures.requests.total,
+                "texts": figures.texts.total,
+                "tokens": figures.tokens.total,
+            },
+            "latency": {
+                stage: {
+                    "p50": times.percentile(0.5),
+                    "p95": times.percentile(0.95),
+                    "p99": times.percentile(0.99),
+                }
+                for stage, times in figures.stages.items()
+            },
+            "queue": {
+                "tokens": batcher.queue_tokens if batcher else 0,
+                "texts": len(waiting) if waiting else 0,
+                "most_tokens": self.limits.queue_tokens,
+                "jobs": self._works,
+            },
+            "batches": {
+                "count": figures.batch_texts.count,
+                "texts_p50": figures.batch_texts.percentile(0.5),
+                "failed": figures.failed_batches,
+            },
+            "cache": {
+                "hits": figures.cache_hits,
+                "misses": figures.cache_misses,
+                "shared": figures.shared,
+                "texts": len(batcher.cache) if batcher else 0,
+                "bytes": batcher.cache.bytes if batcher else 0,
+            },
+            "rejected": dict(figures.rejected),
+            "memory_bytes": memory_bytes(),
+        }

@@ -1,0 +1,232 @@
+"""What stands around every route, as one ASGI layer: who is let in, the body's limits, ids, the log, the figures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from gemel.serve.body import Gone, Message, Receive, check_depth, read_body
+from gemel.serve.doors import check_host, check_key, is_public
+from gemel.serve.errors import Problem, error_body, problem_of
+from gemel.serve.figures import Figures
+from gemel.serve.keys import Keys
+from gemel.serve.limits import Limits, Overloaded
+from gemel.serve.logs import RequestLog
+from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.tracing import Span
+
+Scope = dict[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+WATCH_AFTER = 0.02  # seconds after which a request is worth asking whether its client is still there
+MEMORY_EVERY = 0.5  # seconds between two looks at the memory
+MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
+GONE = 499  # what the log calls a request whose client went away
+SAFE_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+]
+CLOSED_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
+
+
+@dataclass(frozen=True)
+class ShellSettings:
+    """What the layer needs to know."""
+
+    limits: Limits
+    keys: Keys
+    allowed_hosts: frozenset[str] | None
+    body_seconds: float
+    memory_ceiling: int | None
+    figures: Figures
+    log: RequestLog
+    span: Span
+
+
+class Shell:
+    """ASGI middleware."""
+
+    def __init__(self, app: App, settings: ShellSettings) -> None:
+        self._app, self._settings = app, settings
+        self._bodies = 0  # bytes of bodies in memory
+        self._memory: tuple[float, Room] = (-1e9, Room.ENOUGH)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = _Visit(scope, send)
+        try:
+            with self._settings.span(f"{scope['method']} {scope['path']}"):
+                await self._answer(visit, scope, receive)
+        except Gone:
+            visit.status = GONE
+        except asyncio.CancelledError:
+            if not visit.gone:
+                raise
+            visit.status = GONE
+        except Exception as error:
+            await self._fail(visit, error)
+        finally:
+            self._note(visit)
+
+    async def _answer(self, visit: _Visit, scope: Scope, receive: Receive) -> None:
+        settings, headers = self._settings, scope["headers"]
+        check_host(headers, settings.allowed_hosts)
+        if not is_public(scope["method"], scope["path"]):
+            visit.client = check_key(headers, settings.keys)
+        client = scope.get("client")
+        scope.setdefault("state", {})["client"] = visit.client or (client[0] if client else "")
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, visit.send)
+            return
+        self._check_memory()
+        stated = _content_length(headers)
+        room = settings.limits.body_bytes
+        if self._bodies and self._bodies + (stated or 0) > MOST_BODIES * room:
+            raise Overloaded("too many large requests are under way. Try again in 1 s", 1.0)
+        body = await read_body(receive, stated, room, settings.body_seconds)
+        check_depth(body, settings.limits.json_depth)
+        self._bodies += len(body)
+        try:
+            await self._watched(visit, scope, _replay(body, receive), receive)
+        finally:
+            self._bodies -= len(body)
+
+    async def _watched(self, visit: _Visit, scope: Scope, replayed: Receive, receive: Receive) -> None:
+        """Run the route; if it takes a while, cancel it when its client goes away."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        watchers: list[asyncio.Task[None]] = []
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if task is not None and not visit.complete:
+                visit.gone = True
+                task.cancel()
+
+        timer = loop.call_later(WATCH_AFTER, lambda: watchers.append(loop.create_task(watch())))
+        try:
+            await self._app(scope, replayed, visit.send)
+        finally:
+            timer.cancel()
+            for watcher in watchers:
+                watcher.cancel()
+
+    def _check_memory(self) -> None:
+        settings, now = self._settings, perf_counter()
+        if settings.memory_ceiling is None:
+            return
+        if now - self._memory[0] > MEMORY_EVERY:
+            self._memory = now, room(memory_bytes(), settings.memory_ceiling)
+        if self._memory[1] is not Room.ENOUGH:
+            settings.figures.rejected["memory"] += 1
+            raise Overloaded("the server is short of memory. Try again in 5 s", 5.0)
+
+    async def _fail(self, visit: _Visit, error: Exception) -> None:
+        problem = problem_of(error)
+        if problem.code == "internal_error":
+            self._settings.log.failure(error, id=visit.id.decode(), path=visit.path)
+        if visit.status:  # too late for another answer
+            return
+        if problem.code in ("invalid_api_key", "wrong_host", "too_large", "slow_body", "overloaded"):
+            self._settings.figures.rejected[problem.code] += 1
+        await visit.answer(problem)
+
+    def _note(self, visit: _Visit) -> None:
+        seconds = perf_counter() - visit.started
+        figures = self._settings.figures
+        figures.requests.add(1)
+        figures.answers[visit.route, visit.status] += 1
+        if visit.path.startswith("/health"):
+            return
+        self._settings.log.line(
+            "request",
+            id=visit.id.decode(),
+            method=visit.method,
+            route=visit.route,
+            status=visit.status,
+            seconds=round(seconds, 6),
+            client=visit.client,
+        )
+
+
+class _Visit:
+    """One request and what became of it."""
+
+    __slots__ = ("_scope", "_send", "client", "complete", "gone", "id", "method", "path", "started", "status")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope, self._send = scope, send
+        self.method, self.path = scope["method"], scope["path"]
+        self.started = perf_counter()
+        self.client: str | None = None
+        self.status = 0
+        self.gone = self.complete = False
+        self.id = _request_id(scope["headers"])
+
+    @property
+    def route(self) -> str:
+        """The path as the routes write it: a client's own words stay out of logs and figures."""
+        route = self._scope.get("route")
+        return getattr(route, "path", None) or "other"
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = message["headers"] = list(message.get("headers", ()))
+            headers.append((b"x-request-id", self.id))
+            headers.extend(SAFE_HEADERS)
+            if not any(name == CLOSED_POLICY[0] for name, _ in headers):
+                headers.append(CLOSED_POLICY)
+        elif not message.get("more_body"):
+            self.complete = True
+        await self._send(message)
+
+    async def answer(self, problem: Problem) -> None:
+        body = error_body(self.path, problem)
+        headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if problem.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if problem.status in (408, 413):  # the rest of the body is not read
+            headers.append((b"connection", b"close"))
+        await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body as one message, then whatever comes."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else None
+    return None
+
+
+def _request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The client's own, if it is short and plain; else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id" and _ID.fullmatch(value):
+            return value
+    return secrets.token_hex(8).encode()
