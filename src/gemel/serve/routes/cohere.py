@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
+from gemel.serve.routes.failures import OpenAIError, PlainError, errors
 from gemel.serve.routes.names import check_ranker
 from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
-from gemel.serve.routes.refusing import OpenAIError, OpenAIRoute, PlainError, PlainRoute, errors
 from gemel.serve.routes.scoring import score
 from gemel.serve.routes.texts import check_sizes
 from gemel.serve.routes.tokens import first_tokens
@@ -84,8 +84,8 @@ class OlderRerankAnswer(RerankAnswer):
 def router(services: Services) -> APIRouter:
     """Both forms."""
     routes = APIRouter()
-    v2 = APIRouter(tags=["Cohere"], route_class=PlainRoute, responses=errors(PlainError))
-    v1 = APIRouter(tags=["Cohere"], route_class=OpenAIRoute, responses=errors(OpenAIError))
+    v2 = APIRouter(tags=["Cohere"], responses=errors(PlainError))
+    v1 = APIRouter(tags=["Cohere"], responses=errors(OpenAIError))
 
     async def ranked(
         request: Request, query: str, documents: list[str], top: int | None

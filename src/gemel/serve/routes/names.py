@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gemel.serve.errors import RouteError
 from gemel.serve.port import Services
-from gemel.serve.routes.refusing import Refused
 
 _OWNER = "sentence-transformers/"
 
@@ -35,6 +35,9 @@ def check_ranker(services: Services, name: str | None) -> None:
 
 def _refuse(services: Services, name: str) -> None:
     known = ", ".join(known_models(services))
-    raise Refused(
-        404, f"the model {name[:100]!r} is not loaded here. Loaded: {known}", "model_not_found", "model"
+    raise RouteError(
+        404,
+        f"the model {name[:100]!r} is not loaded here. Loaded: {known}",
+        code="model_not_found",
+        param="model",
     )

@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field
 from gemel.errors import InputError
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
+from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
 from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
-from gemel.serve.routes.refusing import OpenAIError, OpenAIRoute, errors
 from gemel.serve.routes.texts import check_sizes, unit
 from gemel.serve.routes.tokens import texts_of_ids
 from gemel.types import Vectors
@@ -79,7 +79,7 @@ class ModelList(BaseModel):
 
 def router(services: Services) -> APIRouter:
     """The routes of this protocol."""
-    routes = APIRouter(prefix="/v1", tags=["OpenAI"], route_class=OpenAIRoute, responses=errors(OpenAIError))
+    routes = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(OpenAIError))
     started = int(time.time())
 
     def entry(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gemel.errors import InputError
-from gemel.serve.routes.refusing import Refused
+from gemel.serve.errors import RouteError
 
 
 class Foreign(BaseModel):
@@ -37,12 +37,14 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 async def read(request: Request, kind: type[Body]) -> Body:
-    """The body as `kind`. Raises InputError for what does not fit, `Refused` (415) for what is not said to be JSON."""
+    """The body as `kind`. Raises InputError for what does not fit, RouteError (415) for what is not said to be JSON."""
     # A page of another origin may send a form or plain text without asking first, but not this type.
     sort = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sort != "application/json" and not sort.endswith("+json"):
         said = repr(sort) if sort else "no type"
-        raise Refused(415, f"the body must be sent as application/json, got {said}", "unsupported_media_type")
+        raise RouteError(
+            415, f"the body must be sent as application/json, got {said}", code="unsupported_media_type"
+        )
     try:
         return kind.model_validate_json(await request.body())
     except ValidationError as error:

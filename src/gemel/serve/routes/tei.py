@@ -8,13 +8,14 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from gemel.model import TokenVectors
+from gemel.serve.errors import RouteError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
 from gemel.serve.routes.answering import answer
+from gemel.serve.routes.failures import TeiError, errors
 from gemel.serve.routes.openai import texts_of
 from gemel.serve.routes.reading import client_of, read, takes
-from gemel.serve.routes.refusing import Refused, TeiError, TeiRoute, errors
 from gemel.serve.routes.tei_more import add_more
 from gemel.serve.routes.texts import check_sizes, unit
 from gemel.serve.routes.tokens import last_tokens
@@ -24,7 +25,7 @@ MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
 def router(services: Services) -> APIRouter:
     """The routes of this protocol."""
-    routes = APIRouter(tags=["text-embeddings-inference"], route_class=TeiRoute, responses=errors(TeiError))
+    routes = APIRouter(tags=["text-embeddings-inference"], responses=errors(TeiError))
 
     @routes.post("/embed", response_model=shapes.Vectors, openapi_extra=takes(shapes.EmbedRequest))
     async def embed(request: Request) -> Response:
@@ -46,7 +47,7 @@ def router(services: Services) -> APIRouter:
     async def embed_sparse(request: Request) -> Response:
         """Always 424: for models with sparse vectors only, which gemel does not load."""
         await read(request, shapes.EmbedAllRequest)
-        raise Refused(424, f"{services.model_name} gives no sparse vectors. Use /embed", "Backend")
+        raise RouteError(424, f"{services.model_name} gives no sparse vectors. Use /embed", code="Backend")
 
     @routes.post(
         "/similarity", response_model=shapes.Similarities, openapi_extra=takes(shapes.SimilarityRequest)

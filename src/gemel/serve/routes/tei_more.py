@@ -9,12 +9,12 @@ import numpy as np
 from fastapi import APIRouter, Request, Response
 
 from gemel.errors import InputError
+from gemel.serve.errors import RouteError
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.classes import Classes, classes, find_classes
 from gemel.serve.routes.reading import client_of, read, takes
-from gemel.serve.routes.refusing import Refused
 from gemel.serve.routes.scoring import ranker, score
 from gemel.serve.routes.texts import check_sizes
 from gemel.serve.routes.tokens import last_tokens, texts_of_ids
@@ -46,7 +46,7 @@ def add_more(routes: APIRouter, services: Services) -> None:
         asked = await read(request, shapes.PredictRequest)
         found = find_classes(services)
         if found is None:
-            raise Refused(424, f"{services.model_name} tells no classes apart", "Backend")
+            raise RouteError(424, f"{services.model_name} tells no classes apart", code="Backend")
         pairs = _pairs(asked.inputs)
         flat = [text for pair in pairs for text in pair]
         check_sizes(services, flat, "inputs", 2 * services.limits.texts)

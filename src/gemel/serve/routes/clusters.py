@@ -1,0 +1,135 @@
+"""POST /clusters: groups of similar texts with names, and a place for each text on a map."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gemel.clusters import Clusters, cluster
+from gemel.errors import MissingExtra
+from gemel.maps import layout
+from gemel.maps.places import Places
+from gemel.serve.port import Ask, Services
+from gemel.serve.routes.answering import answer
+from gemel.serve.routes.reading import Own, client_of, example, read, takes
+from gemel.serve.routes.texts import check_sizes, embed_many
+from gemel.types import Vectors
+
+_MAPPED = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
+
+
+class ClustersRequest(Own):
+    """Texts to group."""
+
+    model_config = example(
+        texts=["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."],
+        min_score=0.5,
+    )
+
+    texts: list[str]
+    min_score: float | None = Field(None, ge=-1, le=1, description="How similar; 0.75 if nothing is said")
+    k: int | None = Field(None, ge=1, description="How many clusters")
+    method: Literal["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"] | None = Field(
+        None, description="Default: communities; k-means with k"
+    )
+    min_size: int = Field(2, ge=1, description="A smaller group is no cluster")
+    layout: Literal["tsne", "pca", "none"] | None = Field(
+        None, description=f"Of the map. Default: tsne up to {_MAPPED:,} texts, pca for more"
+    )
+
+
+class ClusterRow(BaseModel):
+    """One cluster, the largest first."""
+
+    label: int
+    size: int
+    title: str = Field(description="Words that tell it from the others")
+    text: str = Field(description="The most central text")
+    inside: float = Field(description="The mean cosine of two of its texts")
+    members: list[int] = Field(description="Positions of its texts")
+
+
+class Point(BaseModel):
+    """A text on the map; both coordinates from 0 to 1."""
+
+    x: float
+    y: float
+    cluster: int = Field(description="-1: in none")
+    index: int
+
+
+class ClustersAnswer(BaseModel):
+    clusters: list[ClusterRow]
+    points: list[Point]
+    method: str
+    unassigned: int
+    seconds: float
+
+
+def add_clusters(routes: APIRouter, services: Services) -> None:
+    """Add the route."""
+
+    @routes.post(
+        "/clusters", response_model=ClustersAnswer, openapi_extra=takes(ClustersRequest), tags=["Search"]
+    )
+    async def clusters(request: Request) -> Response:
+        """Groups of similar texts, and a map of them."""
+        started = perf_counter()
+        asked = await read(request, ClustersRequest)
+        check_sizes(services, asked.texts, "texts", services.limits.pair_texts)
+        vectors = (await embed_many(services, asked.texts, Ask(client=client_of(request)))).vectors
+        found = await services.work(lambda: _found(asked, vectors))
+        return answer({**found, "seconds": perf_counter() - started})
+
+
+def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+    """The answer but for its seconds. Runs on a worker thread."""
+    found = cluster(
+        vectors,
+        method=asked.method,
+        min_score=asked.min_score,
+        k=asked.k,
+        min_size=asked.min_size,
+        texts=asked.texts,
+    )
+    return {
+        "clusters": _rows(found),
+        "points": [] if asked.layout == "none" else _points(_places(asked, vectors), found),
+        "method": found.method,
+        "unassigned": found.unassigned,
+    }
+
+
+def _places(asked: ClustersRequest, vectors: Vectors) -> Places:
+    if asked.layout == "tsne":
+        return layout(vectors, "tsne")
+    if asked.layout == "pca" or len(vectors) > _MAPPED:
+        return layout(vectors, "pca")
+    try:
+        return layout(vectors, "tsne")
+    except MissingExtra:  # nobody asked for t-SNE by name
+        return layout(vectors, "pca")
+
+
+def _rows(found: Clusters) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": item.id,
+            "size": item.size,
+            "title": item.name,
+            "text": item.text or "",
+            "inside": item.inside,
+            "members": found.members(item.id),
+        }
+        for item in found.items
+    ]
+
+
+def _points(places: Places, found: Clusters) -> list[dict[str, Any]]:
+    columns = zip(places.tolist(), found.labels.tolist(), strict=True)
+    return [
+        {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)
+    ]
