@@ -16,12 +16,12 @@ from gemel.serve.keys import Keys
 from gemel.serve.logs import RequestLog
 from gemel.serve.metrics import Metrics
 from gemel.serve.options import ServeOptions
-from gemel.serve.routes import cohere, openai, page, tei
+from gemel.serve.routes import cohere, openai, own, page, tei
 from gemel.serve.services import ServerServices
 from gemel.serve.shell import Shell, ShellSettings
 from gemel.serve.tracing import find_tracer
 
-ROUTES = (openai, tei, cohere, page)
+ROUTES = (openai, tei, cohere, own, page)
 """Looked through in this order for every request: the busiest first."""
 
 
