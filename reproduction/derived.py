@@ -1,0 +1,92 @@
+"""Files that a plan makes out of the data: draws of rows, folds, other columns. Made once, the same for a seed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gemel.errors import InputError
+from reproduction.parts import Folders, Rows
+
+GRADES = {"DTORCD": "0", "NS": "0", "SS": "1", "HS": "2"}
+SCORES = {"entailment": "1", "neutral": "0.5", "contradiction": "0"}
+
+Table = list[dict[str, str]]
+
+
+def files_of(rows: Rows, folders: Folders) -> list[Path]:
+    """Paths to give to gemel; a file that is to be made is made now."""
+    sources = [Path(folders.data) / f"{name}.tsv.gz" for name in rows.files]
+    for source in sources:
+        if not source.exists():
+            raise InputError(f"{source} is not there. --data takes the folder with nli/, sts/, senteval/, ...")
+    if not rows.made:
+        return sources
+    target = Path(folders.work) / "data" / f"{rows.name}.tsv"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(".part")
+        _write(part, _table(rows, sources))
+        part.replace(target)
+    return [target]
+
+
+def _table(rows: Rows, sources: Sequence[Path]) -> Table:
+    tables = [_read(source) for source in sources]
+    if rows.shape == "texts":
+        texts = dict.fromkeys(text for table in tables for text in _texts(table))
+        found = [{"text": text} for text in texts]
+    else:
+        shared = [name for name in tables[0][0] if all(name in table[0] for table in tables)]
+        found = [{name: row[name] for name in shared} for table in tables for row in table]
+    if rows.shape in SHAPES:
+        found = [SHAPES[rows.shape](row) for row in found]
+    if rows.fold:
+        found = _fold(found, *rows.fold, held=rows.held)
+    if rows.count:
+        random.Random(rows.seed).shuffle(found)
+        found = found[: rows.count]
+    return found
+
+
+def _graded(row: dict[str, str]) -> dict[str, str]:
+    return {"left": row["premise"], "right": row["hypothesis"], "score": SCORES[row["label"]]}
+
+
+def _argument(row: dict[str, str]) -> dict[str, str]:
+    return {**row, "score": GRADES[row["label"]]}
+
+
+SHAPES = {"graded": _graded, "arguments": _argument}
+NOT_TEXTS = {"label", "score", "image", "protocol", "round"}
+
+
+def _texts(table: Table) -> Iterator[str]:
+    for row in table:
+        yield from (value for name, value in row.items() if name not in NOT_TEXTS and value.strip())
+
+
+def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
+    """Folds of pairs are dealt at random; folds of topics keep a topic whole."""
+    if by == "topics":
+        topics = sorted({row["topic"] for row in table})
+        random.Random(0).shuffle(topics)
+        place = {topic: index % of for index, topic in enumerate(topics)}
+        owners = [place[row["topic"]] for row in table]
+    else:
+        owners = [index % of for index in range(len(table))]
+        random.Random(0).shuffle(owners)
+    return [row for row, owner in zip(table, owners, strict=True) if (owner == number) == held]
+
+
+def _read(path: Path) -> Table:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _write(path: Path, table: Table) -> None:
+    lines = ["\t".join(table[0]), *("\t".join(row.values()) for row in table)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

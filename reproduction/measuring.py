@@ -1,0 +1,116 @@
+"""A model through a suite: numbers with intervals for the results, items for comparing two models by."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemel.evaluation.samples import Comparison, CorrelationSample, MeanSample, Sample, WeightedSample, compare
+from gemel.evaluation.scores import Scores
+from reproduction.derived import files_of
+from reproduction.making import make, source_of
+from reproduction.parts import Folders, Row, Suite
+
+AVERAGE = "average"
+
+
+def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
+    """What the results keep of a row; measured once, then read from the work folder."""
+    made = make(row.model, folders)
+    place = _place(row, folders)
+    if place.exists():
+        measured = json.loads(place.read_text(encoding="utf-8"))
+    else:
+        begin = time.monotonic()
+        results = _results(row, folders, rounds)
+        measured = {"scores": _scores(results), "measure_seconds": round(time.monotonic() - begin, 1)}
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _save_items(place.with_suffix(".npz"), results)
+        place.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    names = {"label": row.label, "model": row.model.name, "suite": row.suite.name, "seed": row.seed}
+    return {**names, **({"pooling": row.pooling} if row.pooling else {}), **made, **measured}
+
+
+def _place(row: Row, folders: Folders) -> Path:
+    pooled = f"-{row.pooling}" if row.pooling else ""
+    return Path(folders.work) / "measured" / f"{row.model.name}{pooled}" / f"{suite_name(row.suite)}.json"
+
+
+def suite_name(suite: Suite) -> str:
+    settings = "-".join(str(value) for _, value in suite.settings)
+    fold = suite.files[0].fold if suite.files else None
+    return "-".join(part for part in (suite.name, settings, f"{fold[1]}of{fold[2]}" if fold else "") if part)
+
+
+def _results(row: Row, folders: Folders, rounds: int) -> list[Scores]:
+    import gemel
+    from gemel.options import EncodeOptions
+
+    options = EncodeOptions(threads=folders.threads or None)
+    paths = [path for rows in row.suite.files for path in files_of(rows, folders)] or [Path(folders.data)]
+    given = {"rounds": rounds, **dict(row.suite.settings)}
+    baseline = row.model.source in ("glove", "tfidf")
+    given |= {} if baseline else {"options": options}
+    given |= {"pooling": row.pooling} if row.pooling else {}
+    source = source_of(row.model, folders)
+    found = [result for path in paths for result in gemel.evaluate(source, task=row.suite.task, data=path, **given)]
+    return [part for result in found for part in (result.parts if result.task == "arguments" else [result])]
+
+
+def _scores(results: Sequence[Scores]) -> dict[str, Any]:
+    """Each data set's main number; for correlations Pearson's too, for years the other ways to count them."""
+    kept = ("pearson", "spearman-mean", "spearman-wmean", "f1-macro")
+    found: dict[str, Any] = {}
+    for result in results:
+        main = result.values[result.main]
+        more = {name: round(result.values[name].value or 0.0, 2) for name in kept if name in result.values}
+        found[result.dataset.removesuffix("-test")] = {**_ends(main.value, main.low, main.high), **more}
+        found[result.dataset.removesuffix("-test")]["items"] = result.items
+    whole = [result.values[result.main].value for result in results if result.dataset != AVERAGE]
+    if len(whole) > 1 and AVERAGE not in found:
+        from gemel.evaluation.run import average
+
+        mean = average([result for result in results if result.dataset != AVERAGE])
+        main = mean.values[mean.main]
+        found[AVERAGE] = {**_ends(main.value, main.low, main.high), "items": mean.items}
+    return found
+
+
+def _ends(value: float | None, low: float | None, high: float | None) -> dict[str, float | None]:
+    numbers = {"value": value, "low": low, "high": high}
+    return {name: None if number is None else round(number, 2) for name, number in numbers.items()}
+
+
+def _save_items(path: Path, results: Sequence[Scores]) -> None:
+    arrays = {}
+    for result in results:
+        name, sample = result.dataset.removesuffix("-test").replace("/", "|"), result.sample
+        if isinstance(sample, CorrelationSample):
+            arrays |= {f"{name}:gold": sample.gold, f"{name}:predicted": sample.predicted}
+        elif isinstance(sample, MeanSample):
+            arrays[f"{name}:values"] = sample.values
+    np.savez_compressed(path, **arrays)
+
+
+def sample_of(row: Row, folders: Folders, dataset: str) -> Sample:
+    """The items of a measured row on a data set, or on all of them: the average."""
+    with np.load(_place(row, folders).with_suffix(".npz")) as arrays:
+        names = list(dict.fromkeys(key.rpartition(":")[0] for key in arrays))
+        parts = [_sample(arrays, name) for name in names if dataset in (AVERAGE, name.replace("|", "/"))]
+    return parts[0] if len(parts) == 1 else WeightedSample(tuple(parts), (1.0,) * len(parts))
+
+
+def _sample(arrays: Any, name: str) -> Sample:  # noqa: ANN401 - numpy does not name the type of an open archive
+    if f"{name}:values" in arrays:
+        return MeanSample(arrays[f"{name}:values"])
+    return CorrelationSample(arrays[f"{name}:gold"], arrays[f"{name}:predicted"])
+
+
+def difference(first: Row, second: Row, dataset: str, folders: Folders, rounds: int) -> Comparison:
+    """Second minus first, as a share, by the same items drawn for both."""
+    return compare(sample_of(first, folders, dataset), sample_of(second, folders, dataset), rounds=rounds)

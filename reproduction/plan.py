@@ -1,0 +1,204 @@
+"""What each table consists of, at a scale: the models that are made and what they are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reproduction.parts import NLI, START, TEACHER, Made, Row, Rows, Suite
+from reproduction.scales import Scale
+
+STS_SETS = (*(f"sts/sts{year}-test" for year in range(12, 17)), "sts/stsb-test", "sts/sickr-test")
+STS = Suite("sts", "sts", tuple(Rows((name,)) for name in STS_SETS))
+STSB_DEV = Suite("stsb-dev", "sts", (Rows(("sts/stsb-dev",)),))
+STSB_TEST = Suite("stsb-test", "sts", (Rows(("sts/stsb-test",)),))
+ARGUMENTS = "argsim/ukp-aspect"
+STUDENT_FILES = (
+    *NLI,
+    "captions/flickr30k-en-train",
+    "paraphrase/qqp-train-subset",
+)
+
+UNTRAINED = Made(START, source="start")
+GLOVE = Made("glove", source="glove")
+PUBLISHED = Made(TEACHER, source=TEACHER)
+
+CONCATS = ("u,v", "|u-v|", "u*v", "|u-v|,u*v", "u,v,u*v", "u,v,|u-v|", "u,v,|u-v|,u*v")
+POOLINGS = ("mean", "max", "cls")
+RECIPE = ("--objective", "classification", "--batch-size", "32", "--learning-rate", "1e-4", "--eval-steps", "600")
+WATCHED = ("--eval-data", "{dev}")
+RATE = "2e-4"
+SHORT = ("--objective", "classification", "--batch-size", "16", "--learning-rate", RATE)
+"""Runs on few pairs: the paper's batch and a higher rate than for many; nothing is chosen on the development set."""
+
+
+def slug(text: str) -> str:
+    return text.replace("|u-v|", "d").replace("u*v", "m").replace(",", "")
+
+
+def trained(name: str, rows: Rows, *flags: str, start: Made = UNTRAINED, seed: int = 0) -> Made:
+    return Made(name, verb="train", start=start, rows=rows, flags=flags, seed=seed)
+
+
+def nli(scale: Scale) -> Made:
+    """The paper's model: classification on all NLI pairs."""
+    count = scale.nli_pairs
+    return trained(f"nli-{count or 'all'}", Rows(NLI, count), *RECIPE, *WATCHED)
+
+
+def short_nli(count: int, seed: int, concat: str = "u,v,|u-v|", pooling: str = "mean") -> Made:
+    """A run of the ablations."""
+    flags = (*SHORT, "--concat", concat, "--pooling", pooling)
+    return trained(f"nli-{count}-{slug(concat)}-{pooling}-s{seed}", Rows(NLI, count, seed), *flags, seed=seed)
+
+
+def cross_nli(scale: Scale) -> Made:
+    flags = ("--kind", "cross", *SHORT)
+    count = scale.cross_nli_pairs
+    return trained(f"cross-nli-{count or 'all'}", Rows(NLI, count), *flags)
+
+
+def stsb(scale: Scale, seed: int, *, start: Made = UNTRAINED, cross: bool = False, pooling: str = "") -> Made:
+    """Regression on STSb; the last step's model is taken."""
+    flags = ["--objective", "regression", "--batch-size", "16", "--learning-rate", "1e-4"]
+    flags += ["--epochs", str(scale.stsb_epochs), *(["--kind", "cross"] if cross else [])]
+    flags += ["--pooling", pooling] if pooling else []
+    kind = "cross" if cross else pooling or "mean"
+    origin = "" if start is UNTRAINED else f"-after-{start.name}"
+    rows = Rows(("sts/stsb-train",), scale.stsb_pairs, seed)
+    name = f"stsb-{scale.stsb_pairs or 'all'}x{scale.stsb_epochs}-{kind}{origin}-s{seed}"
+    return trained(name, rows, *flags, start=start, seed=seed)
+
+
+def table1(scale: Scale) -> list[Row]:
+    texts = Rows(NLI, 20_000, shape="texts")
+    ranking = ("--objective", "in-batch-ranking", "--batch-size", "64", "--learning-rate", "2e-4")
+    triplet = ("--objective", "triplet", "--batch-size", "32", "--learning-rate", "1e-4")
+    cosent = ("--objective", "cosent", "--batch-size", "32", "--learning-rate", "1e-4")
+    models = {
+        "Avg. GloVe": GLOVE,
+        "untrained, mean": UNTRAINED,
+        "NLI, classification": nli(scale),
+        "NLI, triplets": trained(
+            f"triplet-{scale.triplets or 'all'}", Rows(("nli/snli-triplets",), scale.triplets), *triplet, *WATCHED
+        ),
+        "NLI, in-batch ranking": trained(
+            f"ranking-{scale.nli_pairs or 'all'}", Rows(NLI, scale.nli_pairs), *ranking, "--eval-steps", "100", *WATCHED
+        ),
+        "all-MiniLM-L6-v2": PUBLISHED,
+        **{
+            f"untrained, {method}": Made(method, verb="postprocess", start=UNTRAINED, rows=texts, flags=("--method", method))
+            for method in ("whitening", "flow")
+        },
+        "NLI, CoSENT": trained(
+            f"cosent-{scale.cosent_pairs or 'all'}", Rows(NLI, scale.cosent_pairs, shape="graded"), *cosent
+        ),
+    }  # fmt: skip
+    rows = [Row(label, model, STS) for label, model in models.items()]
+    rows.insert(2, Row("untrained, CLS", UNTRAINED, STS, pooling="cls"))
+    return rows
+
+
+def curve(scale: Scale) -> list[Row]:
+    """STS over the number of NLI pairs; and the extra experiment on the learning rate of classification."""
+    counts = [*scale.curve]
+    rows = [Row(f"{count:,} pairs", short_nli(count, 0), STS) for count in counts]
+    rate_pairs = counts[min(1, len(counts) - 1)]
+    for rate in scale.rates:
+        flags = [rate if flag == RATE else flag for flag in SHORT]
+        flags += ["--concat", "u,v,|u-v|", "--pooling", "mean"]
+        name = f"nli-{rate_pairs}-rate{rate}"
+        model = short_nli(rate_pairs, 0) if rate == RATE else trained(name, Rows(NLI, rate_pairs), *flags)
+        rows.append(Row(f"learning rate {rate}", model, STS))
+    ranked = ("--objective", "in-batch-ranking", "--batch-size", "64", "--learning-rate", "2e-4")
+    rows += [Row(f"ranking, {n:,} pairs", trained(f"ranking-{n}", Rows(NLI, n), *ranked), STS) for n in counts[1:]]
+    return [*rows, Row("all pairs", nli(scale), STS)]
+
+
+def table2(scale: Scale) -> list[Row]:
+    rows = []
+    for seed in scale.seeds:
+        models = {
+            "bi-encoder, STSb": stsb(scale, seed),
+            "cross-encoder, STSb": stsb(scale, seed, cross=True),
+            "bi-encoder, NLI + STSb": stsb(scale, seed, start=nli(scale)),
+            "cross-encoder, NLI + STSb": stsb(scale, seed, start=cross_nli(scale), cross=True),
+        }
+        rows += [Row(label, model, STSB_TEST, seed) for label, model in models.items()]
+    return rows
+
+
+def table3(scale: Scale) -> list[Row]:
+    """Fixed encoders first; then each fold trained and tested on what it left out."""
+    whole = Suite("arguments", "arguments", (Rows((ARGUMENTS,)),))
+    fixed = {"Avg. GloVe": GLOVE, "untrained, mean": UNTRAINED, "NLI, classification": nli(scale)}
+    fixed |= {"tf-idf": Made("tfidf", source="tfidf"), "all-MiniLM-L6-v2": PUBLISHED}
+    rows = [Row(label, model, whole) for label, model in fixed.items()]
+    for number in range(scale.folds):
+        for by in ("pairs", "topics"):
+            for kind in ("twin", "cross"):
+                rows.append(_fold(scale, by, number, kind))
+    return rows
+
+
+def _fold(scale: Scale, by: str, number: int, kind: str) -> Row:
+    fold = (by, number, scale.folds)
+    flags = ("--kind", kind, "--objective", "regression", "--batch-size", "16", "--learning-rate", "1e-4")
+    model = trained(
+        f"arguments-{scale.argument_epochs}-{kind}-{by}{number}of{scale.folds}",
+        Rows((ARGUMENTS,), shape="arguments", fold=fold),
+        *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2",
+    )  # fmt: skip
+    suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held=True),))
+    label = f"{'bi' if kind == 'twin' else 'cross'}-encoder, {'cross-topic' if by == 'topics' else 'folds'}"
+    return Row(label, model, suite, number)
+
+
+def table5(scale: Scale) -> list[Row]:
+    settings = (("only", ",".join(scale.senteval)), ("limit", scale.senteval_rows))
+    suite = Suite("senteval", "transfer", settings=settings)
+    models = {"untrained, mean": UNTRAINED, "NLI, classification": nli(scale), "Avg. GloVe": GLOVE}
+    rows = [Row(label, model, suite) for label, model in models.items()]
+    rows.append(Row("untrained, CLS", UNTRAINED, suite, pooling="cls"))
+    return [*rows, Row("all-MiniLM-L6-v2", PUBLISHED, suite)]
+
+
+def table6(scale: Scale) -> list[Row]:
+    """A seed after the other, so that a run that was cut off has whole rows."""
+    count, rows = scale.ablation_pairs, []
+    for seed in scale.seeds:
+        rows += [Row(f"({form})", short_nli(count, seed, form), STSB_DEV, seed) for form in CONCATS]
+    for seed in scale.seeds:
+        for pooling in POOLINGS:
+            rows.append(Row(f"NLI, {pooling}", short_nli(count, seed, pooling=pooling), STSB_DEV, seed))
+    for seed in scale.seeds:
+        for pooling in POOLINGS:
+            model = stsb(scale, seed, pooling="" if pooling == "mean" else pooling)
+            rows.append(Row(f"STSb, {pooling}", model, STSB_DEV, seed))
+    return rows
+
+
+def student(scale: Scale) -> list[Row]:
+    """The teacher's vectors learnt by the start model: STS and retrieval against the teacher."""
+    flags = ("--how", "vectors", "--bridge", "dense", "--batch-size", "64", "--learning-rate", "5e-4")
+    made = Made(
+        f"student-{scale.student_texts or 'all'}",
+        verb="distill",
+        start=UNTRAINED,
+        rows=Rows(STUDENT_FILES, scale.student_texts, shape="texts"),
+        flags=flags,
+    )
+    retrieval = Suite("retrieval", "retrieval", (Rows(("retrieval",)),))
+    pairs = [(label, model) for label, model in (("student", made), ("teacher", PUBLISHED))]
+    return [Row(label, model, suite) for suite in (STS, retrieval) for label, model in pairs]
+
+
+TABLES: dict[str, Callable[[Scale], list[Row]]] = {
+    "6": table6,
+    "2": table2,
+    "1": table1,
+    "5": table5,
+    "3": table3,
+    "curve": curve,
+    "student": student,
+}
+"""By what a run of limited time should answer first."""

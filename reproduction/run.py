@@ -1,0 +1,104 @@
+"""One table of the paper by one command, resumable.
+
+    python -m reproduction.run 6 --scale small --data DATA --weights WEIGHTS
+    python -m reproduction.run all --scale full --data DATA --weights WEIGHTS --glove GLOVE
+
+DATA has nli/, sts/, senteval/, ... as .tsv.gz; WEIGHTS has tinybert-4L-312/. GLOVE is a file or folder of word vectors
+(docs/baselines.md); without it the rows of GloVe are left out. Work is kept in --work: a finished run is not
+repeated, a killed one goes on. After every row results/TABLE-SCALE.json is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import GemelError, InputError
+from reproduction.machine import describe
+from reproduction.measuring import measure
+from reproduction.parts import Folders, Row
+from reproduction.plan import TABLES
+from reproduction.scales import SCALES, Scale
+
+HERE = Path(__file__).parent
+PACKAGES = ("gemel", "torch", "transformers", "numpy", "tokenizers", "scikit-learn")
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S', time.gmtime())} {line}\n")
+    sys.stderr.flush()
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("table", choices=(*TABLES, "all"))
+    parser.add_argument("--scale", choices=tuple(SCALES), default="small")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--glove", type=Path, default=None)
+    parser.add_argument("--work", type=Path, default=HERE / "work")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--only", default="", help="rows whose label begins so, as '(u' or 'STSb'")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    return parser.parse_args(words)
+
+
+def rows_of(table: str, scale: Scale, folders: Folders) -> list[Row]:
+    """The plan, without GloVe where there is none."""
+    return [row for row in TABLES[table](scale) if row.model.source != "glove" or folders.glove]
+
+
+def run_table(table: str, scale: Scale, folders: Folders, out: Path, only: str = "") -> Path:
+    """All rows of a table; a row that fails is named and left out, the others are measured."""
+    target = out / f"table-{table}-{scale.name}.json"
+    content: dict[str, Any] = {"table": table, "scale": scale.name, "machine": describe(), "versions": _versions()}
+    rows = rows_of(table, scale, folders)
+    content |= {"planned": len(rows), "rows": [], "failed": []}
+    rows = [row for row in rows if row.label.startswith(only)]
+    for number, row in enumerate(rows, 1):
+        begin = time.monotonic()
+        try:
+            found = measure(row, folders, scale.rounds)
+        except InputError as error:
+            content["failed"].append({"label": row.label, "seed": row.seed, "why": str(error)})
+            say(f"table {table} {number}/{len(rows)} {row.label}: {error}")
+            continue
+        content["rows"].append(found)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        first = next(reversed(found["scores"].values()))["value"]
+        say(f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)")
+    return target
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}
+
+
+def main(words: list[str] | None = None) -> int:
+    options = arguments(words)
+    folders = Folders(
+        str(options.data.resolve()),
+        str(options.weights.resolve()),
+        str(options.work.resolve()),
+        str(options.glove.resolve()) if options.glove else "",
+        options.threads,
+    )
+    try:
+        for table in TABLES if options.table == "all" else [options.table]:
+            run_table(table, SCALES[options.scale], folders, options.out, options.only)
+    except GemelError as error:
+        sys.stderr.write(f"reproduction: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
