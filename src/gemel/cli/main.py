@@ -48,6 +48,7 @@ VERBS.add("dedupe")(Verb("gemel.cli.dedupe", "Write a file without its duplicate
 VERBS.add("pairs")(Verb("gemel.cli.pairs", "Find the most similar pairs of texts."))
 VERBS.add("search")(Verb("gemel.cli.search", "Find the best texts of a file for a query."))
 VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they do, word by word."))
+VERBS.add("serve")(Verb("gemel.cli.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
 _BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())

@@ -56,7 +56,7 @@ def options_of(cls: type[Any]) -> Callable[[Function], Function]:
         docs, types = field_docs(cls), get_type_hints(cls)
         decorated: Function = call
         for field in reversed(fields(cls)):  # click shows the last decorator first
-            decorated = _option(field, types[field.name], _as_help(docs.get(field.name, ""), names))(
+            decorated = _option(field, types[field.name], flag_help(docs.get(field.name, ""), names))(
                 decorated
             )
         return decorated
@@ -90,7 +90,7 @@ def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callab
     return click.option(flag, name, default=default, envvar=envvar, show_default=shown, help=help, **shape)
 
 
-def _as_help(doc: str, names: list[str]) -> str:
+def flag_help(doc: str, names: list[str]) -> str:
     """The words of a field's docstring for someone at a terminal: flags instead of Python names."""
     for name in names:
         doc = doc.replace(f"`{name}`", "--" + name.replace("_", "-"))

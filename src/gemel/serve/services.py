@@ -53,6 +53,11 @@ class ServerServices:
         self._works = 0
 
     @property
+    def working(self) -> int:
+        """Longer jobs that run or wait."""
+        return self._works
+
+    @property
     def batcher(self) -> Batcher:
         """Made inside the running event loop, once."""
         if self._batcher is None:
@@ -97,6 +102,9 @@ class ServerServices:
         if self._batcher is not None:
             await self._batcher.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if not self._works:  # a thread that still writes must not find its table closed
+            for index in self.indexes.values():
+                index.close()
 
     def status(self) -> dict[str, object]:
         figures, batcher = self.figures, self._batcher

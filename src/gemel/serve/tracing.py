@@ -10,7 +10,7 @@ Span = Callable[[str], AbstractContextManager[Any]]
 
 
 def find_tracer() -> Span:
-    """What makes a span of a name. Set OpenTelemetry up before the server starts: `opentelemetry-instrument gemel ...`."""
+    """What makes a span of a name. OpenTelemetry is set up before: `opentelemetry-instrument gemel serve`."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -18,5 +18,5 @@ def find_tracer() -> Span:
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return lambda _: nullcontext()
-    tracer = trace.get_tracer("gemel.serve")
-    return lambda name: tracer.start_as_current_span(name)
+    span: Span = trace.get_tracer("gemel.serve").start_as_current_span
+    return span

@@ -150,5 +150,5 @@ class Waiting:
 
     def _tidy(self, job: Job) -> None:
         group = self._groups.get((job.length, job.kind))
-        if group is not None and not any([turns.tidy() for turns in group]):
+        if group is not None and not sum(turns.tidy() for turns in group):  # all are tidied
             del self._groups[job.length, job.kind]

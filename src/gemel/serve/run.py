@@ -1,0 +1,168 @@
+"""A server from its socket to its end: bind, load, answer, drain at SIGTERM, stop at once at the second signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from gemel.errors import InputError, WorkError
+from gemel.serve.app import create_app
+from gemel.serve.front import Front
+from gemel.serve.keys import Keys, read_keys
+from gemel.serve.loading import load_services
+from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.options import ServeOptions
+from gemel.serve.services import ServerServices
+from gemel.serve.shell import App
+
+HEADER_SECONDS = 15.0  # until a new connection has sent its first headers
+IDLE_SECONDS = 75  # a connection between two requests
+MEMORY_EVERY = 1.0  # seconds between two looks at the memory
+SWITCH_SECONDS = (
+    0.0005  # after which a thread that waits for Python's lock gets it: workers must not wait for answers
+)
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type, unused-ignore]
+    """A connection that sends no request is closed: uvicorn itself would keep it for ever."""
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio's or uvloop's
+        super().connection_made(transport)
+        self.loop.call_later(HEADER_SECONDS, self._check_first)
+
+    def _check_first(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
+    """Ends with exit code 0 after a signal, and at once at the second."""
+
+    app: FastAPI | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+        if self.app is not None:
+            self.app.state.health.draining = True
+
+
+class Running:
+    """One server of this process."""
+
+    def __init__(
+        self, model: str, options: ServeOptions, ready: Callable[[str, ServerServices], None]
+    ) -> None:
+        """`ready(address, services)` is called when the first vector was computed."""
+        self._model, self._options, self._ready = model, options, ready
+        self._keys = checked_keys(options)
+        self._services: ServerServices | None = None
+        self._error: WorkError | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        """Until a signal comes. Raises what the loading raised, or WorkError when the memory ran out."""
+        listening = bind(self._options.host, self._options.port)
+        self._address = address_of(listening, self._options)
+        front = Front(self._start, self._stop, self._end)
+        self._server = _Server(self._config(front))
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self._server.run(sockets=[listening])
+        finally:
+            sys.setswitchinterval(before)
+            listening.close()
+        if front.error is not None:
+            raise front.error
+        if self._error is not None:
+            raise self._error
+        if self._server.force_exit or (self._services is not None and self._services.working):
+            sys.stderr.flush()
+            os._exit(0)  # a thread cannot be stopped, and Python would wait for it
+
+    def _config(self, front: Front) -> uvicorn.Config:
+        options = self._options
+        return uvicorn.Config(
+            front,
+            http=_Protocol,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
+            ssl_certfile=options.ssl_certfile,
+            ssl_keyfile=options.ssl_keyfile,
+        )
+
+    async def _start(self) -> App:
+        services = self._services = await asyncio.to_thread(load_services, self._model, self._options)
+        app = create_app(services, self._options, self._keys)
+        state = await app.state.health.ready()
+        if not state.ready:
+            raise WorkError(f"the model was loaded but does not compute: {state.reason}")
+        self._server.app = app
+        if self._options.memory_bytes is not None:
+            self._watching = asyncio.create_task(self._watch_memory(self._options.memory_bytes))
+        self._ready(self._address, services)
+        return app
+
+    async def _stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._services is not None:
+            await self._services.close()
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+
+    async def _watch_memory(self, ceiling: int) -> None:
+        while True:
+            await asyncio.sleep(MEMORY_EVERY)
+            used = memory_bytes()
+            if room(used, ceiling) is Room.OVER:
+                self._error = WorkError(
+                    f"the memory of the server grew to {used / 1e6:,.0f} MB, over its limit of "
+                    f"{ceiling / 1e6:,.0f} MB; it ended so that it can be started anew"
+                )
+                self._end()
+                return
+
+
+def checked_keys(options: ServeOptions) -> Keys:
+    """The keys of the file and the environment; none at all is refused for an address that others can reach."""
+    keys = read_keys(options.api_key_file, os.environ.get("GEMEL_API_KEYS"), options.requests_per_minute)
+    if not len(keys) and not options.loopback and not options.insecure:
+        raise InputError(
+            f"host {options.host} can be reached from other machines and there are no API keys. "
+            "Give --api-key-file, or --insecure if the network is guarded by other means"
+        )
+    return keys
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, or an error that says why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}. Choose another"
+        ) from None
+
+
+def address_of(listening: socket.socket, options: ServeOptions) -> str:
+    scheme = "https" if options.ssl_certfile else "http"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"{scheme}://{host}:{listening.getsockname()[1]}"
