@@ -2,6 +2,313 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
+
+from numpy.typing import ArrayLike
+
+from gemel.errors import InputError, WorkError
+from gemel.index.answering import Question, answer
+from gemel.index.asked import checked_ids, one_query, query_texts, query_vectors
+from gemel.index.bridge import Bridge, BridgedCoder, build_bridge
+from gemel.index.bulk import add_all
+from gemel.index.coder import ModelCoder
+from gemel.index.facts import stats_of
+from gemel.index.field_types import check_fields, check_name
+from gemel.index.incoming import FieldsGiven, Incoming
+from gemel.index.migrating import Migrated, migrate
+from gemel.index.port import Count, FieldType, Place
+from gemel.index.state import State
+from gemel.index.stored import stored_documents
+from gemel.index.types import Answer, Document, Existing, IndexStats, Written
+from gemel.index.verifying import Verified, verify
+from gemel.index.where import Condition
+from gemel.model import Model, load
+from gemel.options import EncodeOptions
+
+if TYPE_CHECKING:
+    from gemel.cross_model import CrossModel
+
+Where: TypeAlias = str | Mapping[str, Any] | Condition | None
+Done = TypeVar("Done")
+
 
 class Index:
-    """Being written; its interface is in the port and types beside it."""
+    """Documents under ids, found by meaning, words and fields. `open_index` makes one. Safe with several threads.
+
+    Every call that writes is one commit (`add`: one a block): after a crash all of it is there or nothing.
+    """
+
+    def __init__(self, place: Place, state: State, *, read_only: bool = False, shared: bool = False) -> None:
+        """`shared`: another index owns the place and closes it."""
+        self._place, self._state = place, state
+        self._read_only, self._shared = read_only, shared
+        self._closed = False
+        self._retired: list[State] = []  # tables that a migration replaced; others may still be reading them
+        self._migrating = threading.Lock()
+
+    # What it is.
+
+    @property
+    def place(self) -> str:
+        """Where it is, without secrets."""
+        return self._place.name
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a stored vector."""
+        return self._open().table.header.dim
+
+    @property
+    def fields(self) -> dict[str, FieldType]:
+        """Names and types of the columns for conditions."""
+        return dict(self._open().table.header.fields)
+
+    @property
+    def model(self) -> Model | None:
+        """The model that encodes for it, loaded if it is not yet; None: the index holds vectors only."""
+        return self._open().coder.model()
+
+    @property
+    def bridge(self) -> Bridge | None:
+        """Of an index that `bridge_to` made: what it was fitted on, and its measured loss."""
+        coder = self._open().coder
+        return coder.bridge if isinstance(coder, BridgedCoder) else None
+
+    def __len__(self) -> int:
+        return self._open().table.count().documents
+
+    def __repr__(self) -> str:
+        binding = self._state.binding
+        made = "vectors only" if binding is None else f"made by {binding.model!r}"
+        return f"Index({self.place!r}, {made}, dim={self._state.table.header.dim})"
+
+    # Writing.
+
+    def add(
+        self,
+        texts: Iterable[str] | None = None,
+        *,
+        ids: Iterable[str | int] | None = None,
+        vectors: ArrayLike | Iterable[ArrayLike] | None = None,
+        fields: FieldsGiven | None = None,
+        existing: Existing = "error",
+        block: int = 2048,
+        progress: bool = False,
+    ) -> Written:
+        """Store documents. Those that are there with the same text and fields are neither encoded nor written again.
+
+        ids: None: made of the texts. vectors: (n, dim) of the index's model; texts may then be left out.
+        fields: columns {"year": [...]}, or one mapping a document. existing: what to do with an id that is there.
+        block: documents a commit. Lists are checked whole before anything is written; streams block by block.
+        """
+        self._writable()
+        if existing not in get_args(Existing):
+            raise InputError(f"existing must be one of {', '.join(get_args(Existing))}, got {existing!r}")
+        if isinstance(block, bool) or block < 1:
+            raise InputError(f"block must be at least 1, got {block}")
+        incoming = Incoming(texts, ids, vectors, fields)
+        return add_all(self._run, incoming, existing, block, progress=progress)
+
+    def upsert(self, texts: Iterable[str] | None = None, **given: Any) -> Written:
+        """`add` with existing="replace": new documents are added, changed ones replaced, others left alone."""
+        return self.add(texts, **{"existing": "replace", **given})
+
+    def add_fields(self, fields: Mapping[str, FieldType]) -> None:
+        """New columns; null in every document that is there."""
+        self._writable()
+        wanted = check_fields(fields)
+        for name in wanted:
+            check_name(name, self.fields)
+        self._run(lambda state: state.table.add_fields(wanted))
+
+    def delete(self, ids: Iterable[str | int] | None = None, *, where: Where = None) -> int:
+        """Delete documents by id or by a condition, in one commit; how many were there."""
+        self._writable()
+        if (ids is None) == (where is None):
+            raise InputError("delete takes ids or where, one of the two")
+        if ids is not None:
+            named = checked_ids(ids)
+            return self._run(lambda state: state.table.delete(named))
+        condition = self._condition(where)
+        if condition is None:
+            raise InputError("delete was given an empty condition. Name the documents: where=\"lang = 'en'\"")
+        return self._run(lambda state: state.table.delete_where(condition))
+
+    # Reading.
+
+    def search(
+        self,
+        query: str | ArrayLike,
+        k: int = 10,
+        *,
+        where: Where = None,
+        offset: int = 0,
+        hybrid: bool = False,
+        rerank: CrossModel | None = None,
+        candidates: int | None = None,
+        exact: bool = False,
+    ) -> Answer:
+        """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
+
+        where: a condition on fields: "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}.
+        hybrid: the ranking by vectors fused with one by words. rerank: a cross-encoder that orders the candidates anew.
+        candidates: documents that fusion and reranking look at; None: 50, or k + offset if that is more.
+        exact: every passage is compared.
+        """
+        return self.search_many(
+            one_query(query),
+            k,
+            where=where,
+            offset=offset,
+            hybrid=hybrid,
+            rerank=rerank,
+            candidates=candidates,
+            exact=exact,
+        )[0]
+
+    def search_many(
+        self,
+        queries: Sequence[str] | ArrayLike,
+        k: int = 10,
+        *,
+        where: Where = None,
+        offset: int = 0,
+        hybrid: bool = False,
+        rerank: CrossModel | None = None,
+        candidates: int | None = None,
+        exact: bool = False,
+    ) -> list[Answer]:
+        """`search` for several texts, or for vectors (q, dim); texts are encoded in one go."""
+        question = Question(
+            k=k,
+            where=self._condition(where),
+            offset=offset,
+            hybrid=hybrid,
+            rerank=rerank,
+            candidates=candidates,
+            exact=exact,
+        )
+        texts = query_texts(queries)
+        if texts is None:
+            return self._run(lambda state: answer(state, None, query_vectors(state, queries), question))
+        return self._run(lambda state: answer(state, texts, None, question)) if texts else []
+
+    def get(self, ids: Iterable[str | int]) -> list[Document]:
+        """The documents of these ids, in the order asked; ids that are not there are left out."""
+        named = checked_ids(ids)
+        rows = self._run(lambda state: state.table.get(named))
+        return [
+            Document(each.id, each.text, each.fields, len(each.passages)) for each in stored_documents(rows)
+        ]
+
+    def count(self, where: Where = None) -> Count:
+        """Documents and passages, of those that meet the condition."""
+        condition = self._condition(where)
+        return self._run(lambda state: state.table.count(condition))
+
+    def stats(self) -> IndexStats:
+        """Sizes, layout, measured recall, and whose vectors they are."""
+        return self._run(lambda state: stats_of(state, self.place))
+
+    # Care.
+
+    def compact(self) -> None:
+        """Merge small pieces, drop what was deleted, build what speeds up search. May be killed at any moment."""
+        self._writable()
+        self._run(lambda state: state.table.compact())
+
+    def verify(self, sample: int = 100) -> Verified:
+        """Read every row, encode the canaries and `sample` documents again, and compare."""
+        if isinstance(sample, bool) or sample < 1:
+            raise InputError(f"sample must be at least 1, got {sample!r}")
+        return self._run(lambda state: verify(state, sample))
+
+    def migrate(
+        self,
+        to: Model | str | Path,
+        *,
+        options: EncodeOptions | None = None,
+        passage_tokens: int | None = None,
+        progress: bool = False,
+    ) -> Migrated:
+        """Encode every document anew with another model, then switch to it in one step.
+
+        The old vectors answer, and writes are taken, until the switch. Killed in the middle, run it again: what is done
+        is kept. Other handles that are open to the index have to be opened again afterwards.
+        """
+        self._writable()
+        with self._migrating:
+            state = self._open()
+            model = to if isinstance(to, Model) else load(to)
+            coder = ModelCoder(model, options or EncodeOptions(), passage_tokens)
+            moved = migrate(self._place, state, coder, progress=progress)
+            if moved.state is not state:
+                self._retired.append(state)
+                self._state = moved.state
+            return moved.account
+
+    def bridge_to(
+        self, model: Model | str | Path, *, sample: int = 2000, options: EncodeOptions | None = None
+    ) -> Index:
+        """This index for queries of another model, before it is migrated; `.bridge` says what that loses.
+
+        A map from the new model's vectors to the stored ones is fitted on `sample` stored passages. The result reads
+        the same documents and cannot add any.
+        """
+        state = self._open()
+        if state.coder.bridged:
+            raise InputError("this is a bridge already. Make another of the index itself")
+        loaded = model if isinstance(model, Model) else load(model)
+        coder = build_bridge(state, ModelCoder(loaded, options or EncodeOptions()), sample)
+        return Index(self._place, replace(state, coder=coder), read_only=True, shared=True)
+
+    def close(self) -> None:
+        """Give back what is held. Nothing is lost without it: every write is on disk when it returns."""
+        if self._closed or self._shared:
+            return
+        self._closed = True
+        for state in (*self._retired, self._state):
+            state.table.close()
+        self._place.close()
+
+    def __enter__(self) -> Index:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Behind the doors.
+
+    def _open(self) -> State:
+        if self._closed:
+            raise InputError(f"the index {self.place} is closed. Open it again with open_index")
+        return self._state
+
+    def _writable(self) -> None:
+        self._open()
+        if self._read_only:
+            raise InputError(f"the index {self.place} was opened to read only")
+
+    def _run(self, work: Callable[[State], Done]) -> Done:
+        """The work; again on the new table, if a migration of this handle replaced the table meanwhile."""
+        state = self._open()
+        try:
+            return work(state)
+        except WorkError:
+            if self._open() is state:
+                raise
+            return work(self._open())
+
+    def _condition(self, where: Where) -> Condition | None:
+        if where is None:
+            return None
+        from gemel.index.where_parse import parse_where
+
+        return parse_where(where, self.fields)

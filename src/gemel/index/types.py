@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from gemel.index.port import Scalar
+from gemel.index.port import FieldType, Scalar, TableStats
 
 Existing: TypeAlias = Literal["error", "replace", "skip"]
 ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross"]
@@ -32,6 +32,15 @@ class Written:
         if self.truncated:
             parts.append(f"{self.truncated:,} cut")
         return ", ".join(parts)
+
+    def __add__(self, other: Written) -> Written:
+        return Written(
+            added=self.added + other.added,
+            replaced=self.replaced + other.replaced,
+            unchanged=self.unchanged + other.unchanged,
+            encoded=self.encoded + other.encoded,
+            truncated=self.truncated + other.truncated,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,8 @@ class Answer:
     exact: bool
     """Every passage was compared."""
     seconds: float
+    bridged: bool = False
+    """The query was encoded by another model than the documents, and carried over by a fitted map."""
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -89,3 +100,25 @@ class Answer:
 
     def __getitem__(self, place: int) -> Hit:
         return self.hits[place]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexStats(TableStats):
+    """What an index holds, how it is laid out, and whose vectors they are."""
+
+    place: str
+    model: str | None
+    """None: vectors only, bound to no model."""
+    fingerprint: str | None
+    """16 hex digits that stand for all that the vectors depend on."""
+    dim: int
+    fields: Mapping[str, FieldType]
+    passage_tokens: int | None
+    """None: as many as the model reads."""
+    format: int
+    made_by: str
+    """The version of gemel that made it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as a JSON object."""
+        return asdict(self)

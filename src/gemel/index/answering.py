@@ -1,0 +1,162 @@
+"""Queries to answers: passages grouped to documents, fused with search by words, ordered anew by a cross-encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from gemel.cross_model import CrossModel
+from gemel.cross_options import CrossOptions
+from gemel.errors import InputError
+from gemel.index.port import Passages, Scalar
+from gemel.index.state import State
+from gemel.index.types import Answer, Hit, ScoredBy
+from gemel.index.where import Condition
+from gemel.types import Vectors
+from gemel.word_search.fusion import STEADY
+
+_CANDIDATES = 50  # documents a query that fusion and reranking look at
+_WIDER = 4  # how many times more passages are asked for when too few documents came
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """How many answers, of which documents, and by which steps."""
+
+    k: int = 10
+    where: Condition | None = None
+    offset: int = 0
+    hybrid: bool = False
+    rerank: CrossModel | None = None
+    candidates: int | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("offset", 0), ("candidates", 1)):
+            value = getattr(self, name)
+            if name == "candidates" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if self.candidates is not None and self.candidates < self.last:
+            raise InputError(f"candidates must be at least k + offset = {self.last}, got {self.candidates}")
+
+    @property
+    def last(self) -> int:
+        """Place of the last answer that is asked for, from 1."""
+        return self.k + self.offset
+
+    @property
+    def width(self) -> int:
+        """Documents a query before the last step."""
+        several = self.hybrid or self.rerank is not None
+        return (self.candidates or max(self.last, _CANDIDATES)) if several else self.last
+
+    @property
+    def scored_by(self) -> ScoredBy:
+        return "cross" if self.rerank is not None else "fusion" if self.hybrid else "cosine"
+
+
+def answer(
+    state: State, queries: Sequence[str] | None, vectors: Vectors | None, question: Question
+) -> list[Answer]:
+    """The answer of each query; `vectors` are encoded from the texts unless they are given."""
+    started = perf_counter()
+    if queries is None and (question.hybrid or question.rerank is not None):
+        asked = "hybrid search" if question.hybrid else "reranking"
+        raise InputError(f"{asked} needs the words of the query, got a vector. Search by a text")
+    if vectors is None:
+        vectors = state.coder.queries(queries or ())
+    found = _by_vectors(state, vectors, question)
+    if question.hybrid and queries is not None:
+        words = [_by_words(state, *each, question) for each in zip(queries, vectors, strict=True)]
+        found = [_fused(*each, question.width) for each in zip(found, words, strict=True)]
+    if question.rerank is not None and queries is not None:
+        found = _reranked(question.rerank, queries, found)
+    seconds = (perf_counter() - started) / max(1, len(found))
+    return [
+        Answer(
+            hits=tuple(hits[question.offset : question.last]),
+            scored_by=question.scored_by,
+            exact=question.exact,
+            seconds=seconds,
+            bridged=state.coder.bridged,
+        )
+        for hits in found
+    ]
+
+
+def _by_vectors(state: State, vectors: Vectors, question: Question) -> list[list[Hit]]:
+    """The nearest documents of each query, by their best passage."""
+    found: list[list[Hit]] = [[] for _ in vectors]
+    waiting, ask = list(range(len(vectors))), question.width
+    while waiting:
+        answers = state.table.nearest(vectors[waiting], ask, where=question.where, exact=question.exact)
+        short = []
+        for place, passages in zip(waiting, answers, strict=True):
+            found[place] = _grouped(passages, passages.score)[: question.width]
+            if len(found[place]) < question.width and len(passages) >= ask:
+                short.append(place)
+        waiting, ask = short, ask * _WIDER
+    return found
+
+
+def _by_words(state: State, query: str, vector: Vectors, question: Question) -> list[Hit]:
+    """The best documents by words, by their best passage."""
+    ask = question.width
+    while True:
+        passages = state.table.by_words(query, ask, where=question.where)
+        found = _grouped(passages, np.asarray(passages.vector @ vector, dtype=np.float32))
+        if len(found) >= question.width or len(passages) < ask:
+            return found[: question.width]
+        ask *= _WIDER
+
+
+def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:
+    """The first passage of each document, in order."""
+    best: dict[str, int] = {}
+    for place, id_ in enumerate(passages.id):
+        best.setdefault(id_, place)
+    return [
+        Hit(
+            id=id_,
+            score=float(passages.score[place]),
+            cosine=float(cosine[place]),
+            text=passages.text[place],
+            part=int(passages.part[place]),
+            fields=_row(passages.fields, place),
+        )
+        for id_, place in best.items()
+    ]
+
+
+def _row(columns: Mapping[str, Sequence[Scalar]], place: int) -> dict[str, Scalar]:
+    return {name: values[place] for name, values in columns.items()}
+
+
+def _fused(near: list[Hit], words: list[Hit], width: int) -> list[Hit]:
+    """Reciprocal ranks of both lists added up; the passage that is shown is the nearer one."""
+    total: dict[str, float] = {}
+    shown: dict[str, Hit] = {}
+    for ranking in (near, words):
+        for place, hit in enumerate(ranking, 1):
+            total[hit.id] = total.get(hit.id, 0.0) + 1 / (STEADY + place)
+            if hit.id not in shown or hit.cosine > shown[hit.id].cosine:
+                shown[hit.id] = hit
+    order = sorted(total, key=lambda id_: (-total[id_], id_))[:width]
+    return [replace(shown[id_], score=total[id_]) for id_ in order]
+
+
+def _reranked(cross: CrossModel, queries: Sequence[str], found: list[list[Hit]]) -> list[list[Hit]]:
+    """The same documents in the order of the cross-encoder's scores of their passages; ties keep their order."""
+    pairs = [(query, hit.text) for query, hits in zip(queries, found, strict=True) for hit in hits]
+    if not pairs:
+        return found
+    options = CrossOptions(on_long="truncate")
+    scores = iter(cross.scores([pair[0] for pair in pairs], [pair[1] for pair in pairs], options).tolist())
+    scored = [[replace(hit, score=next(scores)) for hit in hits] for hits in found]
+
+    return [sorted(hits, key=lambda hit: -hit.score) for hits in scored]

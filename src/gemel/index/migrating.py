@@ -1,0 +1,174 @@
+"""`migrate`: every document encoded anew by another model into a table beside the current one, then one switch.
+
+The current table answers and takes writes until the switch. A pass walks over all its documents and copies those that
+the next table lacks or has otherwise; passes are repeated until little is left, the last one with writers waiting.
+A run that was killed is gone on with: what the next table has already is not encoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from time import perf_counter
+
+from gemel.errors import InputError
+from gemel.index.adding import prepare
+from gemel.index.binding import bind, differences
+from gemel.index.coder import ModelCoder
+from gemel.index.digest import digest_of
+from gemel.index.incoming import Batch
+from gemel.index.port import Header, Place
+from gemel.index.state import State
+from gemel.index.stored import Stored, stored_documents
+from gemel.progress import Progress
+
+_BLOCK = 1024  # documents a commit: what a kill costs
+_FEW = 200  # documents left for the pass during which writers wait
+_PASSES = 5  # then they wait, however many are left
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """What a migration did."""
+
+    documents: int
+    """In the index after it."""
+    passages: int
+    encoded: int
+    """Passages that the model encoded."""
+    kept: int
+    """Documents that an earlier run had finished."""
+    caught_up: int
+    """Documents that were changed or deleted while it ran."""
+    seconds: float
+    before: str
+    """The model that made the index until now."""
+    after: str
+
+    def summary(self) -> str:
+        """One line for a person."""
+        if not self.encoded and self.before == self.after:
+            return f"{self.after} made it already, nothing to do"
+        parts = [
+            f"{self.before} → {self.after}",
+            f"{self.documents:,} documents",
+            f"{self.encoded:,} passages encoded",
+        ]
+        if self.kept:
+            parts.append(f"{self.kept:,} kept from an earlier run")
+        if self.caught_up:
+            parts.append(f"{self.caught_up:,} changed meanwhile")
+        return ", ".join([*parts, f"{self.seconds:.1f} s"])
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """The state after the switch, and the account."""
+
+    state: State
+    account: Migrated
+
+
+@dataclass(frozen=True)
+class _Pass:
+    documents: int
+    kept: int
+    changed: int
+    encoded: int
+
+
+def migrate(place: Place, old: State, coder: ModelCoder, *, progress: bool) -> Moved:
+    """The index at `place`, by the new model; `old` is what its current table is read with."""
+    started = perf_counter()
+    if old.binding is None:
+        raise InputError(f"the index {place.name} holds vectors only: there is nothing to encode anew")
+    if old.coder.bridged:
+        raise InputError("a bridge only answers. Migrate the index that it was made of")
+    if not differences(old.binding, coder):
+        return Moved(old, _nothing_to_do(old, old.binding.model, perf_counter() - started))
+    binding = bind(coder)
+    header = Header(coder.dim, old.table.header.fields, binding.to_json())
+    new = State(place.begin(header), coder, binding)
+    first = _copy(place, old, new, progress=progress)
+    passes = [first]
+    while passes[-1].changed > _FEW and len(passes) < _PASSES:
+        passes.append(_copy(place, old, new))
+    new.table.compact()
+    with place.writing():
+        passes.append(_copy(place, old, new))
+        table = place.switch()
+    counted = table.count()
+    account = Migrated(
+        documents=counted.documents,
+        passages=counted.passages,
+        encoded=sum(each.encoded for each in passes),
+        kept=first.kept,
+        caught_up=sum(each.changed for each in passes[1:]),
+        seconds=perf_counter() - started,
+        before=old.binding.model,
+        after=binding.model,
+    )
+    return Moved(State(table, coder, binding), account)
+
+
+def _copy(place: Place, old: State, new: State, *, progress: bool = False) -> _Pass:
+    """The next table made equal to the current one as it is now."""
+    new.table.add_fields(old.table.header.fields)
+    line = Progress(old.table.count().documents, "documents", shown=progress)
+    seen: set[str] = set()
+    kept = changed = encoded = 0
+    documents = (document for rows in old.table.scan() for document in stored_documents(rows))
+    while block := list(islice(documents, _BLOCK)):
+        seen.update(document.id for document in block)
+        digests = [digest_of(each.text, each.fields, new.passage_tokens) for each in block]
+        there = new.table.known([document.id for document in block])
+        missing = [n for n, each in enumerate(block) if there.get(each.id) != digests[n]]
+        if missing:
+            _check_texts(place, old, [block[n] for n in missing])
+            batch = Batch(
+                ids=[block[n].id for n in missing],
+                texts=[block[n].text for n in missing],
+                vectors=None,
+                fields=[dict(block[n].fields) for n in missing],
+            )
+            ready = prepare(new, batch, [digests[n] for n in missing])
+            new.table.write(ready.rows, replace=True)
+            encoded += ready.encoded
+        kept, changed = kept + len(block) - len(missing), changed + len(missing)
+        line.add(len(block))
+    line.close()
+    return _Pass(len(seen), kept, changed + _delete_others(new, seen), encoded)
+
+
+def _check_texts(place: Place, old: State, documents: Sequence[Stored]) -> None:
+    bare = [each.id for each in documents if not each.text and not each.made_by_model(old.passage_tokens)]
+    if bare:
+        place.abandon()
+        raise InputError(
+            f"the document {bare[0]!r} of {place.name} was given as a vector without a text, so it cannot be encoded "
+            "by another model. Delete such documents, or add them again with texts. Nothing was changed"
+        )
+
+
+def _delete_others(new: State, seen: set[str]) -> int:
+    """Documents of the next table that the current one has no more."""
+    if new.table.count().documents == len(seen):
+        return 0
+    ids = [id_ for rows in new.table.scan() for id_ in dict.fromkeys(rows.id) if id_ not in seen]
+    return new.table.delete(ids) if ids else 0
+
+
+def _nothing_to_do(state: State, model: str, seconds: float) -> Migrated:
+    """The account where the index is of that model already, by an earlier run perhaps."""
+    there = state.table.count()
+    return Migrated(
+        documents=there.documents,
+        passages=there.passages,
+        encoded=0,
+        kept=there.documents,
+        caught_up=0,
+        seconds=seconds,
+        before=model,
+        after=model,
+    )

@@ -1,0 +1,183 @@
+"""`open_index`: finds the place, opens what is there or makes it, and sees that the model fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gemel.errors import InputError, ModelError
+from gemel.index.binding import Binding, bind, check_binding
+from gemel.index.coder import Coder, LateCoder, ModelCoder, NoCoder
+from gemel.index.field_types import check_fields, unknown_field
+from gemel.index.index import Index
+from gemel.index.memory_place import MemoryPlace
+from gemel.index.port import FieldType, Header, Place, Table
+from gemel.index.state import State
+from gemel.model import Model, load
+from gemel.options import EncodeOptions, Precision
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the caller said of the model."""
+
+    model: Model | str | Path | None
+    options: EncodeOptions | None
+    dim: int | None
+    passage_tokens: int | None
+
+    def settings(self, recorded: EncodeOptions) -> EncodeOptions:
+        options = self.options or recorded
+        return options if self.dim is None else replace(options, dim=self.dim)
+
+
+def open_index(
+    place: str | Path,
+    model: Model | str | Path | None = None,
+    *,
+    options: EncodeOptions | None = None,
+    dim: int | None = None,
+    fields: Mapping[str, FieldType] | None = None,
+    create: bool | None = None,
+    passage_tokens: int | None = None,
+    durable: bool = True,
+    read_only: bool = False,
+) -> Index:
+    """The index at a place: a folder, `s3://bucket/path`, `postgresql://user@host/db#name` or `:memory:`.
+
+    model: made for it if the index is new, compared with the one that made it otherwise. None: the one that the index
+    names is loaded when a text has to be encoded.
+    dim: the first numbers of each vector; without a model, a new index of vectors only.
+    fields: names and types (text, int, float, bool) of the columns for conditions. None: the first `add` decides.
+    create: True: it must not be there; False: it must be. None: opened, or made if a model or dim is given.
+    passage_tokens: longer documents are stored as passages of at most so many. None: what the model reads.
+    durable: a write returns when it is on disk.
+    """
+    asked = _Asked(model, options, dim, passage_tokens)
+    home = place_of(place, durable=durable, read_only=read_only)
+    try:
+        there = home.exists()
+        _check_create(home, create, there, read_only=read_only)
+        state = _opened(home, asked, fields) if there else _created(home, asked, fields)
+        return Index(home, state, read_only=read_only)
+    except BaseException:
+        home.close()
+        raise
+
+
+def place_of(place: str | Path, *, durable: bool = True, read_only: bool = False) -> Place:
+    """Where the index lives, by how the place is written."""
+    said = str(place)
+    if not said:
+        raise InputError(
+            "the place of an index is empty. Give a folder, a postgresql:// address or ':memory:'"
+        )
+    if said == ":memory:":
+        return MemoryPlace()
+    if said.startswith(("postgresql://", "postgres://")):
+        from gemel.index.postgres.place import PostgresPlace
+
+        return PostgresPlace(said, durable=durable, read_only=read_only)
+    from gemel.index.lance.place import LancePlace
+
+    return LancePlace(said, durable=durable, read_only=read_only)
+
+
+def _check_create(home: Place, create: bool | None, there: bool, *, read_only: bool) -> None:
+    if create and there:
+        raise InputError(f"there is an index at {home.name} already. Open it without create=True")
+    if not there and (create is False or read_only):
+        raise InputError(f"no index at {home.name}. Create it with: gemel index create {home.name}")
+
+
+def _created(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None) -> State:
+    declared = check_fields(fields or {})
+    if asked.model is None:
+        if asked.dim is None:
+            raise InputError(f"no index at {home.name}. To make one, give a model, or dim for vectors only")
+        EncodeOptions(dim=asked.dim)  # the same rule, in the same words
+        return State(home.create(Header(asked.dim, declared, _bound_to_none())), NoCoder(home.name), None)
+    model = asked.model if isinstance(asked.model, Model) else load(asked.model)
+    coder = ModelCoder(model, asked.settings(EncodeOptions()), asked.passage_tokens)
+    binding = bind(coder)
+    return State(home.create(Header(coder.dim, declared, binding.to_json())), coder, binding)
+
+
+def _bound_to_none() -> dict[str, str | None]:
+    from gemel import __version__
+
+    return {"model": None, "gemel": __version__}
+
+
+def _opened(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None) -> State:
+    table = home.open()
+    try:
+        _check_declared(home, table.header.fields, check_fields(fields or {}))
+        binding = binding_of(table)
+        if asked.model is None and asked.dim not in (None, table.header.dim):
+            raise InputError(
+                f"dim is {asked.dim}, but the index {home.name} has {table.header.dim} dimensions"
+            )
+        return State(table, _coder(home, binding, asked), binding)
+    except BaseException:
+        table.close()
+        raise
+
+
+def _check_declared(home: Place, there: Mapping[str, FieldType], declared: Mapping[str, FieldType]) -> None:
+    for name, kind in declared.items():
+        if name not in there:
+            raise unknown_field(name, there)
+        if there[name] != kind:
+            raise InputError(f"field {name!r} is {there[name]} in the index {home.name}, not {kind}")
+
+
+def binding_of(table: Table) -> Binding | None:
+    """What the header says of the model; None: vectors only."""
+    bound = table.header.bound
+    return None if bound.get("model", "") is None else Binding.from_json(bound)
+
+
+def _coder(home: Place, binding: Binding | None, asked: _Asked) -> Coder:
+    if binding is None:
+        if asked.model is not None:
+            raise ModelError(
+                f"the index {home.name} holds vectors only and is bound to no model. Open it without one"
+            )
+        return NoCoder(home.name)
+    recorded = binding
+
+    def fitting(model: Model) -> ModelCoder:
+        tokens = recorded.passage_tokens if asked.passage_tokens is None else asked.passage_tokens
+        coder = ModelCoder(model, asked.settings(recorded.options), tokens)
+        check_binding(recorded, coder, home.name)
+        return coder
+
+    given = asked.model
+    if isinstance(given, Model):
+        return fitting(given)
+    if given is None:
+        return LateCoder(lambda: fitting(recorded_model(recorded, home.name)))
+    if str(given) == recorded.model or str(Path(given).resolve()) == recorded.folder:
+        return LateCoder(lambda: fitting(_load(given, recorded)))
+    return fitting(_load(given, recorded, pooling=False))
+
+
+def recorded_model(binding: Binding, place: str) -> Model:
+    """The model that the index names, from its folder if that is here, else by name."""
+    source = binding.folder if Path(binding.folder).is_dir() else binding.model
+    try:
+        return _load(source, binding)
+    except (ModelError, InputError) as error:
+        raise ModelError(
+            f"the index {place} was made by {binding.model!r}, which cannot be loaded here: {error} "
+            f"Give the model: open_index({place!r}, model=...)"
+        ) from error
+
+
+def _load(source: str | Path, binding: Binding, *, pooling: bool = True) -> Model:
+    """In the precision of the index and, for the model that made it, with the pooling that it was loaded with."""
+    made = binding.fingerprint
+    precision: Precision = "int8" if made.precision == "int8" else "float32"
+    return load(source, precision=precision, pooling=made.pooling if pooling else None)
