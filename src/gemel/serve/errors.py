@@ -17,6 +17,7 @@ from gemel.errors import GemelError, InputError, MissingExtra, WorkError
 from gemel.serve.limits import Overloaded, TooLarge, TooLate
 
 TEI_PATHS = (
+    "/",
     "/embed",
     "/embed_all",
     "/embed_sparse",

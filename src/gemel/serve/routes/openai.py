@@ -19,7 +19,7 @@ from gemel.serve.routes.answering import answer
 from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
 from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
-from gemel.serve.routes.texts import check_sizes, unit
+from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
 from gemel.serve.routes.tokens import texts_of_ids
 from gemel.types import Vectors
 
@@ -90,6 +90,7 @@ def router(services: Services) -> APIRouter:
         """Vectors of texts."""
         asked = await read(request, EmbeddingsRequest)
         check_model(services, asked.model)
+        check_dimensions(services, asked.dimensions)
         texts = texts_of(services, asked.input)
         ask = Ask(
             client=client_of(request),

@@ -84,7 +84,8 @@ def _without(part: dict[str, Any], key: str) -> dict[str, Any]:
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     """One line about the first thing that is wrong."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    first = found[0]
+    # A field that nobody knows explains why another one is missing.
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     place, what = first["loc"], first["msg"]
     if first["type"] == "json_invalid":
         return f"the body is no JSON that can be read: {what.removeprefix('Invalid JSON: ')}"

@@ -17,7 +17,7 @@ from gemel.serve.routes.failures import TeiError, errors
 from gemel.serve.routes.openai import texts_of
 from gemel.serve.routes.reading import client_of, read, takes
 from gemel.serve.routes.tei_more import add_more
-from gemel.serve.routes.texts import check_sizes, unit
+from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
 from gemel.serve.routes.tokens import last_tokens
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
@@ -70,6 +70,7 @@ def router(services: Services) -> APIRouter:
 
 
 async def _embed(services: Services, request: Request, asked: shapes.EmbedRequest) -> Response:
+    check_dimensions(services, asked.dimensions)
     texts = texts_of(services, asked.inputs, "inputs")
     ask = Ask(
         client=client_of(request),

@@ -32,6 +32,14 @@ def check_sizes(services: Services, texts: Sequence[str], name: str, most: int |
             )
 
 
+def check_dimensions(services: Services, dimensions: int | None) -> None:
+    """Refuse more numbers than a vector has."""
+    if dimensions is not None and dimensions > services.model.dim:
+        raise InputError(
+            f"dimensions must be at most {services.model.dim}, the model's own, got {dimensions}"
+        )
+
+
 def side(model: Model, which: Literal["query", "document"]) -> str | None:
     """The name of the checkpoint's own prompt for this side of a search, as `Model.encode_query` takes it."""
     names = ("query",) if which == "query" else ("document", "passage", "corpus")
