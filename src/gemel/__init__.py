@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Answer": "index.types",
     "Calibration": "calibration",
     "Clusters": "clusters",
     "CrossModel": "cross_model",
@@ -20,6 +21,7 @@ _HOMES = {
     "Fingerprint": "checkpoint.fingerprint",
     "GemelError": "errors",
     "Hits": "nearest",
+    "Index": "index.index",
     "InputError": "errors",
     "MissingExtra": "errors",
     "Model": "model",
@@ -38,6 +40,7 @@ _HOMES = {
     "explain": "explanation",
     "load": "model",
     "load_cross": "cross_model",
+    "open_index": "index.opening",
     "quantize": "small_vectors",
     "read_folder": "encode_folder",
     "rescore": "small_vectors",
@@ -68,6 +71,9 @@ if TYPE_CHECKING:
     from gemel.evaluate_models import evaluate as evaluate
     from gemel.explanation import Explanation as Explanation
     from gemel.explanation import explain as explain
+    from gemel.index.index import Index as Index
+    from gemel.index.opening import open_index as open_index
+    from gemel.index.types import Answer as Answer
     from gemel.model import Model as Model
     from gemel.model import load as load
     from gemel.near_duplicates import Deduped as Deduped

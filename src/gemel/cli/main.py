@@ -47,6 +47,7 @@ VERBS.add("cluster")(Verb("gemel.cli.cluster", "Group similar texts, name the gr
 VERBS.add("dedupe")(Verb("gemel.cli.dedupe", "Write a file without its duplicates, and a report of why."))
 VERBS.add("pairs")(Verb("gemel.cli.pairs", "Find the most similar pairs of texts."))
 VERBS.add("search")(Verb("gemel.cli.search", "Find the best texts of a file for a query."))
+VERBS.add("index")(Verb("gemel.cli.index", "Keep texts with their vectors; search, add and delete."))
 VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they do, word by word."))
 VERBS.add("serve")(Verb("gemel.cli.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
 

@@ -1,0 +1,36 @@
+"""`gemel index`: a group of commands, one file for writing, one for reading, one for the care of an index."""
+
+from __future__ import annotations
+
+import click
+
+from gemel.cli.index import care, reading, writing
+
+EXAMPLES = """\b
+Examples:
+  gemel index create notes
+  gemel index add notes articles.csv --text-column body --id-column id
+  gemel index search notes "oil prices" -k 5 --where "year >= 2020 and lang = 'en'"
+  gemel index search "postgresql://localhost/db#notes" "oil prices" """
+
+
+@click.group(epilog=EXAMPLES)
+def command() -> None:
+    """Keep texts and their vectors, search and change them; the index knows its model.
+
+    PLACE is a folder, or postgresql://user@host/database#name for an index on a server.
+    """
+
+
+for each in (
+    writing.create,
+    writing.add,
+    reading.search,
+    reading.get,
+    writing.delete,
+    reading.stats,
+    care.compact,
+    care.migrate,
+    care.verify,
+):
+    command.add_command(each)

@@ -1,0 +1,168 @@
+"""`gemel index search`, `get` and `stats`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.index.writing import place_argument
+from gemel.cli.rows_out import RowsOut
+from gemel.errors import InputError
+
+if TYPE_CHECKING:
+    from gemel.index.types import Answer
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
+_OUT = click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write .tsv, .csv, .jsonl or .parquet.",
+)
+
+
+@click.command(
+    short_help="Find documents.",
+    epilog="""\b
+Examples:
+  gemel index search notes "oil prices" -k 5 --where "label = '3'"
+  gemel index search notes "blank pages when printing" --hybrid
+  gemel index search notes --queries questions.txt -o answers.jsonl""",
+)
+@place_argument
+@click.argument("query", nargs=-1, metavar="[QUERY]...")
+@click.option("--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet.")
+@click.option("--query-column", metavar="NAME", help="The column of --queries.")
+@click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="Documents a query.")
+@click.option(
+    "--where", metavar="CONDITION", help="Only documents that meet it: \"year >= 2020 and lang = 'en'\"."
+)
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out the first ones: the next page.")
+@click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
+@click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
+@click.option("--candidates", type=click.IntRange(1), help="Documents that --hybrid and --rerank look at.")
+@click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
+@click.option(
+    "--bridge",
+    metavar="MODEL",
+    help="Ask with another model than the one that made the index, through a map; says what that loses.",
+)
+@_OUT
+@_JSON
+def search(
+    *,
+    place: str,
+    query: tuple[str, ...],
+    queries: str | None,
+    query_column: str | None,
+    rerank: str | None,
+    bridge: str | None,
+    out: Path | None,
+    as_json: bool,
+    **question: Any,
+) -> None:
+    """Find the documents of the index at PLACE that are nearest to each QUERY.
+
+    A long document is found by its best passage, and that is what is shown.
+    """
+    import gemel
+
+    target = RowsOut(out, as_json)
+    target.check()
+    asked = [*query, *_queries(queries, query_column)]
+    if not asked:
+        raise InputError("no query. Give QUERY or --queries FILE")
+    cross = None if rerank is None else gemel.load_cross(rerank)
+    with gemel.open_index(place, create=False, read_only=True) as index:
+        asking = index if bridge is None else index.bridge_to(bridge)
+        if asking.bridge is not None:
+            click.echo(asking.bridge.summary(), err=True)
+        answers = asking.search_many(asked, rerank=cross, **question)
+    target.put(_rows(asked, answers, question["offset"]))
+
+
+@click.command(
+    short_help="Show documents by id.",
+    epilog="""\b
+Example:
+  gemel index get notes 17 18""",
+)
+@place_argument
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@_OUT
+@_JSON
+def get(place: str, ids: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1."""
+    import gemel
+    from gemel.errors import WorkError
+
+    target = RowsOut(out, as_json)
+    target.check()
+    with gemel.open_index(place, create=False, read_only=True) as index:
+        found = index.get(list(ids))
+    target.put(
+        {"id": each.id, **dict(each.fields), "text": each.text, "passages": each.passages} for each in found
+    )
+    missing = [each for each in ids if each not in {document.id for document in found}]
+    if missing:
+        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {place}: {', '.join(missing[:5])}")
+
+
+@click.command(
+    short_help="Sizes, layout and measured recall.",
+    epilog="""\b
+Example:
+  gemel index stats notes""",
+)
+@place_argument
+@_JSON
+def stats(place: str, as_json: bool) -> None:
+    """Show what the index at PLACE holds, its model, its layout, and its recall measured against exact search."""
+    import gemel
+
+    with gemel.open_index(place, create=False, read_only=True) as index:
+        facts = index.stats().to_json()
+    if as_json or not sys.stdout.isatty():
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        click.echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
+
+
+def _queries(path: str | None, column: str | None) -> list[str]:
+    if path is None:
+        return []
+    from gemel.text.read import read_rows
+
+    return [row.text for row in read_rows(path, text_column=column, id_column=None)]
+
+
+def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[dict[str, Any]]:
+    for query, answer in zip(queries, answers, strict=True):
+        for rank, hit in enumerate(answer, offset + 1):
+            row: dict[str, Any] = {"query": query} if len(queries) > 1 else {}
+            row |= {"rank": rank, "score": hit.score}
+            if answer.scored_by != "cosine":
+                row["cosine"] = hit.cosine
+            yield {**row, "id": hit.id, **dict(hit.fields), "text": hit.text}
+
+
+def _plain(name: str, value: object) -> str:
+    if name == "bytes" and isinstance(value, int):
+        return f"{value / 1e6:,.1f} MB"
+    if isinstance(value, bool) or value is None:
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {inner}" for key, inner in value.items()) or "-"
+    return str(value)

@@ -1,0 +1,188 @@
+"""`gemel index create`, `add` and `delete`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gemel.cli.options import model_option
+from gemel.errors import InputError
+
+place_argument = click.argument("place", metavar="PLACE")
+_TYPES = ("text", "int", "float", "bool")
+
+
+@click.command(
+    short_help="Make an empty index.",
+    epilog="""\b
+Examples:
+  gemel index create notes
+  gemel index create notes --model ./my-model --field year:int --field lang
+  gemel index create "postgresql://localhost/db#notes" """,
+)
+@place_argument
+@model_option
+@click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column for filters: text (default), int, float or bool. May be repeated. "
+    "Without any, the first add decides.",
+)
+@click.option(
+    "--passage-tokens",
+    type=click.IntRange(8),
+    help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
+)
+@click.option("--dim", type=click.IntRange(1), help="Keep the first DIM numbers of each vector (matryoshka).")
+@click.option(
+    "--precision", type=click.Choice(["float32", "int8"]), default="float32", help="Of the computation."
+)
+def create(
+    place: str,
+    model: str,
+    typed: tuple[str, ...],
+    passage_tokens: int | None,
+    dim: int | None,
+    precision: str,
+) -> None:
+    """Make an empty index at PLACE, bound to a model."""
+    import gemel
+    from gemel.options import EncodeOptions
+
+    options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
+    with gemel.open_index(
+        place,
+        model=model,
+        options=options,
+        fields=_fields(typed) or None,
+        passage_tokens=passage_tokens,
+        create=True,
+    ) as index:
+        click.echo(f"{index.place}: an empty index of {model}, {index.dim} dimensions", err=True)
+
+
+@click.command(
+    short_help="Add the texts of a file.",
+    epilog="""\b
+Examples:
+  gemel index add notes articles.csv --text-column body --id-column id
+  gemel index add notes tickets.jsonl --field lang --field year:int
+  cat lines.txt | gemel index add notes -""",
+)
+@place_argument
+@click.argument("file", metavar="FILE")
+@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
+@click.option(
+    "--id-column", metavar="NAME", help='Default: "id" if there is one; else ids are made of the text.'
+)
+@click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
+)
+@click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
+@click.option(
+    "--existing",
+    type=click.Choice(["replace", "skip", "error"]),
+    default="replace",
+    show_default=True,
+    help="A document whose id is there already. Unchanged ones are never encoded again.",
+)
+@click.option("--block", type=click.IntRange(1), default=2048, show_default=True, help="Documents a commit.")
+@click.option(
+    "--durable/--no-durable", default=True, show_default=True, help="Wait until a commit is on disk."
+)
+@click.option("--progress/--no-progress", default=None, help="Default: when standard error is a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="What was done, as JSON.")
+def add(  # noqa: PLR0913 - one argument a flag
+    *,
+    place: str,
+    file: str,
+    text_column: str | None,
+    id_column: str | None,
+    typed: tuple[str, ...],
+    no_fields: bool,
+    existing: Any,
+    block: int,
+    durable: bool,
+    progress: bool | None,
+    as_json: bool,
+) -> None:
+    """Add the texts of FILE to the index at PLACE; `-` reads lines from standard input.
+
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz. Stopped in the middle,
+    run it again: what is there is left alone.
+    """
+    import gemel
+    from gemel.cli.index.documents import documents_of
+
+    if no_fields and typed:
+        raise InputError("--no-fields and --field are opposites. Choose one")
+    with gemel.open_index(place, create=False, durable=durable) as index:
+        wanted = {} if no_fields else (_fields(typed) or None)
+        stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
+        one, two, three = tee(stream.documents, 3)
+        if stream.fields and not len(index):
+            index.add_fields(stream.fields)
+        done = index.add(
+            (each.text for each in one),
+            ids=(each.id or "" for each in two) if stream.with_ids else None,
+            fields=(each.fields for each in three) if stream.fields else None,
+            existing=existing,
+            block=block,
+            progress=sys.stderr.isatty() if progress is None else progress,
+        )
+    if as_json:
+        click.echo(json.dumps(done.__dict__))
+    else:
+        click.echo(f"{place}: {done.summary()}", err=True)
+
+
+@click.command(
+    short_help="Delete documents.",
+    epilog="""\b
+Examples:
+  gemel index delete notes 17 18
+  gemel index delete notes --where "year < 2015" """,
+)
+@place_argument
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--where", metavar="CONDITION", help="All documents that meet it.")
+@click.option("--ids-file", type=click.Path(path_type=Path, exists=True), help="One id a line.")
+def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None) -> None:
+    """Delete documents of the index at PLACE by id, or by a condition on their fields."""
+    import gemel
+
+    listed = [*ids, *(_lines(ids_file) if ids_file else [])]
+    if bool(listed) == (where is not None):
+        raise InputError("delete takes ids or --where, one of the two")
+    with gemel.open_index(place, create=False) as index:
+        gone = index.delete(where=where) if where is not None else index.delete(listed)
+    click.echo(f"{place}: {gone:,} documents deleted", err=True)
+
+
+def _fields(typed: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in typed:
+        name, _, kind = each.partition(":")
+        if not name or (kind or "text") not in _TYPES or name in found:
+            raise InputError(
+                f"--field takes NAME or NAME:TYPE with a type of {', '.join(_TYPES)}; got {each!r}"
+            )
+        found[name] = kind or "text"
+    return found
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8") as lines:
+        yield from (line.rstrip("\r\n") for line in lines if line.strip())
