@@ -1,0 +1,145 @@
+"""What the database knows of its indexes: the schema `gemel`, one row for each table, and the check of pgvector."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gemel.errors import InputError, WorkError
+from gemel.index.port import FORMAT, FieldType, Header
+from gemel.index.postgres.columns import create_table, qualified
+from gemel.index.postgres.server import Connection
+
+State = Literal["current", "next"]
+OLDEST_PGVECTOR = (0, 8, 0)  # iterative scans
+_SCHEMA = (
+    "CREATE SCHEMA IF NOT EXISTS gemel",
+    "CREATE SEQUENCE IF NOT EXISTS gemel.generations",
+    # json, not jsonb: the order of the fields is kept
+    "CREATE TABLE IF NOT EXISTS gemel.indexes (name text, state text, relation text NOT NULL,"
+    " format integer NOT NULL, header json NOT NULL, PRIMARY KEY (name, state))",
+    "CREATE TABLE IF NOT EXISTS gemel.writes (token uuid PRIMARY KEY,"
+    " result bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT now())",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table of an index."""
+
+    relation: str
+    """Its name in the schema; never used twice."""
+    header: Header
+
+
+def lock_key(*names: str | int) -> int:
+    """The number of an advisory lock: 64 bits of a hash, so two locks are one by no more than an accident."""
+    digest = hashlib.sha256("\0".join(["gemel", *map(str, names)]).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def find(connection: Connection, name: str, state: State, shown: str) -> Entry | None:
+    """The table of an index, if there is one and this version of gemel can read it."""
+    if connection.execute("SELECT to_regclass('gemel.indexes')").fetchone()[0] is None:
+        return None
+    row = connection.execute(
+        "SELECT relation, format, header FROM gemel.indexes WHERE name = %s AND state = %s", [name, state]
+    ).fetchone()
+    if row is None:
+        return None
+    if row[1] > FORMAT:
+        raise InputError(
+            f"{shown} was written by a newer gemel: its format is {row[1]}, this version reads up to {FORMAT}. "
+            "Upgrade gemel"
+        )
+    return Entry(row[0], _header(row[2], row[1]))
+
+
+def add(connection: Connection, name: str, state: State, header: Header) -> Entry:
+    """A new, empty table; in the transaction of the caller."""
+    number = connection.execute("SELECT nextval('gemel.generations')").fetchone()[0]
+    relation = f"{name}-{number}"
+    for statement in create_table(relation, header.dim, header.fields):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO gemel.indexes (name, state, relation, format, header) VALUES (%s, %s, %s, %s, %s)",
+        [name, state, relation, FORMAT, _json(header)],
+    )
+    return Entry(relation, replace(header, format=FORMAT))
+
+
+def drop(connection: Connection, relation: str) -> None:
+    from psycopg.sql import SQL
+
+    connection.execute("DELETE FROM gemel.indexes WHERE relation = %s", [relation])
+    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(qualified(relation)))
+
+
+def read_header(connection: Connection, relation: str) -> Header | None:
+    row = connection.execute(
+        "SELECT header, format FROM gemel.indexes WHERE relation = %s", [relation]
+    ).fetchone()
+    return None if row is None else _header(*row)
+
+
+def set_fields(
+    connection: Connection, relation: str, header: Header, fields: Mapping[str, FieldType]
+) -> None:
+    connection.execute(
+        "UPDATE gemel.indexes SET header = %s WHERE relation = %s",
+        [_json(replace(header, fields=fields)), relation],
+    )
+
+
+def prepare(connection: Connection, shown: str) -> None:
+    """pgvector and our schema are there when this returns; in the transaction of the caller."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("schema")])
+    encoding = connection.execute("SHOW server_encoding").fetchone()[0]
+    if encoding != "UTF8":
+        raise InputError(f"the database of {shown} has the encoding {encoding}; an index needs UTF8")
+    _check_pgvector(connection, shown)
+    if connection.execute("SELECT to_regclass('gemel.writes')").fetchone()[0] is None:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+
+
+def _check_pgvector(connection: Connection, shown: str) -> None:
+    from psycopg import Error
+
+    asked = "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"
+    row = connection.execute(asked).fetchone()
+    if row is None:
+        raise WorkError(
+            f"the server of {shown} has no pgvector. Install it there (on Debian and Ubuntu: "
+            "apt install postgresql-18-pgvector, with the server's version), then run: CREATE EXTENSION vector"
+        )
+    available, installed = row
+    if installed is None:
+        try:
+            connection.execute("CREATE EXTENSION vector")
+        except Error as error:
+            raise WorkError(
+                f"the database of {shown} has no extension vector, and this user may not make it. "
+                "Let the owner or a superuser run once in that database: CREATE EXTENSION vector"
+            ) from error
+        installed = available
+    if _version(installed) < OLDEST_PGVECTOR:
+        raise WorkError(
+            f"the database of {shown} has pgvector {installed}, an index needs 0.8 or later. "
+            "Install it on the server, then run: ALTER EXTENSION vector UPDATE"
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def _header(stored: Mapping[str, Any], number: int) -> Header:
+    return Header(dim=stored["dim"], fields=dict(stored["fields"]), bound=stored["bound"], format=number)
+
+
+def _json(header: Header) -> str:
+    return json.dumps({"dim": header.dim, "fields": dict(header.fields), "bound": dict(header.bound)})

@@ -1,0 +1,143 @@
+"""The graph (HNSW) over the vectors of a table: what there is of it, when it is built, how it is tuned.
+
+It covers the rows up to a number; rows that come later are compared one by one until it is built again. Nothing
+about it is kept but in the database's own catalogue: its limit is in its name, what was measured is its comment.
+So whatever moment a process dies at, an unfinished graph is marked invalid there and built anew.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from gemel.index.postgres.catalog import lock_key
+from gemel.index.postgres.columns import qualified
+from gemel.index.postgres.server import Connection
+
+MOST_GRAPH_DIM = 4000  # of a halfvec index; above, every search is exact
+UNTUNED = 200
+_LINKS, _BREADTH = 16, 100  # m and ef_construction
+_BYTES_A_ROW = 400  # beside the numbers: links and the memory's own overhead
+_NO_ROOM = ("53100", "53200", "58030")  # disk, memory: a small /dev/shm refuses parallel builds so
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How `nearest` finds."""
+
+    limit: int | None = None
+    """The graph holds the rows of numbers up to this one; None: there is no graph."""
+    breadth: int = UNTUNED
+    """ef_search"""
+    recall: float | None = None
+    """As it was measured after the build."""
+    rows: int = 0
+    """In the table, as the server estimates."""
+
+
+def graph_name(table: str, limit: int) -> str:
+    return f"{table}~{limit}"
+
+
+def read_layout(connection: Connection, table: str) -> Layout:
+    """Of several graphs the one that holds most; the others are being dropped."""
+    rows = connection.execute("SELECT reltuples FROM pg_class WHERE oid = %s::regclass", [_regclass(table)])
+    total = max(0, int(rows.fetchone()[0]))
+    limits = [limit for limit, valid in graphs(connection, table) if valid]
+    if not limits:
+        return Layout(rows=total)
+    asked = "SELECT obj_description(%s::regclass, 'pg_class')"
+    comment = connection.execute(asked, [_regclass(graph_name(table, max(limits)))]).fetchone()[0]
+    told: dict[str, Any] = json.loads(comment) if comment else {}
+    return Layout(max(limits), told.get("ef_search", UNTUNED), told.get("recall"), total)
+
+
+def graphs(connection: Connection, table: str) -> list[tuple[int, bool]]:
+    """(limit, whole) of every graph of the table."""
+    found = connection.execute(
+        "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " JOIN pg_am a ON a.oid = c.relam WHERE i.indrelid = %s::regclass AND a.amname = 'hnsw'",
+        [_regclass(table)],
+    )
+    return [(int(name.rpartition("~")[2]), valid) for name, valid in found.fetchall()]
+
+
+def tail_size(connection: Connection, table: str, layout: Layout) -> int:
+    """Rows that the graph does not hold."""
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT count(*) FROM {} WHERE number > %s").format(qualified(table))
+    return int(connection.execute(statement, [layout.limit or 0]).fetchone()[0])
+
+
+def lock_builds(connection: Connection, table: str) -> bool:
+    """Whether this session is the one that builds now; held until it ends."""
+    return bool(
+        connection.execute("SELECT pg_try_advisory_lock(%s)", [lock_key("build", table)]).fetchone()[0]
+    )
+
+
+def drop_graphs(connection: Connection, table: str, *, keep: int | None = None) -> None:
+    """All but the one of the limit `keep`; searches that use one are waited for, none is refused."""
+    from psycopg.sql import SQL
+
+    for limit, _ in graphs(connection, table):
+        if limit != keep:
+            name = qualified(graph_name(table, limit))
+            connection.execute(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name))
+
+
+def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) -> int:
+    """Over all rows there are; reads and writes go on meanwhile. Its limit.
+
+    Numbers are kept in the graph with 16 bits, which halves it; answers are scored with the exact vectors anyway.
+    """
+    from psycopg import Error
+    from psycopg.sql import SQL, Identifier, Literal
+
+    last = connection.execute(SQL("SELECT max(number), count(*) FROM {}").format(qualified(table)))
+    limit, rows = last.fetchone()
+    _allow_memory(connection, rows * (2 * dim + _BYTES_A_ROW) // 2**20 + 64, memory_mb)
+    statement = SQL(
+        "CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
+        " WITH (m = {links}, ef_construction = {breadth}) WHERE number <= {limit}"
+    ).format(
+        name=Identifier(graph_name(table, limit)),
+        table=qualified(table),
+        dim=Literal(dim),
+        links=Literal(_LINKS),
+        breadth=Literal(_BREADTH),
+        limit=Literal(limit),
+    )
+    try:
+        connection.execute(statement)
+    except Error as error:
+        if error.sqlstate not in _NO_ROOM or connection.closed:
+            raise
+        drop_graphs(connection, table)
+        connection.execute("SET max_parallel_maintenance_workers = 0")
+        connection.execute(statement)
+    return int(limit)
+
+
+def note_tuning(connection: Connection, table: str, limit: int, breadth: int, recall: float) -> None:
+    from psycopg.sql import SQL, Literal
+
+    told = json.dumps({"ef_search": breadth, "recall": round(recall, 4)})
+    name = qualified(graph_name(table, limit))
+    connection.execute(SQL("COMMENT ON INDEX {} IS {}").format(name, Literal(told)))
+
+
+def _allow_memory(connection: Connection, needed_mb: int, most_mb: int) -> None:
+    """A graph that fits the memory is built several times as fast; what the server allows already is not lowered."""
+    setting = "SELECT setting::bigint / 1024 FROM pg_settings WHERE name = 'maintenance_work_mem'"
+    allowed = connection.execute(setting).fetchone()[0]
+    wanted = min(needed_mb, most_mb)
+    if wanted > allowed:
+        connection.execute("SELECT set_config('maintenance_work_mem', %s, false)", [f"{wanted}MB"])
+
+
+def _regclass(name: str) -> str:
+    """For a cast to regclass: quoted, as our names hold signs."""
+    return f'gemel."{name}"'

@@ -1,0 +1,163 @@
+"""The nearest passages: by the graph and a look at all newer rows, or by a look at every row that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.index.port import FieldType, Passages, Rows
+from gemel.index.postgres.binary import vector_text
+from gemel.index.postgres.columns import qualified
+from gemel.index.postgres.filters import Filter
+from gemel.index.postgres.layout import Layout
+from gemel.index.postgres.reading import columns_sql, fetch, passages_from, rows_from
+from gemel.index.postgres.server import Connection
+from gemel.scan.exact import exact_scores
+from gemel.types import Vectors
+
+FEW = 10_000
+"""A condition that no more rows are thought to meet is answered exactly: a graph finds too little of it."""
+_MOST_BREADTH = 1000  # pgvector's limit of ef_search
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of which table."""
+
+    table: str
+    dim: int
+    fields: Mapping[str, FieldType]
+    where: Filter | None
+    k: int
+
+    @property
+    def fetched(self) -> int:
+        """More than k: the server's scores differ from ours in their last bits, those of the graph in more."""
+        return self.k + max(16, self.k // 2)
+
+
+def nearest(
+    connection: Connection, queries: Vectors, question: Question, layout: Layout, few: int = FEW
+) -> list[Passages]:
+    """In one transaction. `layout` without a graph: every row is compared."""
+    breadth = breadth_for(connection, question, layout, few)
+    if breadth is None:
+        return [_exact(connection, query, question) for query in queries]
+    with connection.transaction():
+        allow_graph(connection, breadth)
+        found = [_by_graph(connection, query, question, layout) for query in queries]
+    return [
+        _exact(connection, query, question) if answer is None else answer
+        for query, answer in zip(queries, found, strict=True)
+    ]
+
+
+def breadth_for(connection: Connection, question: Question, layout: Layout, few: int) -> int | None:
+    """How widely the graph is searched: the fewer rows a condition leaves, the wider. None: not at all."""
+    if layout.limit is None:
+        return None
+    breadth = layout.breadth
+    if question.where is not None:
+        left = estimate(connection, question.table, question.where)
+        if left <= few:
+            return None
+        breadth = int(breadth * max(1.0, layout.rows / left))
+    return min(max(breadth, question.fetched), _MOST_BREADTH)
+
+
+def estimate(connection: Connection, table: str, where: Filter) -> int:
+    """Rows that meet the condition, as the planner thinks; it costs no look at the rows."""
+    from psycopg import ClientCursor
+    from psycopg.sql import SQL
+
+    statement = SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(qualified(table), where.sql)
+    plan = ClientCursor(connection).execute(statement, where.parameters).fetchone()[0]
+    return int(plan[0]["Plan"]["Plan Rows"])
+
+
+def allow_graph(connection: Connection, breadth: int) -> None:
+    """For this transaction: how widely to search, to go on until enough rows meet the condition, and to use it."""
+    connection.execute(
+        "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'strict_order', true),"
+        " set_config('enable_seqscan', 'off', true)",
+        [str(breadth)],
+    )
+
+
+def graph_sql(columns: Any, table: str, dim: int, limit: int, where: Any, fetched: int) -> Any:  # noqa: ANN401, PLR0913
+    """The rows of the graph that are nearest to %s. The limit is a literal: the planner must see that the graph fits."""
+    from psycopg.sql import SQL, Literal
+
+    return SQL(
+        "SELECT {columns} FROM {table} WHERE number <= {limit} AND {where}"
+        " ORDER BY vector::halfvec({dim}) <#> %s::halfvec({dim}) LIMIT {fetched}"
+    ).format(
+        columns=columns,
+        table=qualified(table),
+        limit=Literal(limit),
+        where=where,
+        dim=Literal(dim),
+        fetched=Literal(fetched),
+    )
+
+
+def exact_sql(columns: Any, table: str, where: Any, fetched: int) -> Any:  # noqa: ANN401
+    """The rows that are nearest to %s, each compared: `+ 0` hides the order from every graph."""
+    from psycopg.sql import SQL, Literal
+
+    return SQL(
+        "SELECT {columns} FROM {table} WHERE {where} ORDER BY (vector <#> %s::vector) + 0, id, part LIMIT {fetched}"
+    ).format(columns=columns, table=qualified(table), where=where, fetched=Literal(fetched))
+
+
+def best_first(query: Vectors, rows: Rows, k: int) -> tuple[list[int], Vectors]:
+    """Places of the k best rows and their scores, defined to the bit as everywhere in gemel."""
+    nothing: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
+    scores = exact_scores("product", query[None, :], rows.vector, nothing, np.arange(len(rows)))
+    order = sorted(range(len(rows)), key=lambda place: (-scores[place], rows.id[place], rows.part[place]))[:k]
+    return order, scores[order]
+
+
+def _exact(connection: Connection, query: Vectors, question: Question) -> Passages:
+    from psycopg.sql import SQL
+
+    where = question.where or Filter(SQL("true"), [])
+    columns = columns_sql(question.fields)
+    statement = exact_sql(columns, question.table, where.sql, question.fetched)
+    cells = fetch(connection, statement, [*where.parameters, vector_text(query)])
+    return _answer(query, cells, question)
+
+
+def _by_graph(connection: Connection, query: Vectors, question: Question, layout: Layout) -> Passages | None:
+    """None where the graph gave too few rows, as the condition leaves fewer than was thought."""
+    from psycopg.sql import SQL, Literal
+
+    where = question.where or Filter(SQL("true"), [])
+    columns = columns_sql(question.fields)
+    assert layout.limit is not None
+    near = graph_sql(
+        SQL("{}, true AS near").format(columns),
+        question.table,
+        question.dim,
+        layout.limit,
+        where.sql,
+        question.fetched,
+    )
+    newer = SQL("number > {} AND {}").format(Literal(layout.limit), where.sql)
+    tail = exact_sql(SQL("{}, false").format(columns), question.table, newer, question.fetched)
+    asked = vector_text(query)
+    parameters = [*where.parameters, asked, *where.parameters, asked]
+    cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
+    if sum(row[-1] for row in cells) < question.fetched:
+        return None
+    return _answer(query, cells, question)
+
+
+def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: Question) -> Passages:
+    rows = rows_from(cells, question.fields, question.dim)
+    order, scores = best_first(query, rows, question.k)
+    return passages_from(rows, order, scores)

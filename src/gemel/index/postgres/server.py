@@ -1,0 +1,207 @@
+"""Connections to one server: a pool, reads that survive a lost connection, writes that take place exactly once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
+
+from gemel.errors import MissingExtra, WorkError
+from gemel.index.postgres.address import Address
+from gemel.index.postgres.explaining import explain, unreachable
+
+T = TypeVar("T")
+Connection = Any  # psycopg.Connection; psycopg is loaded late
+_AT_ONCE = 8  # connections of a pool
+_PATIENCE_S = 15  # for a first connection, and for a place in the pool
+_PAUSES_S = (
+    0.05,
+    0.2,
+    0.75,
+)  # a server that restarts after the crash of one of its processes is back in this time
+_CROSSED = ("40P01", "40001")  # deadlock, serialisation: rolled back by the server, so it may be tried again
+
+
+class Server:
+    """Safe to use from several threads. No connection is made before the first request."""
+
+    def __init__(self, address: Address, *, durable: bool = True, read_only: bool = False) -> None:
+        self.address = address
+        self.read_only = read_only
+        self._settings = {"client_min_messages": "error", "application_name": "gemel"}
+        if not durable:
+            self._settings["synchronous_commit"] = "off"
+        if read_only:
+            self._settings["default_transaction_read_only"] = "on"
+        self._pool: Any = None
+        self._lock = threading.Lock()
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """`work` asks and changes nothing; after a lost connection it is asked once more on a fresh one.
+
+        Each statement sees its own moment, unless `work` begins a transaction.
+        """
+        return self._twice(work, lambda _: nullcontext())
+
+    def write(self, work: Callable[[Connection], int]) -> int:
+        """`work` in one transaction, exactly once, also where the connection is lost while it commits.
+
+        A token is written in the same transaction. The second try begins with the same token: if the first one took
+        place, or is about to, the token is there (PostgreSQL waits for a transaction that holds it) and its answer is
+        returned; else nothing of it will ever be there and the work is done now.
+        """
+        token, state = uuid.uuid4(), _State()
+
+        def once(connection: Connection) -> int:
+            state.committing = False
+            new = "INSERT INTO gemel.writes (token) VALUES (%s) ON CONFLICT DO NOTHING RETURNING token"
+            if connection.execute(new, [token]).fetchone() is None:
+                done = connection.execute("SELECT result FROM gemel.writes WHERE token = %s", [token])
+                return int(done.fetchone()[0])
+            result = work(connection)
+            if result:
+                connection.execute("UPDATE gemel.writes SET result = %s WHERE token = %s", [result, token])
+            state.committing = True
+            return result
+
+        return self._twice(once, lambda connection: connection.transaction(), state)
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """A connection of its own, outside the pool, each statement its own transaction: for locks and long work."""
+        connection = self.connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def connect(self) -> Connection:
+        """A fresh connection, or a WorkError that says why there is none."""
+        psycopg = _psycopg()
+        try:
+            connection = psycopg.connect(self.address.conninfo, **_arguments())
+        except psycopg.Error as error:
+            raise unreachable(error, self.address) from None
+        self._prepare(connection)
+        return connection
+
+    def close(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _twice(
+        self, work: Callable[[Connection], T], around: Callable[[Connection], Any], state: Any = None
+    ) -> T:  # noqa: ANN401
+        psycopg = _psycopg()
+        for attempt in range(4):
+            connection = None
+            try:
+                with self._pooled() as connection, around(connection):
+                    return work(connection)
+            except psycopg.Error as error:
+                lost = connection is None or connection.closed
+                if not lost and not (error.sqlstate in _CROSSED and attempt < 3):
+                    raise explain(error, self.address) from error
+                if lost:
+                    break
+        return self._afresh(work, around, state)
+
+    def _afresh(self, work: Callable[[Connection], T], around: Callable[[Connection], Any], state: Any) -> T:  # noqa: ANN401
+        """The second try, after a lost connection: the pool is thrown away, as its other connections are lost too."""
+        psycopg = _psycopg()
+        self.close()
+        connection = self._connect_patiently(state)
+        try:
+            with around(connection):
+                return work(connection)
+        except psycopg.Error as error:
+            if connection.closed:
+                raise self._gone(error, state) from error
+            raise explain(error, self.address) from error
+        finally:
+            connection.close()
+
+    def _connect_patiently(self, state: Any) -> Connection:  # noqa: ANN401
+        for pause in _PAUSES_S:
+            try:
+                return self.connect()
+            except WorkError:
+                time.sleep(pause)
+        try:
+            return self.connect()
+        except WorkError as error:
+            raise self._gone(error, state) from error
+
+    def _gone(self, error: Exception, state: Any) -> WorkError:  # noqa: ANN401
+        if state is not None and state.committing:
+            return WorkError(
+                f"the connection to {self.address.shown} was lost while a write was committed and the server does not "
+                "answer: all of that write is there or nothing of it. Write it again with existing='replace'"
+            )
+        if isinstance(error, WorkError):
+            return error
+        return unreachable(error, self.address)
+
+    @contextmanager
+    def _pooled(self) -> Iterator[Connection]:
+        from psycopg_pool import PoolTimeout
+
+        try:
+            with self._opened().connection(timeout=_PATIENCE_S) as connection:
+                yield connection
+        except PoolTimeout:
+            raise WorkError(
+                f"no connection to {self.address.shown} came free in {_PATIENCE_S} s: "
+                f"the server does not answer, or more than {_AT_ONCE} requests wait for one another"
+            ) from None
+
+    def _opened(self) -> Any:  # noqa: ANN401
+        from psycopg_pool import ConnectionPool
+
+        with self._lock:
+            if self._pool is None:
+                self.connect().close()  # says why at once, where a pool would only say that it took too long
+                logging.getLogger("psycopg.pool").addHandler(
+                    logging.NullHandler()
+                )  # we say it in our own words
+                self._pool = ConnectionPool(
+                    self.address.conninfo,
+                    kwargs=_arguments(),
+                    min_size=1,
+                    max_size=_AT_ONCE,
+                    open=True,
+                    configure=self._prepare,
+                    num_workers=1,
+                    reconnect_timeout=5,
+                    name="gemel",
+                )
+            return self._pool
+
+    def _prepare(self, connection: Connection) -> None:
+        calls = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
+        connection.execute(f"SELECT {calls}", [part for pair in self._settings.items() for part in pair])
+
+
+class _State:
+    """How far a write has come."""
+
+    committing = False
+
+
+def _arguments() -> dict[str, Any]:
+    return {"autocommit": True, "client_encoding": "utf8", "connect_timeout": _PATIENCE_S}
+
+
+def _psycopg() -> Any:  # noqa: ANN401
+    try:
+        import psycopg
+        import psycopg_pool  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("an index on PostgreSQL", "psycopg", "postgres") from error
+    return psycopg

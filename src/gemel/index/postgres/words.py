@@ -1,0 +1,152 @@
+"""BM25 on the server: candidates by the index of words, scores here, from the texts.
+
+What is approximate, and only in large tables: a word that more than 20,000 passages hold brings no candidates if a
+rarer one is asked for as well, and its number is an estimate; of more than 2,000 candidates those are scored that
+hold the rarest words; the mean length may be some seconds old. Small tables are ranked as `BM25Index` does it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+
+from gemel.index.port import FieldType, Passages
+from gemel.index.postgres.binary import searched_words
+from gemel.index.postgres.columns import qualified
+from gemel.index.postgres.filters import Filter
+from gemel.index.postgres.neighbours import estimate
+from gemel.index.postgres.reading import columns_sql, fetch, passages_from, rows_from
+from gemel.index.postgres.server import Connection
+
+_COMMON = 20_000  # passages; who holds more counts as frequent
+_SCORED = 2_000
+_MOST_WORDS = 64  # of a query; the rarest are kept
+_K1, _B = 1.2, 0.75  # as gemel.word_search
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of the texts of a table, in words."""
+
+    passages: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class _Word:
+    text: str
+    asked: int
+    """Times in the query."""
+    having: int
+    """Passages that hold it."""
+    idf: float
+
+
+def read_lengths(connection: Connection, table: str) -> Lengths:
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT count(*), coalesce(avg(length), 0)::float8 FROM {}").format(qualified(table))
+    count, mean = connection.execute(statement).fetchone()
+    return Lengths(count, mean or 1.0)
+
+
+def by_words(  # noqa: PLR0913
+    connection: Connection,
+    table: str,
+    dim: int,
+    fields: Mapping[str, FieldType],
+    query: str,
+    k: int,
+    where: Filter,
+    lengths: Lengths,
+) -> Passages:
+    """The k best that meet the condition; ties go to the lower id, then the lower part."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        words = _words(connection, table, query, lengths)
+        scored = _scored(connection, table, words, where, lengths, max(_SCORED, k)) if words else []
+        scored.sort(key=lambda each: (-each[0], each[1], each[2]))
+        return _fetched(connection, table, dim, fields, scored[:k])
+
+
+def _words(connection: Connection, table: str, query: str, lengths: Lengths) -> list[_Word]:
+    """Those of the query that are in the table, the rarest first."""
+    from psycopg.sql import SQL, Literal
+
+    asked = Counter(searched_words(query))
+    statement = SQL(
+        "SELECT word, (SELECT count(*) FROM (SELECT 1 FROM {} AS t WHERE t.words @@ word LIMIT {}) AS holding)"
+        " FROM unnest(%s::tsquery[]) AS words (word)"
+    ).format(qualified(table), Literal(_COMMON + 1))
+    found = connection.execute(statement, [[_quoted(word) for word in asked]]).fetchall() if asked else []
+    words = []
+    for word, (_, counted) in zip(asked, found, strict=True):
+        if counted > _COMMON:
+            holds = Filter(SQL("words @@ %s::tsquery"), [_quoted(word)])
+            having = min(lengths.passages, max(counted, estimate(connection, table, holds)))
+        else:
+            having = counted
+        if having:
+            idf = log(1 + max(0.0, lengths.passages - having + 0.5) / (having + 0.5))
+            words.append(_Word(word, asked[word], having, idf))
+    return sorted(words, key=lambda word: word.having)[:_MOST_WORDS]
+
+
+def _scored(  # noqa: PLR0913
+    connection: Connection, table: str, words: list[_Word], where: Filter, lengths: Lengths, most: int
+) -> list[tuple[float, str, int, int]]:
+    """(score, id, part, number) of the candidates."""
+    from psycopg.sql import SQL, Literal
+
+    leading: list[_Word] = []
+    total = 0
+    for word in words:
+        if leading and total + word.having > _COMMON:
+            break
+        leading.append(word)
+        total += word.having
+    holds = SQL("(CASE WHEN words @@ %s::tsquery THEN {} ELSE 0 END)")
+    weight = SQL(" + ").join(holds.format(Literal(word.asked * word.idf)) for word in words)
+    statement = SQL(
+        "SELECT number, id, part, text, length FROM {} WHERE words @@ %s::tsquery AND {}"
+        " ORDER BY {} DESC, id, part LIMIT {}"
+    ).format(qualified(table), where.sql, weight, Literal(most))
+    asked = [" | ".join(_quoted(word.text) for word in leading)]
+    parameters = [*asked, *where.parameters, *(_quoted(word.text) for word in words)]
+    cells = connection.execute(statement, parameters, prepare=False).fetchall()
+    return [(_score(row[3], row[4], words, lengths), row[1], row[2], row[0]) for row in cells]
+
+
+def _score(text: str, length: int, words: list[_Word], lengths: Lengths) -> float:
+    counts = Counter(searched_words(text))
+    allowance = _K1 * (1 - _B + _B * length / lengths.mean)
+    return sum(word.asked * word.idf * counts[word.text] / (counts[word.text] + allowance) for word in words)
+
+
+def _fetched(
+    connection: Connection,
+    table: str,
+    dim: int,
+    fields: Mapping[str, FieldType],
+    scored: list[tuple[float, str, int, int]],
+) -> Passages:
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT {} FROM {} WHERE number = ANY(%s)").format(columns_sql(fields), qualified(table))
+    cells: list[Any] = fetch(connection, statement, [[each[3] for each in scored]]) if scored else []
+    rows = rows_from(cells, fields, dim)
+    places = {
+        (name, int(part)): place for place, (name, part) in enumerate(zip(rows.id, rows.part, strict=True))
+    }
+    order = [places[each[1], each[2]] for each in scored]
+    return passages_from(rows, order, np.array([each[0] for each in scored], dtype=np.float32))
+
+
+def _quoted(word: str) -> str:
+    """As a tsquery of one word; words are letters and digits, so nothing in them can mean anything else."""
+    return f"'{word}'"
