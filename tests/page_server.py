@@ -20,8 +20,8 @@ class PageServer:
         self.asked = []
         self.wants_key = False
         self.fails = None
-        self.held = {}
-        """Path: an event; the answer waits until it is set."""
+        self.holds = lambda path, body: False
+        """An answer waits as long as this is true."""
         self.app = self._app()
         config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", ws="none")
         self._server = uvicorn.Server(config)
@@ -53,7 +53,12 @@ class PageServer:
         }
         for path, answer in answers.items():
             app.post(path)(self._route(answer))
-        for path, answer in {"/indexes": INDEXES, "/status": STATUS, "/v1/models": MODELS, "/info": INFO}.items():
+        for path, answer in {
+            "/indexes": INDEXES,
+            "/status": STATUS,
+            "/v1/models": MODELS,
+            "/info": INFO,
+        }.items():
             app.get(path)(self._route(answer))
         return app
 
@@ -66,7 +71,7 @@ class PageServer:
             self.asked.append((path, body))
             if self.fails is not None and body is not None:
                 return JSONResponse({"error": {"message": self.fails}}, 429, {"Retry-After": "3"})
-            while path in self.held and not self.held[path].is_set():
+            while self.holds(path, body):
                 await asyncio.sleep(0.01)
             return JSONResponse(answer(body) if callable(answer) else answer)
 
@@ -77,15 +82,15 @@ MODELS = {"object": "list", "data": [{"id": "tiny-model", "object": "model"}]}
 INFO = {"model_id": "tiny-model", "max_input_length": 256, "version": "0.1.0"}
 INDEXES = {"indexes": [{"name": "notes", "documents": 1234}]}
 STATUS = {
-    "uptime": 3725.0,
-    "texts_per_second": 812.4,
-    "tokens_per_second": 9200.0,
-    "requests_per_second": 64.0,
-    "latency": {"total": {"p50": 0.0042, "p95": 0.0131}},
+    "model": "tiny-model",
+    "engine": "native",
+    "uptime_seconds": 3725.0,
+    "throughput": {"requests_per_second": 64.0, "texts_per_second": 812.4, "tokens_per_second": 9200.0},
+    "latency": {"total": {"p50": 0.0042, "p95": 0.0131, "p99": 0.02}},
     "queue": {"texts": 3, "tokens": 41},
-    "batches": {"texts": 7.5},
+    "batches": {"count": 9, "texts_p50": 8, "failed": 0},
     "cache": {"hits": 30, "misses": 10},
-    "memory": {"bytes": 312_000_000, "limit": None},
+    "memory_bytes": 312_000_000,
     "rejected": {"queue": 2},
 }
 

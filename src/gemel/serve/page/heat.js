@@ -3,7 +3,6 @@
 import { el } from "./dom.js";
 import * as format from "./format.js";
 
-const STRONGEST = 58; // per cent of colour in the strongest cell: the number in it must stay readable
 const MOST = 36; // rows and columns; of longer texts the rest is added up in one
 
 const total = (numbers) => numbers.reduce((sum, value) => sum + value, 0);
@@ -28,7 +27,7 @@ export function fitted({ left, right, table }) {
 }
 
 function tinted(value, most) {
-  const share = most ? (STRONGEST * Math.abs(value)) / most : 0;
+  const share = most ? (100 * Math.abs(value)) / most : 0;
   return { class: value >= 0 ? "for" : "against", vars: { "--a": `${share.toFixed(0)}%` } };
 }
 
@@ -36,7 +35,7 @@ function tinted(value, most) {
 export function sentence(names, sums, label) {
   const most = Math.max(...sums.map(Math.abs));
   const words = names.map((name, at) => el("span", { ...tinted(sums[at], most), title: `adds ${format.cell(sums[at])}` }, name));
-  return el("p", { class: "sentence" }, el("span", { class: "apart" }, `${label}: `), words);
+  return el("p", { class: "sentence" }, el("b", { class: "apart" }, `${label}: `), words.flatMap((word) => [word, " "]));
 }
 
 /** The words with the largest cells, as sentences: the picture for those who do not see it. */

@@ -11,7 +11,7 @@ const WAYS = {
     label: "At most", value: 1, least: 0,
     hint: "Pairs that unrelated texts of this list would hardly reach: with 1, about one false pair is to be expected among all. No threshold to guess.",
   },
-  k: { label: "How many", value: 20, least: 1, most: 100000, hint: "The pairs with the highest scores, however low those are." },
+  k: { label: "How many", value: 20, least: 1, most: 10000, hint: "The pairs with the highest scores, however low those are." },
   min_score: { label: "Score", value: 0.7, least: -1, most: 1, hint: "Every pair whose cosine is at least this; what a good score is depends on the model." },
 };
 

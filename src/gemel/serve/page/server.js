@@ -78,12 +78,12 @@ function factViews({ info = {}, model, indexes = [] }, figures) {
   const facts = [
     ["Model", model],
     ["Reads", info.max_input_length && `${format.whole(info.max_input_length)} tokens of a text`],
+    ["Engine", figures.engine],
     ["Version", info.version],
     ["Running for", figures.uptime !== undefined && format.since(figures.uptime)],
     ["Requests", figures.requests !== undefined && `${format.short(figures.requests)} a second`],
-    ["Batch", Number.isFinite(figures.batch) && `${format.short(figures.batch)} texts, on average`],
+    ["Batch", Number.isFinite(figures.batch) && `${format.texts(figures.batch)} in the middle one`],
     ["From memory", looked > 0 && `${Math.round((100 * figures.hits) / looked)} % of ${format.texts(looked)} were known already`],
-    ["Memory limit", figures.limit && format.bytes(figures.limit)],
     ["Refused", refused.length > 0 && refused.map(([reason, count]) => `${format.whole(count)} for ${reason}`).join(", ")],
     ["Indexes", indexes.length > 0 && indexes.map((index) => indexLine(index)).join(", ")],
   ];
