@@ -1,0 +1,57 @@
+"""A model without a network for tests of the server: counts what it computes, waits and fails when told to."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from types import SimpleNamespace
+
+import numpy as np
+
+from gemel.errors import InputError
+from gemel.model import Prepared
+from gemel.text.windows import Windows
+
+DIM = 4
+
+
+class FakeModel:
+    """A token a word and two marks; a vector is a hash of the words. `gate` holds computing back while it is clear."""
+
+    name, dim, kernel, max_length = "fake", DIM, "fake", 64
+    engine = SimpleNamespace(batch_tokens=64)
+
+    def __init__(self):
+        self.gate = threading.Event()
+        self.gate.set()
+        self.began = threading.Semaphore(0)
+        self.batches = []
+        self.fails = set()
+
+    def prepare(self, texts, options):
+        if (options.dim or 0) > DIM:
+            raise InputError(f"dim must be at most {DIM}, the model's own, got {options.dim}")
+        return Prepared(tuple(_windows(text) for text in texts), options)
+
+    def run(self, prepared):
+        self.batches.append([window.pieces[0] for window in prepared.windows])
+        self.began.release()
+        assert self.gate.wait(10), "the test forgot to open the gate"
+        rows = [window.pieces[0] for window in prepared.windows]
+        if self.fails.intersection(rows):
+            raise ArithmeticError("the words of this error are nobody's business")
+        return np.stack([vector_of(text) for text in rows])[:, : prepared.options.dim or DIM]
+
+    @property
+    def computed(self):
+        """All texts, in the order they were begun."""
+        return [text for batch in self.batches for text in batch]
+
+
+def vector_of(text):
+    return np.random.default_rng(zlib.crc32(text.encode())).random(DIM, dtype=np.float32)
+
+
+def _windows(text):
+    tokens = len(text.split()) + 2
+    return Windows((text,), (1,), tokens, min(tokens, FakeModel.max_length))

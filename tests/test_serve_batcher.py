@@ -1,0 +1,424 @@
+"""The batcher: who goes first, what is computed together, what is computed once, and what is never computed."""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+import gemel
+from gemel.errors import InputError, WorkError
+from gemel.serve.batcher import Batcher
+from gemel.serve.cache import OVERHEAD, Known, VectorCache
+from gemel.serve.figures import Figures, Histogram, Rate
+from gemel.serve.kinds import Kinds
+from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
+from gemel.serve.port import Ask
+from gemel.serve.waiting import Job, Rank, Waiting
+from gemel.text.windows import Windows
+from serve_fake import FakeModel, vector_of
+from tiny import tiny_bert
+
+
+@asynccontextmanager
+async def batching(model, *, threads=1, cache_bytes=10**6, **limits):
+    batcher = Batcher(model, Limits(**limits), Figures(), threads=threads, cache_bytes=cache_bytes)
+    try:
+        yield batcher
+    finally:
+        if isinstance(model, FakeModel):
+            model.gate.set()
+        await batcher.close()
+
+
+async def begun(model, times=1):
+    """Until the model has begun so many further batches."""
+    for _ in range(times):
+        assert await asyncio.to_thread(model.began.acquire, timeout=10)
+
+
+async def turn(times=3):
+    """Let all tasks run up to where they wait."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+def ask_for(batcher, *texts, **ask):
+    return asyncio.create_task(batcher.embed(list(texts), Ask(**ask)))
+
+
+# The same bits
+
+
+def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "m", prompts={"query": "query: "}))
+    draw = random.Random(0)
+    words = [
+        "the",
+        "a",
+        "man",
+        "woman",
+        "cat",
+        "dog",
+        "is",
+        "was",
+        "playing",
+        "guitar",
+        "rain",
+        "日本語",
+        "naïve",
+    ]
+    texts = [" ".join(draw.choices(words, k=draw.randint(0, 90))) for _ in range(150)]
+    asks = [Ask(), Ask(prompt_name="query"), Ask(dim=16), Ask(normalize=False), Ask(prompt="x ")]
+    requests = [
+        (draw.choices(texts, k=draw.choice([1, 1, 1, 2, 30])), draw.choice(asks), n) for n in range(80)
+    ]
+
+    async def all_at_once():
+        async with batching(model, threads=2) as batcher:
+            return await asyncio.gather(
+                *(
+                    batcher.embed(some, Ask(**{**vars(ask), "client": str(n % 7)}))
+                    for some, ask, n in requests
+                )
+            )
+
+    for (some, ask, _), embedded in zip(requests, asyncio.run(all_at_once()), strict=True):
+        report = model.encode_report(
+            some,
+            on_long="truncate",
+            prompt_name=ask.prompt_name,
+            prompt=ask.prompt,
+            dim=ask.dim,
+            normalize=ask.normalize,
+        )
+        assert np.array_equal(embedded.vectors, report.vectors)
+        assert np.array_equal(embedded.tokens, report.tokens) and np.array_equal(embedded.kept, report.kept)
+
+
+def test_no_text_gives_no_vector():
+    async def go():
+        async with batching(FakeModel()) as batcher:
+            return await batcher.embed([], Ask())
+
+    assert asyncio.run(go()).vectors.shape == (0, 4)
+
+
+# What runs together
+
+
+def test_a_lone_request_begins_at_once_with_all_cores():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model, threads=3) as batcher:
+            seen = []
+            run = model.run
+            model.run = lambda prepared: (seen.append(prepared.options.threads), run(prepared))[1]
+            await batcher.embed(["one"], Ask())
+            return seen
+
+    assert asyncio.run(go()) == [3]
+
+
+def test_waiting_texts_of_one_length_share_a_batch():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            rest = [ask_for(batcher, text) for text in ("a b", "a", "c d", "b", "e f g")]
+            await turn()
+            model.gate.set()
+            await asyncio.gather(first, *rest)
+
+    asyncio.run(go())
+    assert model.batches == [["first"], ["a b", "c d"], ["a", "b"], ["e f g"]]
+
+
+def test_a_batch_stays_within_its_tokens():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            rest = ask_for(batcher, *(f"text {n}" for n in range(40)))  # 4 tokens each, 64 to a batch
+            await turn()
+            model.gate.set()
+            await asyncio.gather(first, rest)
+
+    asyncio.run(go())
+    assert max(map(len, model.batches)) <= 16 and len(model.computed) == 41
+
+
+def test_single_queries_go_before_large_requests_that_wait_longer():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            large = ask_for(batcher, *(" ".join("x" * (n % 5 + 3)) + f" {n}" for n in range(100)))
+            await turn()
+            single = ask_for(batcher, "a single query of eight words is here")
+            await turn()
+            model.gate.set()
+            await asyncio.gather(first, large, single)
+
+    asyncio.run(go())
+    assert model.batches[1][0] == "a single query of eight words is here"
+
+
+# Fairness, on the queue alone
+
+KINDS = Kinds(1, lambda options: None)
+
+
+def job(client, words, rank=Rank.SMALL):
+    return Job(f"{client}{words}".encode(), Windows((), (), words, words), KINDS.of(Ask()), client, rank, 0.0)
+
+
+def test_clients_take_turns_whatever_the_length_of_their_line():
+    waiting = Waiting()
+    for number in range(100):
+        waiting.put(job("greedy", 10 + number))
+    waiting.put(job("modest", 5))
+    taken = [waiting.take(1)[0].client for _ in range(3)]
+    assert "modest" in taken[:2]
+
+
+def test_clients_share_a_batch_in_turns():
+    waiting = Waiting()
+    for _ in range(50):
+        waiting.put(job("greedy", 4))
+    waiting.put(job("modest", 4))
+    assert "modest" in [each.client for each in waiting.take(16)]
+
+
+def test_large_requests_are_not_starved_by_small_ones():
+    waiting = Waiting()
+    waiting.put(job("batch", 7, Rank.LARGE))
+    ranks = []
+    for number in range(8):
+        waiting.put(job("many", 20 + number))
+        ranks += [each.rank for each in waiting.take(1)]
+    assert Rank.LARGE in ranks
+
+
+def test_the_servers_own_question_goes_before_all():
+    waiting = Waiting()
+    for number in range(20):
+        waiting.put(job("many", 20 + number))
+    waiting.put(job("health", 3, Rank.URGENT))
+    assert waiting.take(1)[0].rank is Rank.URGENT
+
+
+def test_the_queue_forgets_what_was_dropped():
+    waiting = Waiting()
+    jobs = [job(str(number % 3), 5 + number % 4) for number in range(60)]
+    for each in jobs:
+        waiting.put(each)
+    for each in jobs[::2]:
+        waiting.drop(each)
+    taken = []
+    while batch := waiting.take(100):
+        taken += batch
+    assert set(taken) == set(jobs[1::2])
+    assert waiting.tokens == 0 and len(waiting) == 0 and not waiting._groups
+
+
+# Computed once, or never
+
+
+def test_equal_texts_under_way_are_computed_once():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            tasks = [
+                ask_for(batcher, "same", "same"),
+                ask_for(batcher, "same"),
+                ask_for(batcher, "same", dim=2),
+            ]
+            await turn()
+            model.gate.set()
+            return await asyncio.gather(*tasks)
+
+    twice, once, short = asyncio.run(go())
+    assert model.computed == ["same", "same"]  # one of them with another dim
+    assert np.array_equal(twice.vectors, [vector_of("same")] * 2) and np.array_equal(
+        once.vectors[0], twice.vectors[0]
+    )
+    assert short.vectors.shape == (1, 2)
+
+
+def test_a_recent_text_is_not_computed_again_and_the_memory_of_it_is_bounded():
+    model = FakeModel()
+
+    async def go():
+        size = 4 * 4 + OVERHEAD
+        async with batching(model, cache_bytes=3 * size) as batcher:
+            for text in ("a", "b", "c", "a", "d", "a", "b"):
+                await batcher.embed([text], Ask())
+            return batcher.cache.bytes, len(batcher.cache)
+
+    assert asyncio.run(go()) == (3 * (16 + OVERHEAD), 3)
+    assert model.computed == ["a", "b", "c", "d", "b"]
+
+
+def test_a_cache_of_nothing_keeps_nothing():
+    cache = VectorCache(0)
+    cache.put(b"key", Known(np.zeros(4, np.float32), 1, 1))
+    assert len(cache) == 0 and cache.get(b"key") is None
+
+
+def test_texts_of_a_client_that_went_away_are_not_computed():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            gone = ask_for(batcher, "gone", "shared now")
+            stays = ask_for(batcher, "shared now")
+            await turn()
+            gone.cancel()
+            await turn()
+            model.gate.set()
+            await asyncio.gather(first, stays)
+            assert gone.cancelled() and batcher.queue_tokens == 0
+            assert batcher._figures.rejected["gone"] == 1
+
+    asyncio.run(go())
+    assert model.computed == ["first", "shared now"]
+
+
+def test_a_request_over_its_deadline_is_given_up():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            with pytest.raises(TooLate, match=r"not ready within 0\.01 s"):
+                await batcher.embed(["late"], Ask(seconds=0.01))
+            assert batcher.queue_tokens == 0
+            model.gate.set()
+            await first
+
+    asyncio.run(go())
+    assert model.computed == ["first"]
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model, queue_tokens=20) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            waits = ask_for(batcher, "a b c d e f g h")
+            await turn()
+            with pytest.raises(Overloaded, match="10 tokens are waiting and at most 20 may") as refused:
+                await batcher.embed(["k l m n o p q r s"], Ask())
+            assert refused.value.retry_after >= 1
+            model.gate.set()
+            await asyncio.gather(first, waits)
+
+    asyncio.run(go())
+
+
+def test_a_bad_text_fails_alone():
+    model = FakeModel()
+    model.fails = {"bad 3"}
+
+    async def go():
+        async with batching(model) as batcher:
+            model.gate.clear()
+            first = ask_for(batcher, "first")
+            await begun(model)
+            good = [ask_for(batcher, f"good {n}") for n in range(5)]
+            bad = ask_for(batcher, "good 9", "bad 3")
+            await turn()
+            model.gate.set()
+            vectors = [(await task).vectors[0] for task in good]
+            with pytest.raises(WorkError, match=r"texts\[1\] could not be encoded") as failed:
+                await bad
+            assert "nobody's business" not in str(failed.value)
+            await first
+            return vectors
+
+    vectors = asyncio.run(go())
+    assert np.array_equal(vectors, [vector_of(f"good {n}") for n in range(5)])
+
+
+# Limits
+
+
+def test_a_request_over_a_limit_is_refused_with_the_numbers():
+    async def go():
+        async with batching(FakeModel(), texts=3, characters=40, tokens=12) as batcher:
+            for texts, message in (
+                (["a"] * 4, "4 texts, at most 3"),
+                (["x" * 41], r"texts\[0\] has 41 characters, at most 40"),
+                (["a b c d e", "f g h i j"], "14 tokens, at most 12"),
+            ):
+                with pytest.raises(TooLarge, match=message):
+                    await batcher.embed(texts, Ask())
+            assert batcher.queue_tokens == 0
+
+    asyncio.run(go())
+
+
+def test_texts_and_options_that_cannot_be_encoded_are_refused():
+    async def go():
+        async with batching(FakeModel()) as batcher:
+            for texts, ask, message in (
+                (["a", None], Ask(), r"texts\[1\] is None"),
+                (["a\ud800"], Ask(), "lone surrogate"),
+                (["a"], Ask(dim=10**9), "dim must be at most 4"),
+                (["a"], Ask(dim=0), "dim must be a whole number of at least 1"),
+                (["w " * 100], Ask(cut=False), r"texts\[0\] has 102 tokens, the model reads 64"),
+            ):
+                with pytest.raises(InputError, match=message):
+                    await batcher.embed(texts, ask)
+            assert (await batcher.embed(["w " * 100], Ask())).kept.tolist() == [64]
+
+    asyncio.run(go())
+
+
+def test_long_texts_are_tokenised_aside_and_in_order():
+    async def go():
+        texts = [f"{number} " * 30 for number in range(300)]
+        async with batching(FakeModel()) as batcher:
+            return texts, await batcher.embed(texts, Ask())
+
+    texts, embedded = asyncio.run(go())
+    assert np.array_equal(embedded.vectors, [vector_of(text) for text in texts])
+
+
+# Figures
+
+
+def test_figures_know_percentiles_and_rates(monkeypatch):
+    times = Histogram((1, 2))
+    assert times.percentile(0.5) is None
+    for value in (0.5, 1, 1.5, 9):
+        times.add(value)
+    assert times.counts == [2, 1, 1] and times.percentile(0.5) == 1.5 and times.count == 4
+    clock = iter([100.0, 100.5, 101.5, 105.0])
+    monkeypatch.setattr("gemel.serve.figures.perf_counter", lambda: next(clock))
+    rate = Rate()
+    for count in (10, 20, 30):
+        rate.add(count)
+    assert rate.total == 60 and rate.per_second() == 6.0
