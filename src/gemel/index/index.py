@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 from numpy.typing import ArrayLike
@@ -27,6 +26,7 @@ from gemel.index.stored import stored_documents
 from gemel.index.types import Answer, Document, Existing, IndexStats, Written
 from gemel.index.verifying import Verified, verify
 from gemel.index.where import Condition
+from gemel.index.where_parse import parse_where
 from gemel.model import Model, load
 from gemel.options import EncodeOptions
 
@@ -129,15 +129,13 @@ class Index:
     def delete(self, ids: Iterable[str | int] | None = None, *, where: Where = None) -> int:
         """Delete documents by id or by a condition, in one commit; how many were there."""
         self._writable()
-        if (ids is None) == (where is None):
-            raise InputError("delete takes ids or where, one of the two")
-        if ids is not None:
-            named = checked_ids(ids)
-            return self._run(lambda state: state.table.delete(named))
         condition = self._condition(where)
-        if condition is None:
-            raise InputError("delete was given an empty condition. Name the documents: where=\"lang = 'en'\"")
-        return self._run(lambda state: state.table.delete_where(condition))
+        if (ids is None) == (condition is None):
+            raise InputError("delete takes ids or where, one of the two")
+        if condition is not None:
+            return self._run(lambda state: state.table.delete_where(condition))
+        named = checked_ids(ids or ())
+        return self._run(lambda state: state.table.delete(named))
 
     # Reading.
 
@@ -246,11 +244,7 @@ class Index:
             state = self._open()
             model = to if isinstance(to, Model) else load(to)
             coder = ModelCoder(model, options or EncodeOptions(), passage_tokens)
-            moved = migrate(self._place, state, coder, progress=progress)
-            if moved.state is not state:
-                self._retired.append(state)
-                self._state = moved.state
-            return moved.account
+            return migrate(self._place, state, coder, self._adopt, progress=progress)
 
     def bridge_to(
         self, model: Model | str | Path, *, sample: int = 2000, options: EncodeOptions | None = None
@@ -279,9 +273,7 @@ class Index:
     def __enter__(self) -> Index:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # Behind the doors.
@@ -296,19 +288,22 @@ class Index:
         if self._read_only:
             raise InputError(f"the index {self.place} was opened to read only")
 
+    def _adopt(self, state: State) -> None:
+        self._retired.append(self._state)
+        self._state = state
+
     def _run(self, work: Callable[[State], Done]) -> Done:
         """The work; again on the new table, if a migration of this handle replaced the table meanwhile."""
         state = self._open()
         try:
             return work(state)
         except WorkError:
+            if self._state is state and self._migrating.locked():
+                with self._place.writing():  # a switch that is going on ends before this begins
+                    pass
             if self._open() is state:
                 raise
             return work(self._open())
 
     def _condition(self, where: Where) -> Condition | None:
-        if where is None:
-            return None
-        from gemel.index.where_parse import parse_where
-
-        return parse_where(where, self.fields)
+        return None if where is None else parse_where(where, self.fields)  # the header need not be read

@@ -7,7 +7,7 @@ A run that was killed is gone on with: what the next table has already is not en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -62,31 +62,25 @@ class Migrated:
         return ", ".join([*parts, f"{self.seconds:.1f} s"])
 
 
-@dataclass(frozen=True, eq=False)
-class Moved:
-    """The state after the switch, and the account."""
-
-    state: State
-    account: Migrated
-
-
 @dataclass(frozen=True)
 class _Pass:
-    documents: int
     kept: int
     changed: int
     encoded: int
 
 
-def migrate(place: Place, old: State, coder: ModelCoder, *, progress: bool) -> Moved:
-    """The index at `place`, by the new model; `old` is what its current table is read with."""
+def migrate(
+    place: Place, old: State, coder: ModelCoder, adopt: Callable[[State], None], *, progress: bool
+) -> Migrated:
+    """The index at `place`, by the new model; `old` is what its current table is read with.
+
+    `adopt` is given the new state while writers still wait.
+    """
     started = perf_counter()
     if old.binding is None:
         raise InputError(f"the index {place.name} holds vectors only: there is nothing to encode anew")
-    if old.coder.bridged:
-        raise InputError("a bridge only answers. Migrate the index that it was made of")
     if not differences(old.binding, coder):
-        return Moved(old, _nothing_to_do(old, old.binding.model, perf_counter() - started))
+        return _nothing_to_do(old, old.binding.model, perf_counter() - started)
     binding = bind(coder)
     header = Header(coder.dim, old.table.header.fields, binding.to_json())
     new = State(place.begin(header), coder, binding)
@@ -98,8 +92,9 @@ def migrate(place: Place, old: State, coder: ModelCoder, *, progress: bool) -> M
     with place.writing():
         passes.append(_copy(place, old, new))
         table = place.switch()
+        adopt(State(table, coder, binding))
     counted = table.count()
-    account = Migrated(
+    return Migrated(
         documents=counted.documents,
         passages=counted.passages,
         encoded=sum(each.encoded for each in passes),
@@ -109,18 +104,21 @@ def migrate(place: Place, old: State, coder: ModelCoder, *, progress: bool) -> M
         before=old.binding.model,
         after=binding.model,
     )
-    return Moved(State(table, coder, binding), account)
 
 
 def _copy(place: Place, old: State, new: State, *, progress: bool = False) -> _Pass:
     """The next table made equal to the current one as it is now."""
     new.table.add_fields(old.table.header.fields)
+    columns = set(new.table.header.fields)
     line = Progress(old.table.count().documents, "documents", shown=progress)
     seen: set[str] = set()
     kept = changed = encoded = 0
     documents = (document for rows in old.table.scan() for document in stored_documents(rows))
     while block := list(islice(documents, _BLOCK)):
         seen.update(document.id for document in block)
+        if not block[-1].fields.keys() <= columns:  # somebody added a field since this pass began
+            new.table.add_fields(old.table.header.fields)
+            columns = set(new.table.header.fields)
         digests = [digest_of(each.text, each.fields, new.passage_tokens) for each in block]
         there = new.table.known([document.id for document in block])
         missing = [n for n, each in enumerate(block) if there.get(each.id) != digests[n]]
@@ -138,7 +136,7 @@ def _copy(place: Place, old: State, new: State, *, progress: bool = False) -> _P
         kept, changed = kept + len(block) - len(missing), changed + len(missing)
         line.add(len(block))
     line.close()
-    return _Pass(len(seen), kept, changed + _delete_others(new, seen), encoded)
+    return _Pass(kept, changed + _delete_others(new, seen), encoded)
 
 
 def _check_texts(place: Place, old: State, documents: Sequence[Stored]) -> None:

@@ -33,7 +33,7 @@ class _Asked:
 
 
 def open_index(
-    place: str | Path,
+    place: str | Path | Place,
     model: Model | str | Path | None = None,
     *,
     options: EncodeOptions | None = None,
@@ -66,8 +66,10 @@ def open_index(
         raise
 
 
-def place_of(place: str | Path, *, durable: bool = True, read_only: bool = False) -> Place:
-    """Where the index lives, by how the place is written."""
+def place_of(place: str | Path | Place, *, durable: bool = True, read_only: bool = False) -> Place:
+    """Where the index lives, by how the place is written; a place of one's own goes too."""
+    if not isinstance(place, str | Path):
+        return place
     said = str(place)
     if not said:
         raise InputError(

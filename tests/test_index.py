@@ -1,0 +1,462 @@
+"""The index over a table in memory: what is added, found, changed and refused."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import gemel
+from gemel.errors import InputError
+from gemel.index.coder import unit
+from gemel.index.opening import open_index
+from gemel.index.types import Written
+from gemel.options import EncodeOptions
+from gemel.word_search.fusion import STEADY
+from tiny import TEXT, tiny_bert
+
+ONE = EncodeOptions(threads=1)
+
+
+def texts_of(count, seed=0):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(TEXT.split(), size=random.integers(3, 8))) for _ in range(count)]
+
+
+TEXTS = texts_of(60)
+LONG = ". ".join(texts_of(40, seed=9))
+IDS = [f"d{place:02}" for place in range(len(TEXTS))]
+YEARS = [2000 + place for place in range(len(TEXTS))]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return gemel.load(tiny_bert(tmp_path_factory.mktemp("models") / "model"))
+
+
+@pytest.fixture
+def index(model):
+    with open_index(":memory:", model, options=ONE) as empty:
+        yield empty
+
+
+@pytest.fixture
+def filled(index):
+    index.add(TEXTS, ids=IDS, fields={"year": YEARS, "even": [place % 2 == 0 for place in range(60)]})
+    return index
+
+
+def nothing_changed(index, before):
+    assert index.stats().version == before
+
+
+# Adding.
+
+
+def test_what_is_added_is_found_at_once(index):
+    assert index.add(["a cat", "a dog"], ids=["c", "d"]) == Written(2, 0, 0, 2)
+    found = index.search("a cat", k=1)
+    assert (found[0].id, found[0].text, found[0].part) == ("c", "a cat", 0)
+    assert found[0].score == found[0].cosine == pytest.approx(1, abs=1e-6)
+    assert (found.scored_by, found.bridged, len(found)) == ("cosine", False, 1)
+
+
+def test_unchanged_documents_are_neither_encoded_nor_written(filled):
+    version = filled.stats().version
+    again = filled.upsert(TEXTS, ids=IDS, fields={"year": YEARS, "even": [n % 2 == 0 for n in range(60)]})
+    assert again == Written(0, 0, 60, 0)
+    nothing_changed(filled, version)
+
+
+def test_a_changed_field_is_written_without_encoding(filled):
+    vector = filled.search(TEXTS[3], 1)[0].cosine
+    assert filled.upsert([TEXTS[3]], ids=["d03"], fields={"year": [1900]}) == Written(0, 1, 0, 0)
+    assert filled.get(["d03"])[0].fields == {"year": 1900, "even": None}
+    assert filled.search(TEXTS[3], 1)[0].cosine == vector
+
+
+def test_a_changed_text_is_encoded_and_replaced(filled):
+    assert filled.upsert(["hello world"], ids=["d03"]) == Written(0, 1, 0, 1)
+    assert filled.search("hello world", 1)[0].id == "d03"
+    assert len(filled) == 60
+
+
+def test_of_a_long_document_only_changed_passages_are_encoded(index, model):
+    passages = model.passages([LONG])[0]
+    assert len(passages) > 3
+    assert index.add([LONG], ids=["long"]).encoded == len(passages)
+    assert index.get(["long"])[0].text == LONG
+    assert index.upsert([LONG + " guitar"], ids=["long"]).encoded == 1
+    assert index.upsert(["cat"], ids=["long"]).encoded == 1
+    assert index.count().passages == 1
+
+
+def test_long_documents_lose_nothing(index):
+    assert index.add([LONG]).truncated == 0
+    assert index.verify().ok
+
+
+def test_skip_leaves_what_is_there(filled):
+    done = filled.add(["other", "new"], ids=["d00", "new"], existing="skip")
+    assert done == Written(1, 0, 1, 1)
+    assert filled.get(["d00"])[0].text == TEXTS[0]
+
+
+def test_ids_are_made_of_texts_and_repeats_are_numbered(index):
+    index.add(["cat", "dog", "cat", "cat"])
+    ids = sorted(index.search("cat", 3)[place].id for place in range(3))
+    assert [len(ids[0]), ids[1], ids[2]] == [16, f"{ids[0]}-2", f"{ids[0]}-3"]
+
+
+def test_whole_numbers_become_ids(index):
+    index.add(["cat", "dog"], ids=[1, np.int64(2)])
+    assert [document.id for document in index.get(["2", 1])] == ["2", "1"]
+
+
+def test_streams_are_written_block_by_block(index):
+    done = index.add(
+        (text for text in TEXTS), ids=iter(IDS), fields=({"year": year} for year in YEARS), block=7
+    )
+    assert done.added == len(index) == 60
+    assert index.stats().version == str(1 + 9)  # the field, then nine blocks
+
+
+def test_an_interrupted_add_goes_on_where_it_was(index):
+    def broken():
+        yield from TEXTS[:20]
+        raise OSError("the disk went away")
+
+    with pytest.raises(OSError, match="disk"):
+        index.add(broken(), ids=iter(IDS), block=8)
+    assert len(index) == 16
+    assert index.add(TEXTS, ids=IDS, existing="replace").encoded == len(set(TEXTS[16:]))
+
+
+def test_a_small_call_is_one_commit(index):
+    index.add_fields({"year": "int"})
+    before = int(index.stats().version)
+    index.add(TEXTS, ids=IDS, fields={"year": YEARS})
+    assert int(index.stats().version) == before + 1
+
+
+def test_fields_are_typed_by_the_first_add(index):
+    rows = [{"a": 1, "b": "x", "c": True}, {"a": 2.5, "b": None, "d": 0.5}]
+    index.add(["cat", "dog"], ids=["1", "2"], fields=rows)
+    assert index.fields == {"a": "float", "b": "text", "c": "bool", "d": "float"}
+    assert index.get(["1", "2"])[0].fields == {"a": 1.0, "b": "x", "c": True, "d": None}
+
+
+def test_new_fields_are_declared_not_guessed_later(filled):
+    version = filled.stats().version
+    with pytest.raises(InputError, match=r"unknown field 'yaer'. Did you mean 'year'\? Known: year, even"):
+        filled.add(["x"], fields={"yaer": [1]})
+    nothing_changed(filled, version)
+    filled.add_fields({"lang": "text"})
+    filled.add(["x"], ids=["x"], fields={"lang": ["en"]})
+    assert filled.get(["x"])[0].fields == {"year": None, "even": None, "lang": "en"}
+    filled.upsert([TEXTS[0]], ids=["d00"], fields=[{"year": 2000, "even": True}])
+    assert filled.stats().documents == 61
+
+
+def test_a_new_column_makes_nothing_look_changed(filled):
+    filled.add_fields({"lang": "text"})
+    fields = {"year": YEARS, "even": [place % 2 == 0 for place in range(60)], "lang": [None] * 60}
+    assert filled.upsert(TEXTS, ids=IDS, fields=fields).unchanged == 60
+
+
+def test_a_text_of_zero_tokens_is_a_document_too(index):
+    index.add(["", "  "], ids=["a", "b"])
+    assert [document.text for document in index.get(["a", "b"])] == ["", "  "]
+    assert index.verify().ok
+
+
+# Vectors.
+
+
+def test_an_index_of_vectors_only_searches_vectors():
+    vectors = np.random.default_rng(0).normal(size=(50, 8))
+    with open_index(":memory:", dim=8) as index:
+        index.add(vectors=vectors * 7, ids=range(50))
+        found = index.search_many(vectors[:5], 3)
+        assert [answer[0].id for answer in found] == ["0", "1", "2", "3", "4"]
+        exact = gemel.search(vectors[:5], vectors, 3)
+        np.testing.assert_allclose([[hit.cosine for hit in each] for each in found], exact.score, atol=1e-6)
+        assert index.verify().ok
+        assert (index.model, index.stats().model) == (None, None)
+        with pytest.raises(InputError, match="has no model, so it cannot encode a text: search by a vector"):
+            index.search("cat")
+        with pytest.raises(InputError, match="add texts with their vectors"):
+            index.add(["cat"])
+
+
+def test_given_vectors_stand_for_their_texts(index, model):
+    index.add(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3)
+    assert index.search("dog", 1)[0].text == "cat"
+    assert index.upsert(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3).unchanged == 1
+    assert index.upsert(["cat"], ids=["x"], vectors=model.encode(["rain"])).replaced == 1
+    assert index.upsert(["cat"], ids=["x"]) == Written(0, 1, 0, 1)  # now the model's own
+    assert index.search("cat", 1)[0].cosine == pytest.approx(1, abs=1e-6)
+
+
+def test_vectors_of_length_one_keep_their_bits(model):
+    vectors = model.encode(TEXTS)
+    assert unit(vectors) is vectors or np.array_equal(unit(vectors), vectors)
+    np.testing.assert_allclose(np.linalg.norm(unit(vectors * 5), axis=1), 1, atol=1e-6)
+    assert not unit(np.zeros((1, 4), np.float32)).any()
+
+
+# Searching.
+
+
+def test_answers_are_those_of_exact_search(filled, model):
+    exact = gemel.search(model.encode(["a man"]), model.encode(TEXTS), 10)
+    found = filled.search("a man", exact=True)
+    assert sorted(hit.cosine for hit in found) == pytest.approx(sorted(exact.score[0].tolist()), abs=1e-6)
+    assert found.exact
+
+
+def test_pages_follow_one_another(filled):
+    whole = [hit.id for hit in filled.search("a man", 30)]
+    pages = [hit.id for offset in (0, 10, 20) for hit in filled.search("a man", 10, offset=offset)]
+    assert pages == whole
+    assert len(filled.search("a man", 10, offset=55)) == 5
+    assert len(filled.search("a man", 10, offset=500)) == 0
+
+
+def test_a_document_is_found_once_by_its_best_passage(index, model):
+    index.add([LONG, *TEXTS], ids=["long", *IDS])
+    passages = model.passages([LONG])[0]
+    found = index.search(passages[2], 61)
+    assert len(found) == len({hit.id for hit in found}) == 61
+    assert (found[0].id, found[0].part, found[0].text) == ("long", 2, passages[2])
+
+
+def test_conditions_choose_documents(filled):
+    found = filled.search("a man", 60, where="year >= 2050 and even = true")
+    assert sorted(hit.id for hit in found) == ["d50", "d52", "d54", "d56", "d58"]
+    assert filled.count({"year": {"<": 2010}}).documents == 10
+    assert len(filled.search("a man", where="year < 1900")) == 0
+    with pytest.raises(InputError, match="unknown field 'yaer'"):
+        filled.search("a man", where="yaer = 1")
+
+
+def test_hybrid_fuses_ranks_of_vectors_and_words(filled):
+    near = [hit.id for hit in filled.search("guitar rain", 60)]
+    found = filled.search("guitar rain", 60, hybrid=True)
+    having = [place for place, text in zip(IDS, TEXTS, strict=True) if {"guitar", "rain"} & set(text.split())]
+    assert found.scored_by == "fusion"
+    assert {hit.id for hit in found} == set(near)
+    assert found[0].id in having
+    places = {id_: place for place, id_ in enumerate(near, 1)}
+    for hit in found:
+        by_vectors = 1 / (STEADY + places[hit.id])
+        assert hit.score > by_vectors if hit.id in having else hit.score == pytest.approx(by_vectors)
+    cosines = {hit.id: hit.cosine for hit in filled.search("guitar rain", 60)}
+    assert all(hit.cosine == pytest.approx(cosines[hit.id], abs=1e-6) for hit in found)
+
+
+class Shortest:
+    """A cross-encoder that likes short texts."""
+
+    def scores(self, left, right, options):
+        return np.array([-len(text) for text in right], dtype=np.float32)
+
+
+def test_a_cross_encoder_orders_the_candidates(filled):
+    near = filled.search("a man", 20)
+    found = filled.search("a man", 5, rerank=Shortest(), candidates=20)
+    wanted = sorted(near, key=lambda hit: len(hit.text))[:5]
+    assert [hit.id for hit in found] == [hit.id for hit in wanted]
+    assert found.scored_by == "cross"
+    assert found[0].cosine == wanted[0].cosine
+    many = filled.search_many(["a man", "the rain"], 5, rerank=Shortest(), candidates=20)
+    assert many[0].hits == found.hits
+
+
+def test_many_queries_are_answered_as_one_by_one(filled):
+    queries = ["a man", "rain", LONG[:40]]
+    for one, many in zip(queries, filled.search_many(queries, 5), strict=True):
+        assert filled.search(one, 5).hits == many.hits
+    assert filled.search_many([]) == []
+
+
+def test_an_empty_index_answers_nothing(index):
+    assert len(index.search("cat")) == len(index.search("cat", hybrid=True)) == len(index) == 0
+    assert index.get(["x"]) == []
+    assert index.verify().ok
+
+
+# The rest.
+
+
+def test_delete_by_id_and_by_condition(filled):
+    assert filled.delete(["d00", "d01", "nobody"]) == 2
+    assert filled.delete(where="year < 2010") == 8
+    assert len(filled) == 50
+    assert "d05" not in {hit.id for hit in filled.search(TEXTS[5], 50)}
+
+
+def test_stats_say_whose_vectors_they_are(filled, model):
+    stats = filled.stats()
+    assert (stats.documents, stats.passages, stats.dim, stats.model) == (60, 60, 32, "model")
+    assert stats.fields == {"year": "int", "even": "bool"}
+    assert stats.fingerprint == model.fingerprint.digest
+    assert stats.to_json()["place"] == ":memory:"
+
+
+def test_get_keeps_the_order_asked(filled):
+    assert [document.id for document in filled.get(["d07", "nobody", "d03"])] == ["d07", "d03"]
+
+
+def test_a_closed_index_says_so(model):
+    index = open_index(":memory:", model)
+    index.close()
+    index.close()
+    with pytest.raises(InputError, match="is closed"):
+        index.search("cat")
+
+
+def test_threads_write_and_read_at_once(index):
+    started = threading.Barrier(4)
+
+    def write(seed):
+        started.wait()
+        for start in range(0, 40, 10):
+            index.add(texts_of(10, seed), ids=[f"{seed}-{start + n}" for n in range(10)])
+
+    def read(_):
+        started.wait()
+        return [len(index.search("a man", 5)) for _ in range(20)]
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write, seed) for seed in (1, 2)]
+        readers = [pool.submit(read, seed) for seed in (3, 4)]
+        for each in (*writers, *readers):
+            each.result()
+    assert len(index) == 80
+    assert index.verify().ok
+
+
+# Bad input: an error, nothing changed.
+
+BAD_ADDS = {
+    "nothing": ({}, "takes texts, vectors, or both"),
+    "one string": ({"texts": "cat"}, r"texts takes a list, got one string"),
+    "not a text": ({"texts": ["cat", 5]}, r"texts\[1\] is of type int, not a string"),
+    "none": ({"texts": ["cat", None]}, r"texts\[1\] is None"),
+    "NUL in a text": ({"texts": ["cat", "a\0b"]}, r"texts\[1\] has a NUL character at place 1"),
+    "half a character": ({"texts": ["\ud800"]}, r"texts\[0\] has half a character"),
+    "duplicate ids": ({"texts": ["a", "b", "c"], "ids": ["1", "2", "1"]}, "the id '1' comes twice"),
+    "known id": ({"texts": ["a", "b"], "ids": ["x", "d01"]}, "the id 'd01' is in the index already"),
+    "empty id": ({"texts": ["a"], "ids": [""]}, r"ids\[0\] is empty"),
+    "NUL in an id": ({"texts": ["a"], "ids": ["a\0"]}, r"ids\[0\] has a NUL"),
+    "id of no kind": ({"texts": ["a"], "ids": [True]}, r"ids\[0\] is of type bool"),
+    "long id": ({"texts": ["a"], "ids": ["x" * 2000]}, r"ids\[0\] has 2,000 bytes"),
+    "lengths": ({"texts": ["a", "b"], "ids": ["1"]}, "texts has 2 entries but ids has 1"),
+    "field lengths": ({"texts": ["a"], "fields": {"year": [1, 2]}}, "texts has 1 entries but fields"),
+    "field of one string": ({"texts": ["a"], "fields": {"year": "1"}}, "takes a list of values"),
+    "text for int": ({"texts": ["a"], "fields": {"year": ["1"]}}, "'1', a str, but the field is int"),
+    "bool for int": ({"texts": ["a"], "fields": {"year": [True]}}, "True, a bool, but the field is int"),
+    "float for int": ({"texts": ["a"], "fields": {"year": [1.0]}}, "1.0, a float, but the field is int"),
+    "int for bool": ({"texts": ["a"], "fields": {"even": [1]}}, "1, a int, but the field is bool"),
+    "big int": ({"texts": ["a"], "fields": {"year": [2**63]}}, "takes 64 bits"),
+    "list": ({"texts": ["a"], "fields": {"year": [[1]]}}, "a list, but the field is int"),
+    "row": ({"texts": ["a"], "fields": [3]}, r"fields\[0\] is of type int, not a mapping"),
+    "dim": ({"vectors": np.ones((1, 5)), "ids": ["v"]}, "vectors have 5 dimensions but the index has 32"),
+    "shape": ({"vectors": np.ones(32), "ids": ["v"] * 32}, "comes twice|vectors have shape"),
+    "NaN": ({"vectors": [[np.nan] * 32], "ids": ["v"]}, r"vectors\[0\] has NaN or infinite numbers"),
+    "zero": ({"vectors": [[1] * 32, [0] * 32], "ids": ["v", "w"]}, r"vectors\[1\] is zero"),
+    "no ids": ({"vectors": np.ones((1, 32))}, "vectors without texts need ids"),
+    "words": ({"vectors": [["a"] * 32], "ids": ["v"]}, "vectors must be numbers"),
+    "existing": ({"texts": ["a"], "existing": "keep"}, "existing must be one of error, replace, skip"),
+    "block": ({"texts": ["a"], "block": 0}, "block must be at least 1"),
+}
+
+
+@pytest.mark.parametrize("given,said", BAD_ADDS.values(), ids=list(BAD_ADDS))
+def test_bad_documents_are_refused_and_nothing_changes(filled, given, said):
+    version = filled.stats().version
+    with pytest.raises(InputError, match=said):
+        filled.add(**given)
+    nothing_changed(filled, version)
+
+
+def test_a_bad_document_at_the_end_of_a_list_changes_nothing(index):
+    with pytest.raises(InputError, match="the id 'd00' comes twice"):
+        index.add([*TEXTS, "x"], ids=[*IDS, "d00"], fields={"new": range(61)}, block=10)
+    assert (len(index), index.fields) == (0, {})
+
+
+def test_a_bad_document_in_a_stream_says_what_was_written(index):
+    with pytest.raises(
+        InputError, match=r"texts\[60\] is None.*the 60 documents before this block were written"
+    ):
+        index.add(iter([*TEXTS, None]), ids=iter([*IDS, "x"]), block=10)
+    assert len(index) == 60
+
+
+@pytest.mark.parametrize(
+    "column,said",
+    [
+        ({"x": [float("nan"), 1.0]}, "takes finite numbers"),
+        ({"x": ["a\0", "b"]}, "has a NUL"),
+        ({"x": ["a", 1]}, "several types: int, text"),
+        ({"x": [b"a", b"b"]}, "of type bytes"),
+        ({"x": [None, None]}, "has no value, so its type is unknown"),
+        ({"id": [1, 2]}, "has a meaning in conditions"),
+        ({"a.b": [1, 2]}, "cannot be a field"),
+        ({"": [1, 2]}, "cannot be a field"),
+        ({"Year": [1, 2], "year": [1, 2]}, "differ in case only"),
+    ],
+)
+def test_bad_new_fields_are_refused(index, column, said):
+    with pytest.raises(InputError, match=said):
+        index.add(["a", "b"], fields=column)
+    assert (len(index), index.fields) == (0, {})
+
+
+BAD_QUESTIONS = {
+    "k": ({"query": "a", "k": 0}, "k must be a whole number of at least 1"),
+    "offset": ({"query": "a", "offset": -1}, "offset must be a whole number of at least 0"),
+    "candidates": ({"query": "a", "k": 10, "candidates": 5}, "candidates must be at least k"),
+    "number": ({"query": 5}, "got an array of shape"),
+    "none": ({"query": None}, "search takes one query|a query is a text or a vector"),
+    "NUL": ({"query": "a\0"}, "has a NUL"),
+    "dim": ({"query": np.ones(5)}, "vectors have 5 dimensions but the index has 32"),
+    "NaN": ({"query": np.full(32, np.nan)}, "has NaN"),
+    "zero": ({"query": np.zeros(32)}, "is zero"),
+    "hybrid": ({"query": np.ones(32), "hybrid": True}, "hybrid search needs the words"),
+    "two": ({"query": np.ones((2, 32))}, "Use search_many"),
+}
+
+
+@pytest.mark.parametrize("given,said", BAD_QUESTIONS.values(), ids=list(BAD_QUESTIONS))
+def test_bad_questions_are_refused(filled, given, said):
+    with pytest.raises(InputError, match=said):
+        filled.search(**given)
+
+
+def test_lists_and_strings_are_not_mixed_up(filled):
+    with pytest.raises(InputError, match="got one string"):
+        filled.search_many("a man")
+    with pytest.raises(InputError, match=r"queries\[1\] is of type int"):
+        filled.search_many(["a", 1])
+    with pytest.raises(InputError, match="ids takes a list"):
+        filled.get("d01")
+    with pytest.raises(InputError, match="ids or where, one of the two"):
+        filled.delete()
+    with pytest.raises(InputError, match="where is empty"):
+        filled.delete(where={})
+
+
+def test_a_place_without_an_index_is_not_made_by_chance(model):
+    with pytest.raises(InputError, match="give a model, or dim for vectors only"):
+        open_index(":memory:")
+    with pytest.raises(InputError, match="no index at :memory:"):
+        open_index(":memory:", model, create=False)
+    with pytest.raises(InputError, match="no index at :memory:"):
+        open_index(":memory:", model, read_only=True)
+    with pytest.raises(InputError, match="place of an index is empty"):
+        open_index("")
+    with pytest.raises(InputError, match="Known types: text, int, float, bool"):
+        open_index(":memory:", model, fields={"year": "date"})
