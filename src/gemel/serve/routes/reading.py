@@ -111,7 +111,11 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
 
 def _plain(what: str) -> str:
     what = what.removeprefix("Value error, ").replace("Input should be", "must be")
-    return what.replace("a valid integer", "a whole number").replace("a valid ", "a ")
+    return (
+        what.replace("a valid integer", "a whole number")
+        .replace("a valid array", "a list")
+        .replace("a valid ", "a ")
+    )
 
 
 def _required(kind: type[BaseModel]) -> list[str]:

@@ -1,0 +1,95 @@
+"""Cohere's rerank and the older form of it."""
+
+import httpx
+import numpy as np
+import pytest
+
+import gemel
+from gemel.serve.limits import Limits
+from serve_case import app_of, live, make_services
+from tiny import tiny_bert
+from tiny_cross import tiny_cross
+
+pytest.importorskip("transformers", reason="the tiny cross-encoders are made by transformers")
+QUERY = "who is sleeping"
+DOCUMENTS = ["the cat is sleeping", "a dog is running in the street", "the stock market fell sharply"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return gemel.load(tiny_bert(tmp_path_factory.mktemp("models") / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def address(model):
+    with live(app_of(make_services(model, limits=Limits(texts=20)))) as found:
+        yield found
+
+
+def ask(address, path, **body):
+    answer = httpx.post(f"{address}{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_documents_come_best_first_with_scores_from_0_to_1(address, model):
+    found = ask(address, "/v2/rerank", model="tiny", query=QUERY, documents=DOCUMENTS)
+    cosine = model.encode(DOCUMENTS) @ model.encode([QUERY])[0]
+    order = np.argsort(-cosine)
+    assert [row["index"] for row in found["results"]] == order.tolist()
+    assert [row["relevance_score"] for row in found["results"]] == pytest.approx(
+        (1 + cosine[order]) / 2, abs=1e-6
+    )
+    assert found["id"] and found["meta"]["api_version"]["version"] == "2"
+
+
+def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
+    cross = gemel.load_cross(tiny_cross(tmp_path / "cross"))
+    with live(app_of(make_services(model, cross=cross))) as address:
+        found = ask(address, "/v2/rerank", model="cross", query=QUERY, documents=DOCUMENTS, top_n=2)
+    expected = cross.rank(QUERY, DOCUMENTS, 2)
+    assert [row["index"] for row in found["results"]] == expected.index.tolist()
+    assert all(0 <= row["relevance_score"] <= 1 for row in found["results"])
+
+
+def test_of_long_documents_the_beginning_counts(address):
+    long = [f"{document} and then and then and then" for document in DOCUMENTS]
+    asked = {"model": "tiny", "query": QUERY}
+    cut = ask(address, "/v2/rerank", **asked, documents=long, max_tokens_per_doc=2)
+    short = [" ".join(document.split()[:2]) for document in DOCUMENTS]
+    expected = ask(address, "/v2/rerank", **asked, documents=short)
+    assert cut["results"] == expected["results"]
+
+
+def test_the_older_form_takes_objects_and_gives_documents_back(address):
+    documents = [DOCUMENTS[0], {"text": DOCUMENTS[1]}]
+    found = ask(address, "/v1/rerank", query=QUERY, documents=documents, return_documents=True)
+    assert {row["document"]["text"] for row in found["results"]} == set(DOCUMENTS[:2])
+    assert found["model"] == "tiny"
+    bare = ask(address, "/v1/rerank", model="tiny", query=QUERY, documents=documents, top_n=1)
+    assert len(bare["results"]) == 1 and "document" not in bare["results"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "message"),
+    [
+        ({"model": "rerank-v3.5"}, 404, "the model 'rerank-v3.5' is not loaded here. Loaded: tiny"),
+        ({"documents": []}, 400, "documents is empty"),
+        ({"documents": ["a"] * 21}, 413, "documents has 21 texts"),
+        ({"documents": "a"}, 400, "documents: must be a list"),
+        ({"query": None}, 400, "query: must be a string"),
+        ({"top_n": 0}, 400, "top_n: must be greater than or equal to 1"),
+        ({"top_n": "3"}, 400, "top_n"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+def test_bad_input_gets_one_sentence(address, path, change, status, message):
+    body = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS, **change}
+    answer = httpx.post(f"{address}{path}", json=body)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["message"].startswith(message)
+    assert set(error) == (
+        {"message", "type", "param", "code"} if path.startswith("/v1") else {"message", "type"}
+    )
+    assert "Traceback" not in answer.text and "/src/" not in answer.text
