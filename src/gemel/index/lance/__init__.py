@@ -1,0 +1,1 @@
+"""The embedded table: passages in Lance, found through lists of faiss."""

@@ -1,0 +1,131 @@
+"""Passages as Arrow: the columns of a table, to and from `Rows` and `Header`.
+
+A field of the user is a column of its own, with a prefix, so that it may be called "text". `stamp` is a number that
+no other written passage has: what is known of a passage (its code in a cache) is found by it wherever Lance moves it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemel.errors import InputError
+from gemel.index.port import FORMAT, FieldType, Header, Rows
+from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PREFIX = "f_"
+_KEY = b"gemel"
+# Lance takes neither of the first two in a column's name; the third makes the change reversible.
+_ESCAPES = (("%", "%25"), (".", "%2E"), ("`", "%60"))
+
+
+def column_of(field: str) -> str:
+    """The name of a field's column."""
+    for plain, escaped in _ESCAPES:
+        field = field.replace(plain, escaped)
+    return _PREFIX + field
+
+
+def field_of(column: str) -> str:
+    name = column.removeprefix(_PREFIX)
+    for plain, escaped in reversed(_ESCAPES):
+        name = name.replace(escaped, plain)
+    return name
+
+
+def arrow_type(kind: FieldType) -> pa.DataType:
+    import pyarrow as pa
+
+    return {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}[kind]
+
+
+def schema_of(header: Header) -> pa.Schema:
+    """The header is kept in the schema: fields and width as columns, the rest as JSON beside them."""
+    import pyarrow as pa
+
+    columns = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("part", pa.int32(), nullable=False),
+        pa.field("stamp", pa.int64(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32(), header.dim), nullable=False),
+    ]
+    columns += [pa.field(column_of(name), arrow_type(kind)) for name, kind in header.fields.items()]
+    about = {"format": header.format, "bound": dict(header.bound)}
+    return pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
+
+
+def header_of(schema: pa.Schema, place: str) -> Header:
+    """InputError for a table that gemel did not make, or a newer one did."""
+    try:
+        about = json.loads((schema.metadata or {})[_KEY])
+        version = int(about["format"])
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"{place} holds a Lance table that gemel did not make. Name another folder"
+        ) from error
+    if version > FORMAT:
+        raise InputError(
+            f"{place} is an index of format {version}, this gemel reads up to {FORMAT}. "
+            "Upgrade it: pip install --upgrade gemel"
+        )
+    names: dict[str, FieldType] = {"string": "text", "int64": "int", "double": "float", "bool": "bool"}
+    fields = {
+        field_of(column.name): names[str(column.type)] for column in schema if column.name.startswith(_PREFIX)
+    }
+    return Header(schema.field("vector").type.list_size, fields, about["bound"], version)
+
+
+def to_arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
+    """As it is written, with fresh stamps."""
+    import pyarrow as pa
+
+    count, dim = len(rows), schema.field("vector").type.list_size
+    flat = np.ascontiguousarray(rows.vector, dtype=np.float32).reshape(-1)
+    stamps = secrets.randbits(62) + np.arange(count, dtype=np.int64)
+    columns = [
+        pa.array(rows.id, pa.string()),
+        pa.array(np.asarray(rows.part, dtype=np.int32)),
+        pa.array(stamps),
+        pa.array(rows.digest, pa.string()),
+        pa.array(rows.text, pa.string()),
+        pa.FixedSizeListArray.from_arrays(pa.array(flat), dim),
+    ]
+    for column in schema:
+        if column.name.startswith(_PREFIX):
+            values = rows.fields.get(field_of(column.name))
+            columns.append(pa.array([None] * count if values is None else list(values), column.type))
+    return pa.Table.from_arrays(columns, schema=schema.remove_metadata())
+
+
+def to_rows(table: pa.Table, fields: Sequence[str]) -> Rows:
+    """What `to_arrow` wrote; the columns may be in any order."""
+    values: Mapping[str, pa.ChunkedArray] = {name: table[name] for name in table.column_names}
+    return Rows(
+        id=values["id"].to_pylist(),
+        part=values["part"].to_numpy().astype(np.int32),
+        text=values["text"].to_pylist(),
+        digest=values["digest"].to_pylist(),
+        vector=matrix(values["vector"]),
+        fields={name: values[column_of(name)].to_pylist() for name in fields},
+    )
+
+
+def matrix(column: pa.ChunkedArray | pa.Array) -> Vectors:
+    """(n, dim) of a column of vectors."""
+    import pyarrow as pa
+
+    dim = column.type.list_size
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [chunk.flatten().to_numpy().reshape(-1, dim) for chunk in chunks if len(chunk)]
+    if len(parts) == 1:
+        return np.ascontiguousarray(parts[0], dtype=np.float32)
+    return np.concatenate([np.empty((0, dim), dtype=np.float32), *parts])

@@ -1,0 +1,89 @@
+"""What the file system is asked for: locks between processes, small files that are whole or absent, and fsync."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import WorkError
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Alone among all threads and processes that ask for the same file; yields False where it is held and not waited
+    for. The system lets go of it when a process dies."""
+    import fcntl
+
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise WorkError(f"cannot write to {path.parent}: {error.strerror}. Check rights and space") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """After a crash the file has its old content or the new, on disk when this returns."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """This file's bytes, or this folder's list of names, are on disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Synced:
+    """The files of one table that are known to be on disk. Lance writes a file once and never changes it, so each is
+    synced once; those of other processes too, as a commit is worth as much as the commits below it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._done: set[str] = set()
+
+    def catch_up(self) -> None:
+        """Everything that is in the folder now is on disk when this returns."""
+        for folder, _, names in os.walk(self._folder):
+            fresh = [path for name in names if (path := f"{folder}/{name}") not in self._done]
+            if not fresh and folder in self._done:
+                continue
+            for path in fresh:
+                try:
+                    sync(Path(path))
+                except FileNotFoundError:  # cleaned up by another process meanwhile
+                    continue
+            sync(Path(folder))
+            self._done.update(path for path in fresh if not path.endswith(".json"))
+            self._done.add(folder)
+
+
+def bytes_below(folder: Path) -> int:
+    """Of all files, those that vanish while we look left out."""
+    total = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(here, name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return total

@@ -1,0 +1,212 @@
+"""`LancePlace`: a folder (or bucket) with the current table of an index and, during a migration, the next one.
+
+notes/
+  index.json      which table is the current one
+  rows-1.lance/   the truth: a Lance dataset, the header in its schema
+  cache/          what was built for search; may be deleted
+  lock, next.lock held by who writes, and by who migrates
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import GemelError, InputError, MissingExtra, WorkError
+from gemel.index.lance.disk import Synced, locked, sync
+from gemel.index.lance.pointer import Bucket, Folder, Pointer
+from gemel.index.lance.sight import LARGE
+from gemel.index.lance.table import LanceTable
+from gemel.index.lance.versions import Versions
+from gemel.index.lance.words import MANY
+from gemel.index.port import Header
+
+
+class LancePlace:
+    """A `Place` of Lance tables."""
+
+    def __init__(
+        self,
+        place: str | Path,
+        *,
+        durable: bool = True,
+        read_only: bool = False,
+        large: int = LARGE,
+        many: int = MANY,
+    ) -> None:
+        """`durable` False: a write is acknowledged before it is on disk. `large`, `many`: see `LanceTable`."""
+        _check_installed()
+        self._files: Folder | Bucket = Bucket(str(place)) if "://" in str(place) else Folder(str(place))
+        self._folder = self._files.path if isinstance(self._files, Folder) else None
+        self._durable, self._read_only = durable, read_only
+        self._large, self._many = large, many
+        self._building = ExitStack()
+        self._next: LanceTable | None = None
+        self._next_lock = threading.Lock()
+        self._owner: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self._files.name
+
+    def exists(self) -> bool:
+        return self._files.read() is not None
+
+    def open(self) -> LanceTable:
+        return self._table(self._pointer())
+
+    def create(self, header: Header) -> LanceTable:
+        self._refuse_read_only()
+        if self._files.read() is not None:
+            raise InputError(f"there is an index at {self.name} already. Open it, or name another place")
+        self._files.prepare()
+        with self._alone():
+            if self._files.read() is not None:
+                raise InputError(
+                    f"there is an index at {self.name} already: another process was faster. Open it"
+                )
+            first = Pointer(1)
+            self._begin(first, header)
+            self._files.write(first)
+            if self._folder is not None and self._durable:
+                sync(self._folder.parent)
+        return self._table(first)
+
+    def begin(self, header: Header) -> LanceTable:
+        self._refuse_read_only()
+        if self._next is None:
+            coming = self._pointer().next
+            self._hold_next()
+            try:
+                if not self._goes_on(coming, header):
+                    self._begin(coming, header)
+                self._next = self._table(coming)
+            except BaseException:
+                self._building.close()
+                raise
+        return self._next
+
+    def switch(self) -> LanceTable:
+        if self._next is None:
+            raise WorkError(f"no migration of {self.name} is under way in this process. Begin one first")
+        pointer = self._pointer()
+        if self._folder is not None and self._durable:
+            Synced(Path(self._files.uri(pointer.next.table))).catch_up()
+        self._files.write(pointer.next)
+        self._next = None
+        self._building.close()
+        self._files.drop(pointer.table)
+        return self._table(pointer.next)
+
+    def abandon(self) -> None:
+        self._refuse_read_only()
+        if self._next is None:
+            self._hold_next()
+        self._next = None
+        try:
+            self._files.drop(self._pointer().next.table)
+        finally:
+            self._building.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self._refuse_read_only()
+        with self._alone():
+            yield
+
+    def close(self) -> None:
+        self._next = None
+        self._building.close()
+
+    def _pointer(self) -> Pointer:
+        found = self._files.read()
+        if found is None:
+            raise InputError(f"there is no index at {self.name}. Create one: gemel index create {self.name}")
+        return found
+
+    def _table(self, pointer: Pointer) -> LanceTable:
+        return LanceTable(
+            self._files.uri(pointer.table),
+            self.name,
+            guard=lambda: self._guard(pointer),
+            cache=self._folder / "cache" if self._folder is not None else None,
+            durable=self._durable,
+            read_only=self._read_only,
+            large=self._large,
+            many=self._many,
+        )
+
+    @contextmanager
+    def _guard(self, pointer: Pointer) -> Iterator[None]:
+        """What a table holds while it writes."""
+        self._refuse_read_only()
+        if self._next is not None and self._pointer().next == pointer:
+            with self._next_lock:  # `begin` keeps other processes out
+                yield
+            return
+        with self._alone():
+            if self._files.read() != pointer:
+                raise WorkError(
+                    f"the index {self.name} was migrated to another model meanwhile. Open it again, then repeat this"
+                )
+            yield
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread or process writes; the thread that holds it may ask again."""
+        me = threading.get_ident()
+        if self._folder is None or self._owner == me:
+            yield
+            return
+        with locked(self._folder / "lock"):
+            self._owner = me
+            try:
+                yield
+            finally:
+                self._owner = None
+
+    def _hold_next(self) -> None:
+        if self._folder is None:
+            return
+        held: AbstractContextManager[bool] = locked(self._folder / "next.lock", wait=False)
+        if not self._building.enter_context(held):
+            self._building.close()
+            raise WorkError(f"another process is migrating {self.name}. Wait for it, or stop it")
+
+    def _goes_on(self, pointer: Pointer, header: Header) -> bool:
+        """A table that a process left half done, for the same model."""
+        if not self._files.has(pointer.table):
+            return False
+        with suppress(GemelError):
+            there = self._table(pointer).header
+            return there.dim == header.dim and there.bound == _as_stored(header.bound)
+        return False
+
+    def _begin(self, pointer: Pointer, header: Header) -> None:
+        self._files.drop(pointer.table)
+        uri = self._files.uri(pointer.table)
+        Versions.create(uri, header, None)
+        if self._folder is not None and self._durable:
+            Synced(Path(uri)).catch_up()
+            sync(self._folder)
+
+    def _refuse_read_only(self) -> None:
+        if self._read_only:
+            raise InputError(
+                f"the index {self.name} was opened to read only. Open it without read_only to write"
+            )
+
+
+def _as_stored(bound: Any) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(json.dumps(dict(bound)))
+
+
+def _check_installed() -> None:
+    try:
+        import lance  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("an index in a folder", "pylance", "index") from error

@@ -1,0 +1,214 @@
+"""What `nearest` looks at: a view of the table, with vectors, texts and lists brought up to it. Made anew when the
+table has changed, from what was there; whoever searches holds one `Sight`, which never changes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.index.lance import cache
+from gemel.index.lance.copies import Base, Copies, read
+from gemel.index.lance.lists import Lists
+from gemel.index.lance.view import Piece, View
+from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LARGE = 20_000
+"""Passages from which on lists are built; below it every search compares all."""
+_TAIL = 4096  # slots outside the lists that are compared one by one before they are put in
+_STALE = 0.3  # part of the slots that may be new or gone before a search builds all anew
+_WORN = 0.05  # and before `compact` does
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    view: View
+    copies: Copies
+    lists: Lists | None
+    slots: tuple[NDArray[np.int64], ...]
+    """For each piece of the view: the slots of its rows, -1 where a row was gone before it was looked at."""
+    position: NDArray[np.int64]
+    """For each slot its position, -1 where the passage is gone."""
+
+    @property
+    def count(self) -> int:
+        return len(self.position)
+
+    @property
+    def listed(self) -> int:
+        return self.lists.count if self.lists is not None else 0
+
+    def chosen(self, meeting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(slots,) from (positions,)"""
+        if not len(meeting):
+            return np.zeros(self.count, dtype=np.bool_)
+        return meeting[self.position] & self.alive
+
+    @cached_property
+    def alive(self) -> NDArray[np.bool_]:
+        """(slots,)"""
+        return self.position >= 0
+
+    @cached_property
+    def whole(self) -> bool:
+        """No slot is of a passage that is gone."""
+        return bool(self.alive.all())
+
+
+class Sights:
+    """Keeps the newest sight of one table, and decides when lists are built."""
+
+    def __init__(self, folder: Path | None, table: str, *, large: int = LARGE) -> None:
+        """`folder`: where the cache is kept; None: nowhere."""
+        self._folder, self._table, self._large = folder, table, large
+        self._lock = threading.Lock()
+        self._building = threading.Lock()
+        self._now: Sight | None = None
+
+    def at(self, view: View, *, build: bool = True) -> Sight:
+        """Of this view, or a newer one; `build`: with lists if the table is large."""
+        now = self._now
+        if now is None or now.view.version < view.version:
+            with self._lock:
+                now = self._now
+                if now is None or now.view.version < view.version:
+                    now = self._now = self._moved(view, build=build)
+        return self._kept_up(now) if build else now
+
+    def peek(self, view: View) -> Sight | None:
+        """Without reading the vectors of a table for which nothing is built: None for that."""
+        if self._now is None and view.passages >= self._large and self._loaded(view) is None:
+            return None
+        return self.at(view, build=False)
+
+    def build(self, view: View) -> None:
+        """Lists anew where the table is large and what there is has aged a little; else nothing."""
+        sight = self.at(view)
+        if self._aged(sight, _WORN):
+            with self._building:
+                self._rebuild(sight)
+
+    def _kept_up(self, sight: Sight) -> Sight:
+        """One thread builds; the others go on with what there is, if there is something."""
+        if not self._aged(sight, _STALE):
+            return sight
+        if not self._building.acquire(blocking=sight.lists is None):
+            return sight
+        try:
+            now = self._now or sight
+            return self._rebuild(now) if self._aged(now, _STALE) else now
+        finally:
+            self._building.release()
+
+    def _aged(self, sight: Sight, part: float) -> bool:
+        alive = sight.view.passages
+        if alive < self._large:
+            return False
+        if sight.lists is None:
+            return True
+        new = sight.count - sight.lists.trained
+        gone = sight.count - alive
+        return new + gone > part * sight.lists.trained
+
+    def _rebuild(self, sight: Sight) -> Sight:
+        built = self._built(sight.view)
+        with self._lock:
+            newest = self._now.view if self._now is not None else sight.view
+            self._now = _sighted(newest, Copies(built.base), built.lists, None)
+            return self._now
+
+    def _built(self, view: View) -> cache.Built:
+        try:
+            built = cache.build_from(view, self._folder, self._table)
+        except OSError:  # a folder that may not be written, a full disk: search goes on from memory
+            return cache.build_from(view, None, self._table)
+        if self._folder is not None:
+            cache.drop_others(self._folder, self._table, built.base.stamp)
+        return built
+
+    def _moved(self, view: View, *, build: bool) -> Sight:
+        """The sight of a view that is newer than what there is."""
+        if self._now is not None:
+            return _sighted(view, self._now.copies, self._now.lists, self._now)
+        built = self._loaded(view)
+        if built is None and build and view.passages >= self._large:
+            built = self._built(view)
+        if built is None:
+            return _sighted(view, Copies(_nothing(view)), None, None)
+        return _sighted(view, Copies(built.base), built.lists, None)
+
+    def _loaded(self, view: View) -> cache.Built | None:
+        """From disk, if it is for the most part of passages that are still there."""
+        if self._folder is None or view.passages < self._large:
+            return None
+        built = cache.load(self._folder, self._table, view.header.dim)
+        if built is None:
+            return None
+        shared = np.count_nonzero(np.isin(view.stamp[view.live], built.base.stamp))
+        return built if 2 * shared > len(built.base.stamp) else None
+
+
+def _nothing(view: View) -> Base:
+    return Base(np.empty(0, np.int64), np.empty((0, view.header.dim), np.float32), ())
+
+
+def _sighted(view: View, copies: Copies, lists: Lists | None, before: Sight | None) -> Sight:
+    """Slots for every live row: those it had, those its stamp had, new ones for the rest."""
+    slots = _carried(view, copies, before)
+    missing = np.flatnonzero(view.live & (np.concatenate([np.empty(0, np.int64), *slots]) < 0))
+    flat = np.concatenate([np.empty(0, np.int64), *slots])
+    if len(missing):
+        fresh: list[NDArray[np.int64]] = []
+        stamp = view.stamp[missing]
+
+        def keep(place: slice, vector: Vectors, text: pa.ChunkedArray) -> None:
+            fresh.append(copies.add(stamp[place], vector, text.to_pylist()))
+
+        read(view, missing, keep)
+        flat[missing] = np.concatenate(fresh)
+    position = np.full(len(copies), -1, dtype=np.int64)
+    live = np.flatnonzero(view.live)
+    position[flat[live]] = live
+    if lists is not None and len(copies) - lists.count > _TAIL:
+        lists = lists.extended(copies.run(lists.count, len(copies)))
+    pieces = tuple(flat[start:end] for start, end in zip(view.starts[:-1], view.starts[1:], strict=True))
+    return Sight(view, copies, lists, pieces, position)
+
+
+def _carried(view: View, copies: Copies, before: Sight | None) -> list[NDArray[np.int64]]:
+    """For each piece the slots that are known."""
+    old: dict[tuple[int, str], NDArray[np.int64]] = {}
+    if before is not None and before.slots:
+        old = dict(zip(map(_key, before.view.pieces), before.slots, strict=True))
+    gone = before is None or not old.keys() <= {_key(piece) for piece in view.pieces}
+    # Rows of a new piece have new stamps, unless pieces were merged: only then is it worth to look for them.
+    stamps = copies.stamps() if gone else np.empty(0, np.int64)
+    order = np.argsort(stamps, kind="stable")
+    out = []
+    for piece in view.pieces:
+        known = old.get(_key(piece))
+        out.append(known if known is not None else _by_stamp(piece, stamps, order))
+    return out
+
+
+def _key(piece: Piece) -> tuple[int, str]:
+    """A piece that got a column, or lost rows, has the same rows in the same places."""
+    return piece.fragment, piece.files[0]
+
+
+def _by_stamp(piece: Piece, stamps: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    out = np.full(piece.rows, -1, dtype=np.int64)
+    if len(stamps):
+        place = np.minimum(np.searchsorted(stamps, piece.stamp, sorter=order), len(stamps) - 1)
+        slot = order[place]
+        known = stamps[slot] == piece.stamp
+        out[known] = slot[known]
+    return out

@@ -1,0 +1,204 @@
+"""`LanceTable`: passages in one Lance dataset, a folder or a bucket. Every write is one commit of Lance's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+
+from gemel.errors import InputError, WorkError
+from gemel.index.lance import finding
+from gemel.index.lance import words as by_words
+from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
+from gemel.index.lance.disk import bytes_below
+from gemel.index.lance.sight import LARGE, Sights
+from gemel.index.lance.versions import Versions
+from gemel.index.lance.view import Positions, View
+from gemel.index.lance.words import MANY, Words
+from gemel.index.port import Count, FieldType, Header, Passages, Rows, TableStats
+from gemel.index.where import Condition
+from gemel.types import Vectors
+
+_SMALL = 8_192  # rows; fragments below it are merged after a write when there are many
+_MANY_SMALL = 64
+_KEPT = timedelta(hours=1)  # versions that are younger stay, for readers in other processes
+
+
+class LanceTable:
+    """A `Table`. Readers see the newest version, whoever wrote it; writers wait for one another."""
+
+    def __init__(
+        self,
+        uri: str,
+        place: str,
+        *,
+        guard: Callable[[], AbstractContextManager[None]],
+        cache: Path | None = None,
+        durable: bool = True,
+        read_only: bool = False,
+        options: dict[str, str] | None = None,
+        large: int = LARGE,
+        many: int = MANY,
+    ) -> None:
+        """`guard` is held around every write: no other writer is at work then; it may refuse.
+
+        `large`, `many`: passages from which on lists, and an index of words, are built.
+        """
+        self._uri, self._place, self._guard, self._cache = uri, place, guard, cache
+        self._read_only = read_only
+        self._versions = Versions(uri, place, durable=durable, options=options)
+        self._sights = Sights(cache if not read_only else None, Path(uri).stem, large=large)
+        self._words = Words(many)
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    @property
+    def header(self) -> Header:
+        return self._versions.newest().header
+
+    def add_fields(self, fields: Mapping[str, FieldType]) -> None:
+        with self._guard():
+            header = self._versions.newest().header
+            for name, kind in fields.items():
+                if header.fields.get(name, kind) != kind:
+                    raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
+            new = {column_of(n): arrow_type(kind) for n, kind in fields.items() if n not in header.fields}
+            if new:
+                self._versions.add_columns(new)
+
+    def known(self, ids: Sequence[str]) -> dict[str, str]:
+        view = self._versions.newest()
+        position = view.of_ids(ids)
+        position = position[view.part[position] == 0]
+        table = view.take(position, ["id", "digest"])
+        return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
+
+    def write(self, rows: Rows, *, replace: bool) -> None:
+        if not len(rows):
+            return
+        with self._guard():
+            view = self._versions.newest()
+            there = view.of_ids(rows.id)
+            if len(there) and not replace:
+                taken = set(view.ids_at(there))
+                name = next(each for each in rows.id if each in taken)
+                raise InputError(f"{name!r} is there already. Use existing='replace' or 'skip'")
+            view = self._versions.commit(there, to_arrow(rows, schema_of(view.header)))
+            self._merge_small(view)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        if not len(ids):
+            return 0
+        with self._guard():
+            view = self._versions.newest()
+            return self._without(view, view.of_ids(ids))
+
+    def delete_where(self, where: Condition) -> int:
+        with self._guard():
+            view = self._versions.newest()
+            return self._without(view, np.flatnonzero(view.meeting(where)))
+
+    def get(self, ids: Sequence[str]) -> Rows:
+        view = self._versions.newest()
+        order = {name: place for place, name in enumerate(dict.fromkeys(ids))}
+        position = view.of_ids(ids)
+        names = [order[name] for name in view.ids_at(position)]
+        return self._rows(view, position[np.lexsort((view.part[position], np.array(names, dtype=np.int64)))])
+
+    def count(self, where: Condition | None = None) -> Count:
+        return self._versions.newest().count(where)
+
+    def nearest(
+        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+    ) -> list[Passages]:
+        sight = self._sights.at(self._versions.newest(), build=not exact)
+        return finding.nearest(sight, queries, k, where, exact=exact)
+
+    def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
+        view = self._versions.newest()
+        if self._words.wanted(view) and not self._read_only:
+            view = self._with_words(view)
+        return self._words.find(view, query, k, where)
+
+    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
+        view = self._versions.newest()
+        position, ends = view.by_id(after)
+        start = 0
+        while start < len(position):
+            # As many whole documents as fit, at least one.
+            fitting = int(np.searchsorted(ends, start + block, side="right"))
+            end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
+            yield self._rows(view, position[start:end])
+            start = end
+
+    def compact(self) -> None:
+        with self._guard():
+            view = self._versions.recovered()
+            if self._words.wanted(view):
+                view = self._versions.change(by_words.create)
+            view = self._versions.change(lambda dataset: dataset.optimize.optimize_indices())
+            view = self._versions.change(lambda dataset: dataset.optimize.compact_files(num_threads=1))
+            self._versions.change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
+        self._sights.build(self._versions.newest())
+
+    def stats(self) -> TableStats:
+        view = self._versions.newest()
+        count = view.count(None)
+        sight = self._sights.peek(view)
+        lists = sight.lists if sight is not None else None
+        local = "://" not in self._uri
+        return TableStats(
+            documents=count.documents,
+            passages=count.passages,
+            bytes=self._bytes() if local else 0,
+            layout="exact" if lists is None else lists.layout,
+            unindexed=sight.count - lists.count if sight is not None and lists is not None else 0,
+            recall=None if lists is None else lists.recall,
+            version=str(view.version),
+            details={
+                "fragments": len(view.pieces),
+                "deleted": len(view.live) - count.passages,
+                "words": "index" if by_words.indexed(view) else "memory",
+            },
+        )
+
+    def close(self) -> None:
+        """Memory that is mapped goes with the last who uses it."""
+
+    def _rows(self, view: View, position: Positions) -> Rows:
+        return to_rows(view.take(position, None), list(view.header.fields))
+
+    def _without(self, view: View, position: Positions) -> int:
+        if len(position):
+            self._versions.commit(position, None)
+        return int(np.count_nonzero(view.part[position] == 0))
+
+    def _merge_small(self, view: View) -> None:
+        """Many small writes leave many small files, which slow every reader down."""
+        small = sum(piece.rows < _SMALL for piece in view.pieces)
+        if small > _MANY_SMALL:
+            self._versions.change(
+                lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=_SMALL, num_threads=1)
+            )
+            self._versions.change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
+
+    def _with_words(self, view: View) -> View:
+        try:
+            with self._guard():
+                if self._words.wanted(self._versions.newest()):
+                    return self._versions.change(by_words.create)
+        except WorkError:  # a folder that may not be written: words are counted in memory
+            return view
+        return self._versions.newest()
+
+    def _bytes(self) -> int:
+        here = bytes_below(Path(self._uri))
+        if self._cache is None:
+            return here
+        caches = self._cache.glob(f"{Path(self._uri).stem}-*")
+        return here + sum(bytes_below(folder) for folder in caches)

@@ -1,0 +1,145 @@
+"""The dataset of one table: the newest version as a view, and commits on top of it, on disk when they return."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gemel.errors import GemelError, WorkError
+from gemel.index.lance.columns import schema_of
+from gemel.index.lance.disk import Synced
+from gemel.index.lance.recovery import open_last_good, set_aside, torn
+from gemel.index.lance.view import Positions, View, look
+from gemel.index.port import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Versions:
+    """Safe to use from several threads; writers are serialised by the table above it."""
+
+    def __init__(self, uri: str, place: str, *, durable: bool, options: dict[str, str] | None) -> None:
+        self._uri, self._place, self._options = uri, place, options
+        self._lock = threading.Lock()
+        local = "://" not in uri
+        self._synced = Synced(Path(uri)) if durable and local else None
+        self._view = look(open_last_good(uri, options), None, place)
+        self._good = self._view.dataset.latest_version
+        """Newest version when we looked; greater than the view's own where that one could not be read."""
+
+    @staticmethod
+    def create(uri: str, header: Header, options: dict[str, str] | None) -> None:
+        """An empty table."""
+        import lance
+
+        schema = schema_of(header)
+        with _said(uri):
+            lance.write_dataset(schema.empty_table(), uri, mode="create", storage_options=options)
+
+    def newest(self) -> View:
+        """As it is now, writes of other processes included."""
+        view = self._view
+        if view.dataset.latest_version == self._good:
+            return view
+        with self._lock:
+            newest = self._view.dataset.latest_version
+            if newest != self._good:
+                self._adopt(self._at(newest), newest)
+            return self._view
+
+    def commit(self, removed: Positions, added: pa.Table | None) -> View:
+        """One new version without the rows of `removed` and with those of `added`. Called by one writer at a time."""
+        from lance import LanceDataset, LanceOperation
+        from lance.fragment import write_fragments
+
+        view = self.recovered()
+        dataset = view.dataset
+        with _said(self._place):
+            new = write_fragments(added, dataset, mode="append") if added is not None else []
+            updated, emptied = [], []
+            for fragment, rows in view.by_fragment(removed):
+                left = dataset.get_fragment(fragment).delete_rows(rows)
+                (emptied.append(fragment) if left is None else updated.append(left))
+            self.sync()  # what a version names is on disk before the version is
+            if not len(removed):
+                operation: Any = LanceOperation.Append(new)
+            elif not new:
+                operation = LanceOperation.Delete(updated, emptied, "by row")
+            else:
+                operation = LanceOperation.Update(emptied, updated, new)
+            LanceDataset.commit(dataset, operation, read_version=dataset.version)
+        return self._finished()
+
+    def change(self, work: Callable[[Any], object]) -> View:
+        """A commit, or several, that Lance makes itself on the dataset it is given: new columns, compaction."""
+        view = self.recovered()
+        with _said(self._place):
+            work(view.dataset.checkout_version(view.version))
+        return self._finished()
+
+    def add_columns(self, columns: Mapping[str, pa.DataType]) -> View:
+        """All null, in one commit."""
+        import pyarrow as pa
+
+        fields = [pa.field(name, kind) for name, kind in columns.items()]
+        return self.change(lambda dataset: dataset.add_columns(fields))
+
+    def recovered(self) -> View:
+        """The newest view; where it is not the newest version, what could not be read is out of the way."""
+        view = self.newest()
+        with self._lock:
+            if view.version == self._good:
+                return view
+            with _said(self._place):
+                try:
+                    dataset = view.dataset.checkout_version(view.version)
+                    dataset.restore()  # version n + 1 is what the last good one was
+                except (
+                    ValueError,
+                    OSError,
+                ):  # the newest manifest itself is torn: Lance cannot go on behind it
+                    set_aside(Path(self._uri), after=view.version)
+            self._adopt(open_last_good(self._uri, self._options), None)
+            return self._view
+
+    def sync(self) -> None:
+        if self._synced is not None:
+            self._synced.catch_up()
+
+    def _finished(self) -> View:
+        with _said(self._place, "The change is visible but perhaps not on disk"):
+            self.sync()
+        return self.newest()
+
+    def _at(self, number: int) -> Any:  # noqa: ANN401 - lance has no types
+        try:
+            dataset = self._view.dataset.checkout_version(number)
+            known = {piece.fragment for piece in self._view.pieces}
+            fresh = any(fragment.fragment_id not in known for fragment in dataset.get_fragments())
+            if not fresh or torn(dataset, self._uri) is None:
+                return dataset
+        except (ValueError, OSError):
+            pass
+        return open_last_good(self._uri, self._options)
+
+    def _adopt(self, dataset: Any, newest: int | None) -> None:  # noqa: ANN401
+        self._view = look(dataset, self._view, self._place)
+        self._good = newest if newest is not None else dataset.latest_version
+
+
+@contextmanager
+def _said(place: str, then: str = "Nothing was changed") -> Iterator[None]:
+    """Errors of Lance and of the disk become a WorkError that names the place."""
+    try:
+        yield
+    except GemelError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        line = str(error).split("\n", 1)[0].split(", /", 1)[0].strip()
+        raise WorkError(
+            f"could not write to {place}: {line}. {then}; check rights and space, then try again"
+        ) from error

@@ -1,0 +1,118 @@
+"""Search by words: counted in memory while the table is small, by Lance's inverted index when it is large."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from gemel.index.lance.columns import matrix
+from gemel.index.lance.view import Positions, View
+from gemel.index.port import Passages
+from gemel.index.where import Condition
+from gemel.types import Vectors
+from gemel.word_search import BM25Index
+
+MANY = 5_000
+"""Passages from which on the table keeps an index of words."""
+_NAME = "words"
+
+
+class Words:
+    """Answers for one table; remembers the counts of the last version it was asked of."""
+
+    def __init__(self, many: int = MANY) -> None:
+        self._many = many
+        self._lock = threading.Lock()
+        self._counted: _Counted | None = None
+
+    def wanted(self, view: View) -> bool:
+        """The table is large and has no index of words yet."""
+        return view.passages >= self._many and not indexed(view)
+
+    def find(self, view: View, query: str, k: int, where: Condition | None) -> Passages:
+        if indexed(view):
+            position, score = _asked(view, query, k, where)
+        else:
+            position, score = self._count(view).find(query, k, where)
+        return _passages(view, position, score)
+
+    def _count(self, view: View) -> _Counted:
+        with self._lock:
+            if self._counted is None or self._counted.view.version != view.version:
+                self._counted = _Counted(view)
+            return self._counted
+
+
+def indexed(view: View) -> bool:
+    return any(each.name == _NAME for each in view.dataset.describe_indices())
+
+
+def create(dataset: Any) -> None:  # noqa: ANN401 - lance has no types
+    """One commit. Words are what gemel.word_search takes for words: lower case, letters and digits, no stemming."""
+    dataset.create_scalar_index(
+        "text",
+        "INVERTED",
+        name=_NAME,
+        with_position=False,
+        base_tokenizer="simple",
+        lower_case=True,
+        stem=False,
+        remove_stop_words=False,
+        ascii_folding=False,
+        max_token_length=None,
+    )
+
+
+class _Counted:
+    """The words of all passages of one version."""
+
+    def __init__(self, view: View) -> None:
+        import pyarrow.compute as pc
+
+        self.view = view
+        table = view.dataset.scanner(columns=["id", "part", "text"], scan_in_order=True).to_table()
+        # Ascending by id and part, so that equal scores come in that order.
+        places = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("part", "ascending")])
+        self._position = np.flatnonzero(view.live)[places.to_numpy()]
+        self._index = BM25Index(table["text"].take(places).to_pylist())
+
+    def find(self, query: str, k: int, where: Condition | None) -> tuple[Positions, Vectors]:
+        inside = None if where is None else self.view.meeting(where)[self._position]
+        hits = self._index.rank([query], k, inside)
+        there = hits.index[0] >= 0
+        return self._position[hits.index[0][there]], hits.score[0][there]
+
+
+def _asked(view: View, query: str, k: int, where: Condition | None) -> tuple[Positions, Vectors]:
+    """Rows that came after the index was made are compared by Lance one by one."""
+    # A filter is put on afterwards where most rows pass; Lance's own would read the columns from disk again.
+    wide = k + 50
+    while True:
+        table = view.dataset.scanner(
+            columns=["_score"], full_text_query=query, with_row_address=True, limit=wide
+        ).to_table()
+        position = view.positions(table["_rowaddr"].to_numpy())
+        score = table["_score"].to_numpy().astype(np.float32)
+        if where is not None:
+            inside = view.meeting(where)[position]
+            position, score = position[inside], score[inside]
+        if len(position) >= k or len(table) < wide:
+            break
+        wide *= 4
+    ids, parts = view.ids_at(position), view.part[position]
+    order = sorted(range(len(ids)), key=lambda place: (-score[place], ids[place], parts[place]))[:k]
+    return position[order], score[order]
+
+
+def _passages(view: View, position: Positions, score: Vectors) -> Passages:
+    table = view.take(position, ["text", "vector"])
+    return Passages(
+        id=view.ids_at(position),
+        part=view.part[position],
+        text=table["text"].to_pylist(),
+        fields=view.fields_at(position),
+        score=score,
+        vector=matrix(table["vector"]),
+    )
