@@ -134,8 +134,8 @@ def show(condition: Condition) -> str:
     if isinstance(condition, IsNull):
         return f"{name} is null"
     if isinstance(condition, OneOf):
-        return f"{name} in ({', '.join(map(_show_value, condition.values))})"
-    return f"{name} {condition.operator} {_show_value(condition.value)}"
+        return f"{name} in ({', '.join(map(show_value, condition.values))})"
+    return f"{name} {condition.operator} {show_value(condition.value)}"
 
 
 def _inside(condition: Condition) -> str:
@@ -149,7 +149,8 @@ def _show_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _show_value(value: Literals) -> str:
+def show_value(value: Literals) -> str:
+    """A value as a condition writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -1,0 +1,329 @@
+"""Conditions: what is read, what it means, what is refused; and the same in the languages of the tables."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemel.errors import InputError
+from gemel.index.where import (
+    Both,
+    Compare,
+    Either,
+    IsNull,
+    Not,
+    OneOf,
+    chain,
+    links,
+    matches,
+    show,
+    truth,
+)
+from gemel.index.where_parse import parse_where
+
+FIELDS = {
+    "lang": "text",
+    "year": "int",
+    "price": "float",
+    "open": "bool",
+    "and": "text",
+    'a "b"': "int",
+    "y": "int",
+}
+EN, NEW = Compare("lang", "=", "en"), Compare("year", ">=", 2020)
+
+
+def parse(where, fields=FIELDS):
+    return parse_where(where, fields)
+
+
+@pytest.mark.parametrize(
+    ("where", "tree"),
+    [
+        ("lang = 'en'", EN),
+        ("lang='en'and year>=2020", Both(EN, NEW)),
+        ("lang = 'en' OR NOT year >= 2020", Either(EN, Not(NEW))),
+        ("lang <> 'it''s'", Compare("lang", "!=", "it's")),
+        ("year != -5", Compare("year", "!=", -5)),
+        ("year < 2e3", Compare("year", "<", 2000)),
+        ("price <= 1", Compare("price", "<=", 1.0)),
+        ("price > .5", Compare("price", ">", 0.5)),
+        ("price = -0.0", Compare("price", "=", 0.0)),
+        ("open = TRUE", Compare("open", "=", True)),
+        ("lang in ('en', 'de')", OneOf("lang", ("en", "de"))),
+        ("lang not in ('en')", Not(OneOf("lang", ("en",)))),
+        ("lang in ()", OneOf("lang", ())),
+        (
+            "year between 1 and 3 and lang = 'en'",
+            Both(Both(Compare("year", ">=", 1), Compare("year", "<=", 3)), EN),
+        ),
+        ("year not between 1 and 3", Not(Both(Compare("year", ">=", 1), Compare("year", "<=", 3)))),
+        ("lang is null", IsNull("lang")),
+        ("lang Is Not Null", Not(IsNull("lang"))),
+        ("\"and\" = 'x'", Compare("and", "=", "x")),
+        ('"a ""b""" = 3', Compare('a "b"', "=", 3)),
+        ("id = 'a'", Compare("id", "=", "a")),
+        ("lang = 'en' or lang = 'en' and year >= 2020", Either(EN, Both(EN, NEW))),
+        ("(lang = 'en' or lang = 'en') and year >= 2020", Both(Either(EN, EN), NEW)),
+        ("not not lang = 'en'", Not(Not(EN))),
+        ("not (lang = 'en') and year >= 2020", Both(Not(EN), NEW)),
+        ("lang = 'en' and lang = 'en' and year >= 2020", Both(Both(EN, EN), NEW)),
+        ("\tlang\n=\r\n'en'  ", EN),
+        ("lang = '-- ; drop table'", Compare("lang", "=", "-- ; drop table")),
+        ("year = 9223372036854775807", Compare("year", "=", 2**63 - 1)),
+        ("year = -9223372036854775808", Compare("year", "=", -(2**63))),
+    ],
+)
+def test_strings_are_read(where, tree):
+    found = parse(where)
+    assert found == tree
+    assert show(found) == show(tree)  # 1 == 1.0 == True, but they are not shown alike
+
+
+@pytest.mark.parametrize(
+    ("where", "string"),
+    [
+        ({"lang": "en"}, "lang = 'en'"),
+        ({"lang": "en", "year": {">=": 2020, "<": 2025}}, "lang = 'en' and (year >= 2020 and year < 2025)"),
+        ({"lang": ["en", "de"]}, "lang in ('en', 'de')"),
+        ({"lang": ["en", None]}, "lang in ('en') or lang is null"),
+        ({"lang": []}, "lang in ()"),
+        ({"lang": None}, "lang is null"),
+        ({"lang": {"!=": None}}, "not lang is null"),
+        ({"lang": {"=": None}}, "lang is null"),
+        ({"year": {"<>": 3}}, "year != 3"),
+        ({"year": {"not in": [1, 2]}}, "not year in (1, 2)"),
+        ({"year": {"in": (1, 2)}}, "year in (1, 2)"),
+        ({"year": {"between": [1, 2]}}, "year >= 1 and year <= 2"),
+        ({"and": [{"lang": "en"}, {"year": 1}]}, "lang = 'en' and year = 1"),
+        ({"or": [{"lang": "en"}, {"year": 1, "open": True}]}, "lang = 'en' or year = 1 and open = true"),
+        ({"not": {"lang": "en"}}, "not lang = 'en'"),
+        ({"price": 2, "open": False}, "price = 2.0 and open = false"),
+    ],
+)
+def test_dictionaries_are_read(where, string):
+    assert show(parse(where)) == show(parse(string))
+
+
+def test_nothing_is_no_condition_and_a_tree_is_one():
+    assert parse(None) is None
+    assert parse(Both(EN, Not(IsNull("year")))) == Both(EN, Not(IsNull("year")))
+    assert show(parse(Compare("price", "=", 2))) == "price = 2.0"
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("lnag = 'en'", "unknown field 'lnag'. Did you mean 'lang'? Known: lang, year, price, open"),
+        ({"zzz": 1}, "unknown field 'zzz'. Known: lang"),
+        ("year = '2020'", "year is an int field, but '2020' is a text: write year = 2020"),
+        ({"year": "2020"}, "year is an int field, but '2020' is a text: write year = 2020"),
+        ("year in ('2020')", "year is an int field, but '2020' is a text: write year in (2020, ...)"),
+        ("year > 'abc'", "year is an int field, but 'abc' is a text"),
+        ("year = 20.5", "year is an int field, but 20.5 is a float"),
+        ("year = true", "year is an int field, but true is a bool"),
+        (
+            "year = 9223372036854775808",
+            "year is an int field of 64 bits, and 9223372036854775808 does not fit",
+        ),
+        (f"year = {'9' * 5000}", "year is compared with inf: only finite numbers can be"),
+        ("price = 1e999", "price is compared with inf: only finite numbers can be"),
+        ({"price": float("nan")}, "price is compared with nan"),
+        ("price = '1.5'", "price is a float field, but '1.5' is a text: write price = 1.5"),
+        ("lang = 5", "lang is a text field, but 5 is an int: write lang = '5'"),
+        ("lang = true", "lang is a text field, but true is a bool: write lang = 'true'"),
+        ("open = 1", "open is a bool field, but 1 is an int: write open = true"),
+        ("open > false", "open is a bool field: it can be = or != a value, not >"),
+        (
+            "lang = null",
+            "nothing is equal to null. Write: is null, or: is not null, at character 8: lang = ^null",
+        ),
+        ("lang = en", "A text stands in single quotes: 'en', at character 8: lang = ^en"),
+        ('lang = "en"', "A text stands in single quotes: 'en', at character 8"),
+        ("lang == 'en'", "found '='. Write = once, at character 7: lang =^= 'en'"),
+        ("lang = and", "expected a value, found 'and', at character 8: lang = ^and"),
+        ("lang =", "expected a value, found the end, at character 7: lang =^"),
+        ("lang", "expected a comparison after lang (= !="),
+        ("lang like 'e%'", "like is not known. Search by words or by meaning instead, at character 6"),
+        ("lang = 'en' year = 3", "expected 'and', 'or' or the end, found 'year', at character 13"),
+        ("lang = 'en", "the quote ' is never closed, at character 8: lang = ^'en"),
+        ("year = 20x", "this is no number, at character 8"),
+        ("year = 1; drop table", "the character ';' has no meaning here, at character 9: year = 1^; drop"),
+        ("(lang = 'en'", "expected ')', found the end"),
+        ("lang = 'en')", "this bracket was never opened, at character 12"),
+        ("year in (1 2)", "expected ',' or ')', found '2'"),
+        ("year in (1,)", "expected a value, found ')'"),
+        ("year in 1", "expected '(', found '1'"),
+        ("year is 3", "expected 'null', found '3'"),
+        ("year between 1 or 2", "expected 'and', found 'or'"),
+        ("2020 <= year", "expected a field, found '2020', at character 1: ^2020 <= year"),
+        ("and = 'x'", "expected a field, found 'and'. A field with such a name is written \"in quotes\""),
+        ("", "where is empty. Write a condition, or leave it out"),
+        ("  ", "where is empty"),
+        ({}, "where is empty"),
+        ({"and": []}, "'and' needs a list of conditions, at least one; got []"),
+        ({"or": {"lang": "en"}}, "'or' needs a list of conditions"),
+        ({"and": ["lang = 'en'"]}, "expected a dictionary of conditions, found \"lang = 'en'\""),
+        ({"not": [1]}, "expected a dictionary of conditions, found [1]"),
+        ({"year": {}}, "year has no comparison. Known: =, !=, <>, <, <=, >, >=, in, not in, between"),
+        ({"year": {"~": 1}}, "unknown comparison '~' of year. Known: ="),
+        ({"year": {"in": 3}}, "year in needs a list of values, got 3"),
+        ({"year": {"between": [3]}}, "year between needs a list of two values, got [3]"),
+        ({"year": {"<": None}}, "year is compared with None, a NoneType, which no field holds"),
+        ({"year": {"=": {"a": 1}}}, "year is compared with {'a': 1}, a dict, which no field holds"),
+        ({3: 4}, "a field is named by a string, not by 3"),
+        ({"lang": "a\0b"}, "NUL character"),
+        ({"lang": "a\ud800"}, "half a character"),
+        (Compare("year", "; drop", 3), "unknown comparison '; drop' of year"),
+        (3, "where is a string, a dictionary or a condition, not int"),
+    ],
+)
+def test_mistakes_are_explained(where, message):
+    with pytest.raises(InputError) as error:
+        parse(where)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def nested(levels):
+    where = {"lang": "en"}
+    for _ in range(levels):
+        where = {"not": where}
+    return where
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("lang = '" + "x" * 10_000 + "'", "where has 10,009 characters, at most 10,000 are allowed"),
+        ("(" * 5000 + "lang = 'en'", "more than 50 levels of brackets and 'not'"),
+        ("not " * 51 + "lang = 'en'", "more than 50 levels"),
+        (nested(51), "more than 50 levels deep"),
+        ({"lang": ["a"] * 10_001}, "the list for lang has 10,001 values, at most 10,000 are allowed"),
+        ({"or": [{"year": 1}] * 1001}, "'or' joins 1,001 conditions, at most 1,000"),
+        (
+            {"or": [{"year": [1, None]}] * 900},
+            "the condition has 1,800 comparisons, at most 1,000 are allowed",
+        ),
+        (" or ".join(["y=1"] * 1001), "1,001 comparisons, at most 1,000"),
+    ],
+)
+def test_what_costs_too_much_is_refused(where, message):
+    started = time.monotonic()
+    with pytest.raises(InputError) as error:
+        parse(where)
+    assert message in str(error.value)
+    assert time.monotonic() - started < 2
+
+
+def test_trees_too_deep_to_walk_are_refused():
+    deep = EN
+    for _ in range(100_000):
+        deep = Both(deep, EN)
+    with pytest.raises(InputError, match="more than 300 levels"):
+        parse(deep)
+    while isinstance(deep, Both):  # taken apart by hand: Python frees such a tree call by call
+        deep = deep.left
+
+
+def test_what_is_allowed_is_allowed():
+    assert parse("(" * 50 + "lang = 'en'" + ")" * 50) == EN
+    assert truth(parse("not " * 50 + "lang = 'en'"), {"lang": "en"}) is True
+    assert parse(nested(50)) is not None
+    many = parse(" or ".join(["y=1"] * 1000))
+    assert matches(many, {"y": 1})
+    assert parse(show(many).replace(" = ", "=")) == many
+    assert len(parse({"lang": ["a"] * 10_000}).values) == 10_000
+
+
+# What a condition means.
+
+YES, NO, UNKNOWN = Compare("year", "=", 1), Compare("year", "=", 2), Compare("lang", "=", "x")
+ROW = {"year": 1, "lang": None, "price": 0.5, "open": False, "id": "a"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (UNKNOWN, None),
+        (Not(UNKNOWN), None),
+        (Compare("lang", "!=", "x"), None),
+        (OneOf("lang", ("x",)), None),
+        (OneOf("lang", ()), False),
+        (IsNull("lang"), True),
+        (Not(IsNull("lang")), False),
+        (Both(YES, UNKNOWN), None),
+        (Both(UNKNOWN, NO), False),
+        (Both(YES, YES), True),
+        (Either(YES, UNKNOWN), True),
+        (Either(UNKNOWN, NO), None),
+        (Either(NO, NO), False),
+        (Not(Either(UNKNOWN, NO)), None),
+        (OneOf("year", (3, 1)), True),
+        (Compare("id", "<", "b"), True),
+        (Compare("open", "!=", True), True),
+    ],
+)
+def test_nulls_are_unknown(condition, expected):
+    assert truth(condition, ROW) is expected
+    assert matches(condition, ROW) is (expected is True)
+
+
+def test_a_chain_is_flat_and_its_links_come_back():
+    parts = [Compare("year", "=", i) for i in range(7)]
+    for join in (Both, Either):
+        assert links(chain(parts, join), join) == parts
+    assert links(chain(parts, Both), Either) == [chain(parts, Both)]
+
+
+# Any condition.
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6) | st.sampled_from(
+    ["", "'", "''", '"', "\\", "\\'", "' or 1=1 --", "`", "%s", "{}", "e\u0301", "\U0010ffff", "en"]
+)
+INTS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
+VALUES = {"lang": TEXTS, "year": INTS, "price": FLOATS, "open": st.booleans(), "id": TEXTS}
+ORDERED = ["=", "!=", "<", "<=", ">", ">="]
+
+
+def leaves():
+    kinds = []
+    for name, values in VALUES.items():
+        signs = ["=", "!="] if name == "open" else ORDERED
+        kinds.append(st.builds(Compare, st.just(name), st.sampled_from(signs), values))
+        kinds.append(st.builds(OneOf, st.just(name), st.lists(values, max_size=3).map(tuple)))
+        kinds.append(st.just(IsNull(name)))
+    return st.one_of(kinds)
+
+
+CONDITIONS = st.recursive(
+    leaves(),
+    lambda inner: st.builds(Both, inner, inner) | st.builds(Either, inner, inner) | st.builds(Not, inner),
+    max_leaves=12,
+)
+ROWS = st.fixed_dictionaries(
+    {name: values if name == "id" else st.none() | values for name, values in VALUES.items()}
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(CONDITIONS)
+def test_what_is_shown_is_read_as_the_same(condition):
+    again = parse(show(condition))
+    assert again == condition
+    assert show(again) == show(condition)
+    assert parse(condition) == condition
+
+
+WORDS = [*"lang year ( ) , . = != 3 and or not in between is null".split(), "'en'", '"', "'"]  # noqa: SIM905
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
+def test_any_string_is_read_or_refused_as_input(where):
+    try:
+        parse(where)
+    except InputError as error:
+        assert str(error)
