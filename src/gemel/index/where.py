@@ -69,6 +69,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 
+_OPPOSITES: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
 
 def matches(condition: Condition, row: Mapping[str, Any]) -> bool:
     """Whether the condition is true of the row; texts are ordered by code points. Unknown is not true."""
@@ -156,3 +158,17 @@ def show_value(value: Literals) -> str:
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value)
+
+
+def pushed(condition: Condition, *, negated: bool = False) -> Condition:
+    """The same truth for every row, null or not, with `not` only before a list or a null; `negated`: its opposite."""
+    if isinstance(condition, Both | Either):
+        sides = pushed(condition.left, negated=negated), pushed(condition.right, negated=negated)
+        return Both(*sides) if isinstance(condition, Both) is not negated else Either(*sides)
+    if isinstance(condition, Not):
+        return pushed(condition.inner, negated=not negated)
+    if not negated:
+        return condition
+    if isinstance(condition, Compare):
+        return Compare(condition.field, _OPPOSITES[condition.operator], condition.value)
+    return Not(condition)

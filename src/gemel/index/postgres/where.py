@@ -1,0 +1,58 @@
+"""Conditions as the SQL of PostgreSQL, every value a parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gemel.index.postgres.columns import column_of
+from gemel.index.where import Both, Compare, Condition, Either, IsNull, Not, OneOf, links, pushed
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """What stands behind WHERE."""
+
+    sql: Any
+    """A psycopg Composable."""
+    parameters: tuple[Any, ...] = ()
+    """For its placeholders, in order."""
+
+
+def to_postgres(condition: Condition) -> Compiled:
+    """The condition over the columns of a table; texts are ordered by code points, whatever the server's locale is."""
+    return _compiled(pushed(condition))
+
+
+def _compiled(condition: Condition) -> Compiled:
+    from psycopg.sql import SQL
+
+    if isinstance(condition, Both | Either):
+        join = type(condition)
+        parts = [_compiled(part) for part in links(condition, join)]
+        word = SQL(" AND " if join is Both else " OR ")
+        sql = SQL("({})").format(word.join(part.sql for part in parts))
+        return Compiled(sql, tuple(value for part in parts for value in part.parameters))
+    if isinstance(condition, Not):
+        return _leaf(condition.inner, negated=True)
+    return _leaf(condition, negated=False)
+
+
+def _leaf(condition: Condition, *, negated: bool) -> Compiled:
+    from psycopg.sql import SQL, Identifier
+
+    assert isinstance(condition, Compare | OneOf | IsNull), (
+        "`pushed` leaves `not` before lists and nulls only"
+    )
+    column = Identifier(column_of(condition.field))
+    if isinstance(condition, IsNull):
+        return Compiled(SQL("{} IS NOT NULL" if negated else "{} IS NULL").format(column))
+    if isinstance(condition, OneOf):
+        if not condition.values:
+            return Compiled(SQL("true" if negated else "false"))
+        sql = SQL("{} <> ALL(%s)" if negated else "{} = ANY(%s)").format(column)
+        return Compiled(sql, (list(condition.values),))
+    ordered = isinstance(condition.value, str) and condition.operator not in ("=", "!=")
+    sign = SQL("<>" if condition.operator == "!=" else condition.operator)
+    sql = SQL('{} COLLATE "C" {} %s' if ordered else "{} {} %s").format(column, sign)
+    return Compiled(sql, (condition.value,))
