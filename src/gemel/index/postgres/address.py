@@ -14,7 +14,12 @@ from gemel.errors import InputError
 SCHEMES = ("postgresql", "postgres")
 _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 _SECRET = {"password", "sslpassword", "passfile", "oauth_client_secret"}
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 _FORM = "postgresql://user:password@host:port/db#name"
+_UNREADABLE = (
+    f"PostgreSQL cannot read this address; its form is {_FORM}, and in user and password "
+    "the characters : / ? # [ ] @ % are written as %3A %2F %3F %23 %5B %5D %40 %25"
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,13 @@ def parse_address(place: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise InputError(f"not an address of PostgreSQL: it begins with {SCHEMES[0]}:// as in {_FORM}")
-    if parts.fragment or parts.netloc.count("@") > 1:
-        raise InputError(f"an @ or # inside a user or password is written %40 or %23, as in {_FORM}")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if (
+        "@" in parts.fragment + parts.path
+        or parts.netloc.count("@") > 1
+        or not all(map(_HOST.fullmatch, hosts))
+    ):
+        raise InputError(_UNREADABLE)
     options = parse_qsl(parts.query, keep_blank_values=True)
     shown = _without_secrets(parts.netloc, parts.path, options)
     if not name:
@@ -46,7 +56,7 @@ def parse_address(place: str) -> Address:
             f"the name behind the # of {shown} is not one: 1 to 40 of the characters a-z, 0-9, _ and -"
         )
     secrets = [value for key, value in options if key in _SECRET]
-    return Address(f"{name}", f"{shown}#{name}", url, tuple(filter(None, [*secrets, _password(url)])))
+    return Address(name, f"{shown}#{name}", url, tuple(filter(None, [*secrets, _password(url)])))
 
 
 def _without_secrets(netloc: str, path: str, options: list[tuple[str, str]]) -> str:
@@ -65,9 +75,6 @@ def _password(url: str) -> str | None:
     try:
         settings = conninfo_to_dict(url)
     except ProgrammingError:
-        raise InputError(
-            f"PostgreSQL cannot read this address; its form is {_FORM}, and in user and password "
-            "the characters : / ? # [ ] @ % are written as %3A %2F %3F %23 %5B %5D %40 %25"
-        ) from None
+        raise InputError(_UNREADABLE) from None
     password = settings.get("password")
     return None if password is None else str(password)

@@ -26,7 +26,7 @@ _MOST_WORDS = 1_000_000  # bytes of one passage's words; PostgreSQL takes 1,048,
 
 
 def copy_blocks(rows: Rows, fields: Mapping[str, FieldType]) -> list[bytes]:
-    """A COPY of id, part, text, digest, vector, words, length and the fields; all of it is checked before any is sent."""
+    """A COPY of our columns and the fields, in that order; all of it is checked before any of it is sent."""
     columns = [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
     vectors = _vectors(rows.vector)
     count = struct.pack(">h", 7 + len(columns))

@@ -50,7 +50,7 @@ def create_table(table: str, dim: int, fields: Mapping[str, FieldType]) -> list[
     `id` is collated by code points, as Python sorts. The vector stays in its row as long as the row fits a page
     (storage main): comparing all rows then reads pages in order.
     """
-    from psycopg.sql import SQL, Identifier, Literal
+    from psycopg.sql import SQL, Literal
 
     if not 1 <= dim <= MOST_DIM:
         raise InputError(f"PostgreSQL holds vectors of 1 to {MOST_DIM:,} numbers, not of {dim:,}")

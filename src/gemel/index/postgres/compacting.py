@@ -43,37 +43,25 @@ def compact(server: Server, table: str, dim: int, limits: Limits) -> None:
     with explained(server.address), server.session() as connection:
         if not lock_builds(connection, table):
             return
-        if not all(whole for _, whole in graphs(connection, table)):
-            _drop_unfinished(connection, table)
+        unfinished = [limit for limit, whole in graphs(connection, table) if not whole]
+        drop_graphs(connection, table, unfinished)
         connection.execute(SQL("VACUUM (ANALYZE) {}").format(qualified(table)))
         forget_old_tokens(connection)
-        _bring_up_to_date(connection, table, dim, limits)
+        limit = _up_to_date(connection, table, dim, limits)
+        if limit is None:
+            return
+        drop_graphs(connection, table, [other for other, _ in graphs(connection, table) if other != limit])
+        if read_layout(connection, table).recall is None:
+            tuned = tune(connection, table, dim, limit)
+            note_tuning(connection, table, limit, tuned.breadth, tuned.recall)
 
 
-def _bring_up_to_date(connection: Connection, table: str, dim: int, limits: Limits) -> None:
+def _up_to_date(connection: Connection, table: str, dim: int, limits: Limits) -> int | None:
+    """The limit of a graph that is worth having, built now if need be; None: the table needs none."""
     layout = read_layout(connection, table)
     tail = tail_size(connection, table, layout)
-    limit = layout.limit
-    if limit is None:
-        if tail <= limits.exact or dim > MOST_GRAPH_DIM:
-            return
-        limit = build_graph(connection, table, dim, limits.memory_mb)
-    elif tail > max(limits.tail, layout.rows // 20):
-        limit = build_graph(connection, table, dim, limits.memory_mb)
-        drop_graphs(connection, table, keep=limit)
-    elif layout.recall is not None:
-        drop_graphs(connection, table, keep=limit)
-        return
-    tuned = tune(connection, table, dim, limit)
-    note_tuning(connection, table, limit, tuned.breadth, tuned.recall)
-
-
-def _drop_unfinished(connection: Connection, table: str) -> None:
-    from psycopg.sql import SQL
-
-    from gemel.index.postgres.layout import graph_name
-
-    for limit, whole in graphs(connection, table):
-        if not whole:
-            name = qualified(graph_name(table, limit))
-            connection.execute(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name))
+    if layout.limit is None:
+        needed = tail > limits.exact and dim <= MOST_GRAPH_DIM
+    else:
+        needed = tail > max(limits.tail, layout.rows // 20)
+    return build_graph(connection, table, dim, limits.memory_mb) if needed else layout.limit

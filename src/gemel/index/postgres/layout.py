@@ -8,6 +8,7 @@ So whatever moment a process dies at, an unfinished graph is marked invalid ther
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,14 +79,13 @@ def lock_builds(connection: Connection, table: str) -> bool:
     )
 
 
-def drop_graphs(connection: Connection, table: str, *, keep: int | None = None) -> None:
-    """All but the one of the limit `keep`; searches that use one are waited for, none is refused."""
+def drop_graphs(connection: Connection, table: str, limits: Iterable[int]) -> None:
+    """Searches that use one are waited for, none is refused."""
     from psycopg.sql import SQL
 
-    for limit, _ in graphs(connection, table):
-        if limit != keep:
-            name = qualified(graph_name(table, limit))
-            connection.execute(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name))
+    for limit in limits:
+        name = qualified(graph_name(table, limit))
+        connection.execute(SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name))
 
 
 def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) -> int:
@@ -115,7 +115,7 @@ def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) ->
     except Error as error:
         if error.sqlstate not in _NO_ROOM or connection.closed:
             raise
-        drop_graphs(connection, table)
+        drop_graphs(connection, table, [limit])
         connection.execute("SET max_parallel_maintenance_workers = 0")
         connection.execute(statement)
     return int(limit)

@@ -80,16 +80,19 @@ def estimate(connection: Connection, table: str, where: Filter) -> int:
 
 
 def allow_graph(connection: Connection, breadth: int) -> None:
-    """For this transaction: how widely to search, to go on until enough rows meet the condition, and to use it."""
+    """For this transaction: how widely to search, and to go on until enough rows meet the condition.
+
+    Scans and sorts are off, as far as there is another way, so that the planner takes the graph.
+    """
     connection.execute(
         "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'strict_order', true),"
-        " set_config('enable_seqscan', 'off', true)",
+        " set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true)",
         [str(breadth)],
     )
 
 
-def graph_sql(columns: Any, table: str, dim: int, limit: int, where: Any, fetched: int) -> Any:  # noqa: ANN401, PLR0913
-    """The rows of the graph that are nearest to %s. The limit is a literal: the planner must see that the graph fits."""
+def graph_sql(columns: Any, table: str, dim: int, limit: int, where: Any, fetched: int) -> Any:  # noqa: ANN401
+    """The rows of the graph that are nearest to %s. The limit is a literal: so the planner sees that the graph fits."""
     from psycopg.sql import SQL, Literal
 
     return SQL(

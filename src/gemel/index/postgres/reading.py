@@ -83,7 +83,7 @@ def count(connection: Connection, table: str, where: Filter) -> Count:
     return Count(documents=row[0], passages=row[1])
 
 
-def scan(  # noqa: PLR0913 - what, from where, how much
+def scan(
     server: Server, table: str, fields: Mapping[str, FieldType], dim: int, after: str | None, block: int
 ) -> Iterator[Rows]:
     """Pages of whole documents; each page is a read of its own, begun behind the last id of the one before."""
@@ -97,7 +97,7 @@ def scan(  # noqa: PLR0913 - what, from where, how much
         last = rows.id[-1]
 
 
-def _page(  # noqa: PLR0913
+def _page(
     connection: Connection, *, table: str, fields: Mapping[str, FieldType], dim: int, after: str, block: int
 ) -> Rows:
     """At most `block` passages of whole documents; a document of more is a page of its own."""

