@@ -145,10 +145,13 @@ class Workers:
         return 0 < waiting.tokens < self._batch_tokens // 4 and not waiting.count[Rank.URGENT]
 
     def _budget(self) -> int:
-        """Tokens of the next batch."""
-        mixed = perf_counter() - self._single_seen < MIXED_MEMORY and self.waiting.count[Rank.LARGE]
-        seconds = MIXED_SECONDS if mixed else BATCH_SECONDS
-        return max(1, min(self._batch_tokens, int(self.tokens_per_second * seconds)))
+        """Tokens of the next batch. Full ones where only small requests wait: these finish sooner together."""
+        if not self.waiting.count[Rank.LARGE]:
+            return self._batch_tokens
+        mixed = perf_counter() - self._single_seen < MIXED_MEMORY
+        tokens = int(self.tokens_per_second * (MIXED_SECONDS if mixed else BATCH_SECONDS))
+        # Never so few that the batches themselves make the measured speed fall.
+        return max(self._batch_tokens // (8 if mixed else 4), min(self._batch_tokens, tokens))
 
     def _results(self, jobs: Sequence[Job], alone: bool) -> list[Vectors | Exception]:
         try:
