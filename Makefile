@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench reproduce clean
 
 $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/*/native/*.cpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,14 @@ docs: $(VENV)/test
 
 bench: $(VENV)/core
 	$(BIN)/python benchmarks/encode.py
+
+# The paper's tables: make reproduce SCALE=small DATA=folder WEIGHTS=folder [GLOVE=file or folder]
+SCALE ?= small
+reproduce: $(VENV)/test
+	@test -n "$(DATA)" && test -n "$(WEIGHTS)" || { echo "make reproduce needs DATA= (nli/, sts/, ...) and WEIGHTS= (tinybert-4L-312/); see reproduction/README.md"; exit 2; }
+	$(PIP) --requirement reproduction/requirements.txt
+	$(BIN)/python -m reproduction.run all --scale $(SCALE) --data $(DATA) --weights $(WEIGHTS) $(if $(GLOVE),--glove $(GLOVE))
+	$(BIN)/python -m reproduction.render
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info

@@ -22,7 +22,9 @@ def files_of(rows: Rows, folders: Folders) -> list[Path]:
     sources = [Path(folders.data) / f"{name}.tsv.gz" for name in rows.files]
     for source in sources:
         if not source.exists():
-            raise InputError(f"{source} is not there. --data takes the folder with nli/, sts/, senteval/, ...")
+            raise InputError(
+                f"{source} is not there. --data takes the folder with nli/, sts/, senteval/, ..."
+            )
     if not rows.made:
         return sources
     target = Path(folders.work) / "data" / f"{rows.name}.tsv"

@@ -63,11 +63,18 @@ def make(model: Made, folders: Folders) -> dict[str, Any]:
     if record.exists():
         found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
         if found["command"] != line:
-            raise InputError(f"{out} was made by another command: {found['command']}. Remove the folder to make it anew")
+            raise InputError(
+                f"{out} was made by another command: {found['command']}. Remove the folder to make it anew"
+            )
         return found
     begin = time.monotonic()
     _run(words, model, out, folders)
-    found = {"command": line, "seconds": round(time.monotonic() - begin, 1), "seed": model.seed, **_steps(out)}
+    found = {
+        "command": line,
+        "seconds": round(time.monotonic() - begin, 1),
+        "seed": model.seed,
+        **_steps(out),
+    }
     record.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     _thin(out)
     return found
@@ -81,6 +88,13 @@ def _run(words: list[str], model: Made, out: Path, folders: Folders) -> None:
     words = words if model.verb == "postprocess" else [*words, "--threads", threads]
     log = Path(folders.work) / "logs" / f"{model.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
+    code = run_gemel(words, threads, log)
+    if code:
+        raise InputError(f"gemel {words[0]} for {model.name} ended with {code}; {log} says why")
+
+
+def run_gemel(words: list[str], threads: str, log: Path) -> int:
+    """A process of its own, so that the memory of one run is not that of the next."""
     with log.open("ab") as stream:
         done = subprocess.run(
             [sys.executable, "-m", "gemel", *words],
@@ -89,8 +103,7 @@ def _run(words: list[str], model: Made, out: Path, folders: Folders) -> None:
             env={**os.environ, "OMP_NUM_THREADS": threads},
             check=False,
         )
-    if done.returncode:
-        raise InputError(f"gemel {words[0]} for {model.name} ended with {done.returncode}; {log} says why")
+    return done.returncode
 
 
 def _steps(out: Path) -> dict[str, Any]:

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from gemel.evaluation.samples import Comparison, CorrelationSample, MeanSample, Sample, WeightedSample, compare
+from gemel.evaluation.samples import (
+    Comparison,
+    CorrelationSample,
+    MeanSample,
+    Sample,
+    WeightedSample,
+    compare,
+)
 from gemel.evaluation.scores import Scores
 from reproduction.derived import files_of
 from reproduction.making import make, source_of
@@ -23,12 +30,12 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
     """What the results keep of a row; measured once, then read from the work folder."""
     made = make(row.model, folders)
     place = _place(row, folders)
-    if place.exists():
-        measured = json.loads(place.read_text(encoding="utf-8"))
-    else:
+    measured = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    if measured.get("rounds", 0) < rounds:
         begin = time.monotonic()
         results = _results(row, folders, rounds)
-        measured = {"scores": _scores(results), "measure_seconds": round(time.monotonic() - begin, 1)}
+        seconds = round(time.monotonic() - begin, 1)
+        measured = {"scores": _scores(results), "rounds": rounds, "measure_seconds": seconds}
         place.parent.mkdir(parents=True, exist_ok=True)
         _save_items(place.with_suffix(".npz"), results)
         place.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
@@ -52,13 +59,16 @@ def _results(row: Row, folders: Folders, rounds: int) -> list[Scores]:
     from gemel.options import EncodeOptions
 
     options = EncodeOptions(threads=folders.threads or None)
-    paths = [path for rows in row.suite.files for path in files_of(rows, folders)] or [Path(folders.data)]
+    paths = [path for rows in row.suite.files for path in files_of(rows, folders)]
+    paths = paths or [Path(folders.data) / row.suite.folder]
     given = {"rounds": rounds, **dict(row.suite.settings)}
     baseline = row.model.source in ("glove", "tfidf")
     given |= {} if baseline else {"options": options}
     given |= {"pooling": row.pooling} if row.pooling else {}
     source = source_of(row.model, folders)
-    found = [result for path in paths for result in gemel.evaluate(source, task=row.suite.task, data=path, **given)]
+    found = [
+        result for path in paths for result in gemel.evaluate(source, task=row.suite.task, data=path, **given)
+    ]
     return [part for result in found for part in (result.parts if result.task == "arguments" else [result])]
 
 

@@ -61,7 +61,9 @@ class Suite:
     name: str
     task: str
     files: tuple[Rows, ...] = ()
-    """None: the whole data folder, from which the task takes what it is told by `settings`."""
+    """None: a folder, from which the task takes what it knows."""
+    folder: str = ""
+    """Inside the data folder."""
     settings: tuple[tuple[str, str | int], ...] = ()
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from reproduction.parts import NLI, START, TEACHER, Made, Row, Rows, Suite
 from reproduction.scales import Scale
 
-STS_SETS = (*(f"sts/sts{year}-test" for year in range(12, 17)), "sts/stsb-test", "sts/sickr-test")
-STS = Suite("sts", "sts", tuple(Rows((name,)) for name in STS_SETS))
 STSB_DEV = Suite("stsb-dev", "sts", (Rows(("sts/stsb-dev",)),))
 STSB_TEST = Suite("stsb-test", "sts", (Rows(("sts/stsb-test",)),))
 ARGUMENTS = "argsim/ukp-aspect"
@@ -20,15 +18,33 @@ STUDENT_FILES = (
 
 UNTRAINED = Made(START, source="start")
 GLOVE = Made("glove", source="glove")
+TFIDF = Made("tfidf", source="tfidf")
 PUBLISHED = Made(TEACHER, source=TEACHER)
 
 CONCATS = ("u,v", "|u-v|", "u*v", "|u-v|,u*v", "u,v,u*v", "u,v,|u-v|", "u,v,|u-v|,u*v")
 POOLINGS = ("mean", "max", "cls")
-RECIPE = ("--objective", "classification", "--batch-size", "32", "--learning-rate", "1e-4", "--eval-steps", "600")
+FOLDS = {"pairs": "folds", "topics": "cross-topic"}
+RECIPE = (
+    "--objective",
+    "classification",
+    "--batch-size",
+    "32",
+    "--learning-rate",
+    "1e-4",
+    "--eval-steps",
+    "600",
+)
+RANKING = ("--objective", "in-batch-ranking", "--batch-size", "64", "--learning-rate", "2e-4")
+TRIPLET = ("--objective", "triplet", "--batch-size", "32", "--learning-rate", "1e-4")
+COSENT = ("--objective", "cosent", "--batch-size", "32", "--learning-rate", "1e-4")
 WATCHED = ("--eval-data", "{dev}")
 RATE = "2e-4"
 SHORT = ("--objective", "classification", "--batch-size", "16", "--learning-rate", RATE)
 """Runs on few pairs: the paper's batch and a higher rate than for many; nothing is chosen on the development set."""
+
+
+def sts(scale: Scale) -> Suite:
+    return Suite(f"sts{len(scale.sts)}", "sts", tuple(Rows((f"sts/{name}-test",)) for name in scale.sts))
 
 
 def slug(text: str) -> str:
@@ -69,53 +85,54 @@ def stsb(scale: Scale, seed: int, *, start: Made = UNTRAINED, cross: bool = Fals
     return trained(name, rows, *flags, start=start, seed=seed)
 
 
-def table1(scale: Scale) -> list[Row]:
+def spread_out(method: str) -> Made:
+    """The untrained encoder after whitening or a flow, fitted on NLI texts without labels."""
     texts = Rows(NLI, 20_000, shape="texts")
-    ranking = ("--objective", "in-batch-ranking", "--batch-size", "64", "--learning-rate", "2e-4")
-    triplet = ("--objective", "triplet", "--batch-size", "32", "--learning-rate", "1e-4")
-    cosent = ("--objective", "cosent", "--batch-size", "32", "--learning-rate", "1e-4")
+    return Made(method, verb="postprocess", start=UNTRAINED, rows=texts, flags=("--method", method))
+
+
+def ranking(count: int | None, *flags: str) -> Made:
+    """Watched on the development part where flags say so; then it is another model of another name."""
+    name = f"ranking-{count or 'all'}{'' if flags or count is None else '-last'}"
+    return trained(name, Rows(NLI, count), *RANKING, *flags)
+
+
+def table1(scale: Scale) -> list[Row]:
+    triplets = Rows(("nli/snli-triplets",), scale.triplets)
+    graded = Rows(NLI, scale.cosent_pairs, shape="graded")
     models = {
         "Avg. GloVe": GLOVE,
         "untrained, mean": UNTRAINED,
         "NLI, classification": nli(scale),
-        "NLI, triplets": trained(
-            f"triplet-{scale.triplets or 'all'}", Rows(("nli/snli-triplets",), scale.triplets), *triplet, *WATCHED
-        ),
-        "NLI, in-batch ranking": trained(
-            f"ranking-{scale.nli_pairs or 'all'}", Rows(NLI, scale.nli_pairs), *ranking, "--eval-steps", "100", *WATCHED
-        ),
+        "NLI, triplets": trained(f"triplet-{scale.triplets or 'all'}", triplets, *TRIPLET, *WATCHED),
+        "NLI, in-batch ranking": ranking(scale.nli_pairs, "--eval-steps", "100", *WATCHED),
         "all-MiniLM-L6-v2": PUBLISHED,
-        **{
-            f"untrained, {method}": Made(method, verb="postprocess", start=UNTRAINED, rows=texts, flags=("--method", method))
-            for method in ("whitening", "flow")
-        },
-        "NLI, CoSENT": trained(
-            f"cosent-{scale.cosent_pairs or 'all'}", Rows(NLI, scale.cosent_pairs, shape="graded"), *cosent
-        ),
-    }  # fmt: skip
-    rows = [Row(label, model, STS) for label, model in models.items()]
-    rows.insert(2, Row("untrained, CLS", UNTRAINED, STS, pooling="cls"))
+        "untrained, whitening": spread_out("whitening"),
+        "untrained, flow": spread_out("flow"),
+        "NLI, CoSENT": trained(f"cosent-{scale.cosent_pairs or 'all'}", graded, *COSENT),
+    }
+    rows = [Row(label, model, sts(scale)) for label, model in models.items()]
+    rows.insert(2, Row("untrained, CLS", UNTRAINED, sts(scale), pooling="cls"))
     return rows
 
 
 def curve(scale: Scale) -> list[Row]:
     """STS over the number of NLI pairs; and the extra experiment on the learning rate of classification."""
     counts = [*scale.curve]
-    rows = [Row(f"{count:,} pairs", short_nli(count, 0), STS) for count in counts]
+    rows = [Row(f"{count:,} pairs", short_nli(count, 0), sts(scale)) for count in counts]
     rate_pairs = counts[min(1, len(counts) - 1)]
     for rate in scale.rates:
         flags = [rate if flag == RATE else flag for flag in SHORT]
         flags += ["--concat", "u,v,|u-v|", "--pooling", "mean"]
         name = f"nli-{rate_pairs}-rate{rate}"
         model = short_nli(rate_pairs, 0) if rate == RATE else trained(name, Rows(NLI, rate_pairs), *flags)
-        rows.append(Row(f"learning rate {rate}", model, STS))
-    ranked = ("--objective", "in-batch-ranking", "--batch-size", "64", "--learning-rate", "2e-4")
-    rows += [Row(f"ranking, {n:,} pairs", trained(f"ranking-{n}", Rows(NLI, n), *ranked), STS) for n in counts[1:]]
-    return [*rows, Row("all pairs", nli(scale), STS)]
+        rows.append(Row(f"learning rate {rate}", model, sts(scale)))
+    rows += [Row(f"ranking, {count:,} pairs", ranking(count), sts(scale)) for count in counts[1:]]
+    return [*rows, Row("all pairs", nli(scale), sts(scale))]
 
 
 def table2(scale: Scale) -> list[Row]:
-    rows = []
+    rows = [Row("bi-encoder, NLI", nli(scale), STSB_TEST), Row("untrained, mean", UNTRAINED, STSB_TEST)]
     for seed in scale.seeds:
         models = {
             "bi-encoder, STSb": stsb(scale, seed),
@@ -131,12 +148,12 @@ def table3(scale: Scale) -> list[Row]:
     """Fixed encoders first; then each fold trained and tested on what it left out."""
     whole = Suite("arguments", "arguments", (Rows((ARGUMENTS,)),))
     fixed = {"Avg. GloVe": GLOVE, "untrained, mean": UNTRAINED, "NLI, classification": nli(scale)}
-    fixed |= {"tf-idf": Made("tfidf", source="tfidf"), "all-MiniLM-L6-v2": PUBLISHED}
+    fixed |= {"tf-idf": TFIDF, "all-MiniLM-L6-v2": PUBLISHED}
     rows = [Row(label, model, whole) for label, model in fixed.items()]
     for number in range(scale.folds):
         for by in ("pairs", "topics"):
-            for kind in ("twin", "cross"):
-                rows.append(_fold(scale, by, number, kind))
+            rows += [_fold(scale, by, number, kind) for kind in ("twin", "cross")]
+            rows.append(Row(f"tf-idf, {FOLDS[by]}", TFIDF, rows[-1].suite, number))
     return rows
 
 
@@ -149,8 +166,7 @@ def _fold(scale: Scale, by: str, number: int, kind: str) -> Row:
         *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2",
     )  # fmt: skip
     suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held=True),))
-    label = f"{'bi' if kind == 'twin' else 'cross'}-encoder, {'cross-topic' if by == 'topics' else 'folds'}"
-    return Row(label, model, suite, number)
+    return Row(f"{'bi' if kind == 'twin' else 'cross'}-encoder, {FOLDS[by]}", model, suite, number)
 
 
 def table5(scale: Scale) -> list[Row]:
@@ -187,9 +203,10 @@ def student(scale: Scale) -> list[Row]:
         rows=Rows(STUDENT_FILES, scale.student_texts, shape="texts"),
         flags=flags,
     )
-    retrieval = Suite("retrieval", "retrieval", (Rows(("retrieval",)),))
-    pairs = [(label, model) for label, model in (("student", made), ("teacher", PUBLISHED))]
-    return [Row(label, model, suite) for suite in (STS, retrieval) for label, model in pairs]
+    retrieval = Suite("retrieval", "retrieval", folder="retrieval")
+    models = {"teacher": PUBLISHED, "student": made}
+    suites = (sts(scale), retrieval) if scale.retrieval else (sts(scale),)
+    return [Row(label, model, suite) for suite in suites for label, model in models.items()]
 
 
 TABLES: dict[str, Callable[[Scale], list[Row]]] = {

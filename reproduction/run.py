@@ -18,12 +18,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gemel.errors import GemelError, InputError
+from gemel.errors import GemelError
+from reproduction.differences import differences
 from reproduction.machine import describe
 from reproduction.measuring import measure
 from reproduction.parts import Folders, Row
 from reproduction.plan import TABLES
 from reproduction.scales import SCALES, Scale
+from reproduction.timing import TIMED
 
 HERE = Path(__file__).parent
 PACKAGES = ("gemel", "torch", "transformers", "numpy", "tokenizers", "scikit-learn")
@@ -38,7 +40,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=(*TABLES, "all"))
+    parser.add_argument("table", choices=(*TABLES, *TIMED, "all"))
     parser.add_argument("--scale", choices=tuple(SCALES), default="small")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
@@ -57,8 +59,7 @@ def rows_of(table: str, scale: Scale, folders: Folders) -> list[Row]:
 
 def run_table(table: str, scale: Scale, folders: Folders, out: Path, only: str = "") -> Path:
     """All rows of a table; a row that fails is named and left out, the others are measured."""
-    target = out / f"table-{table}-{scale.name}.json"
-    content: dict[str, Any] = {"table": table, "scale": scale.name, "machine": describe(), "versions": _versions()}
+    content = _heading(table, scale)
     rows = rows_of(table, scale, folders)
     content |= {"planned": len(rows), "rows": [], "failed": []}
     rows = [row for row in rows if row.label.startswith(only)]
@@ -66,20 +67,39 @@ def run_table(table: str, scale: Scale, folders: Folders, out: Path, only: str =
         begin = time.monotonic()
         try:
             found = measure(row, folders, scale.rounds)
-        except InputError as error:
+        except GemelError as error:
             content["failed"].append({"label": row.label, "seed": row.seed, "why": str(error)})
             say(f"table {table} {number}/{len(rows)} {row.label}: {error}")
             continue
         content["rows"].append(found)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        _write(content, out)
         first = next(reversed(found["scores"].values()))["value"]
-        say(f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)")
+        say(
+            f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)"
+        )
+    content["differences"] = differences(table, rows, content["rows"], folders)
+    return _write(content, out)
+
+
+def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
+    """Speeds are measured anew each time: they belong to a machine and a moment."""
+    content = _heading(table, scale)
+    content["rows"] = TIMED[table](scale, folders)
+    say(f"table {table}: {len(content['rows'])} rows")
+    return _write(content, out)
+
+
+def _heading(table: str, scale: Scale) -> dict[str, Any]:
+    versions = {name: version(name) for name in PACKAGES}
+    said = f"python -m reproduction.run {table} --scale {scale.name}"
+    return {"table": table, "scale": scale.name, "command": said, "machine": describe(), "versions": versions}
+
+
+def _write(content: dict[str, Any], out: Path) -> Path:
+    target = out / f"table-{content['table']}-{content['scale']}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     return target
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}
 
 
 def main(words: list[str] | None = None) -> int:
@@ -92,8 +112,11 @@ def main(words: list[str] | None = None) -> int:
         options.threads,
     )
     try:
-        for table in TABLES if options.table == "all" else [options.table]:
-            run_table(table, SCALES[options.scale], folders, options.out, options.only)
+        for table in (*TABLES, *TIMED) if options.table == "all" else [options.table]:
+            if table in TIMED:
+                time_table(table, SCALES[options.scale], folders, options.out)
+            else:
+                run_table(table, SCALES[options.scale], folders, options.out, options.only)
     except GemelError as error:
         sys.stderr.write(f"reproduction: {error}\n")
         return 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 SENTEVAL = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
 
 
@@ -31,10 +32,14 @@ class Scale:
     folds: int
     """Of Table 3: random ones, and as many groups of topics."""
     argument_epochs: int
+    sts: tuple[str, ...]
+    """Sets of Table 1."""
     senteval: tuple[str, ...]
     senteval_rows: int
     """The most training rows that a classifier of Table 5 sees; 0 is all."""
     student_texts: int | None
+    retrieval: bool
+    """The student also searches."""
     rounds: int
     """Bootstrap draws of an interval."""
 
@@ -54,9 +59,11 @@ SCALES = {
         rates=("2e-5", "2e-4"),
         folds=2,
         argument_epochs=1,
+        sts=("sts13", "sts16", "stsb"),
         senteval=("cr", "trec", "mrpc"),
         senteval_rows=2000,
         student_texts=4000,
+        retrieval=False,
         rounds=200,
     ),
     "medium": Scale(
@@ -73,9 +80,11 @@ SCALES = {
         rates=("2e-5", "2e-4", "5e-4"),
         folds=3,
         argument_epochs=2,
+        sts=STS,
         senteval=SENTEVAL,
         senteval_rows=10_000,
         student_texts=60_000,
+        retrieval=True,
         rounds=1000,
     ),
     "full": Scale(
@@ -92,9 +101,11 @@ SCALES = {
         rates=("2e-5", "5e-5", "1e-4", "2e-4", "5e-4"),
         folds=10,
         argument_epochs=4,
+        sts=STS,
         senteval=SENTEVAL,
         senteval_rows=0,
         student_texts=None,
+        retrieval=True,
         rounds=1000,
     ),
 }

@@ -1,0 +1,149 @@
+"""The parts of the page: a table of the paper beside ours, each from the results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from reproduction import paper
+from reproduction.found import Content, Line, lines_of
+from reproduction.plan import CONCATS, POOLINGS
+
+NONE = "–"
+
+
+def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    rows = [list(head), ["---"] * len(head), *(list(row) for row in body)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def sets_table(content: Content, theirs: dict[str, tuple[float, ...]], names: Sequence[str]) -> str:
+    """Tables 1 and 5: ours with the interval of the average, the paper's in the line below."""
+    lines = lines_of(content)
+    names = [name for name in names if all(name in line.entries[0]["scores"] for line in lines.values())]
+    whole = dict(zip(paper.STS if "sts12" in names else paper.SENTEVAL, range(8), strict=True))
+    body = []
+    for label, line in lines.items():
+        body.append(
+            [label, *(line.cell(name) if name == "average" else f"{line.mean(name):.2f}" for name in names)]
+        )
+        if label in theirs:
+            paper_cells = [f"{theirs[label][whole[name]]:.2f}" for name in names]
+            if len(names) < len(whole):
+                paper_cells[-1] = NONE  # the paper's average is over more sets
+            body.append(["· the paper", *paper_cells])
+    return grid(["", *names], body)
+
+
+def table1(content: Content) -> str:
+    return sets_table(content, paper.TABLE1, paper.STS)
+
+
+def table5(content: Content) -> str:
+    return sets_table(content, paper.TABLE5, paper.SENTEVAL)
+
+
+def table2(content: Content) -> str:
+    body = [
+        [label, line.cell(), str(len(line.entries)), paper.TABLE2.get(label, NONE)]
+        for label, line in lines_of(content).items()
+    ]
+    return grid(["", "STSb test, Spearman", "seeds", "the paper"], body)
+
+
+def table3(content: Content) -> str:
+    lines = lines_of(content)
+    body = []
+    for label, line in lines.items():
+        if "ukp-aspect/cosine" in line.entries[0]["scores"]:
+            cells = [_both(line, f"ukp-aspect/{name}") for name in ("cosine", "10-fold", "cross-topic")]
+            body.append([f"{label}, fixed", *cells, paper.TABLE3.get(label, NONE)])
+    fixed = grid(["", "cosine", "ridge, 10 folds", "ridge, cross-topic", "the paper (AFS)"], body)
+    body = [
+        [label, _both(line), str(len(line.entries)), paper.TABLE3.get(label, NONE)]
+        for label, line in lines.items()
+        if "ukp-aspect/cosine" not in line.entries[0]["scores"]
+    ]
+    trained = (
+        grid(["trained on the other folds", "left-out fold", "folds", "the paper (AFS)"], body)
+        if body
+        else ""
+    )
+    return f"Pearson / Spearman.\n\n{fixed}\n{trained}"
+
+
+def _both(line: Line, dataset: str = "") -> str:
+    return f"{line.mean(dataset, 'pearson'):.2f} / {line.mean(dataset):.2f}"
+
+
+def table6(content: Content) -> str:
+    lines = lines_of(content)
+    forms = [f"({form})" for form in CONCATS]
+    body = [
+        [f"`{form}`", lines[form].cell(), str(len(lines[form].entries)), f"{paper.TABLE6[form]:.2f}"]
+        for form in forms
+        if form in lines
+    ]
+    text = grid(["what the head sees (NLI, mean)", "STSb dev, Spearman", "seeds", "the paper"], body)
+    body = []
+    for pooling in POOLINGS:
+        cells = []
+        for data in ("NLI", "STSb"):
+            label = f"{data}, {pooling}"
+            cells += [lines[label].cell() if label in lines else NONE, f"{paper.TABLE6[label]:.2f}"]
+        if cells[0] != NONE or cells[2] != NONE:
+            body.append([pooling, *cells])
+    if body:
+        text += "\n" + grid(["pooling", "NLI", "the paper", "STSb", "the paper"], body)
+    return text
+
+
+def curve(content: Content) -> str:
+    body = [
+        [label, line.cell("average"), f"{line.mean('stsb'):.2f}"] for label, line in lines_of(content).items()
+    ]
+    return grid(["", "STS average", "STSb"], body)
+
+
+def student(content: Content) -> str:
+    body = []
+    for entry in content["rows"]:
+        for name, score in entry["scores"].items():
+            low, high = score["low"], score["high"]
+            body.append(
+                [entry["label"], entry["suite"], name, f"{score['value']:.2f} [{low:.1f}, {high:.1f}]"]
+            )
+    return grid(["", "suite", "data", "Spearman or nDCG@10"], body)
+
+
+def table7(content: Content) -> str:
+    said = {"glove": "words averaged", "padded": "padded batches as they come", "gemel": "gemel"}
+    said["sorted"] = "padded batches, sorted by length"
+    body = [
+        [row["model"], said[row["system"]], f"{row['sentences']:,}", f"{row['per_second']:,.0f}",
+         f"{paper.TABLE7[row['system']]:,}" if row["system"] in paper.TABLE7 else NONE]
+        for row in content["rows"]
+    ]  # fmt: skip
+    return grid(["encoder", "way", "sentences", "a second", "the paper (base, another processor)"], body)
+
+
+def headline(content: Content) -> str:
+    body = []
+    for row in content["rows"]:
+        hours = row.get("cross_hours_extrapolated")
+        cross = f"{hours:,.1f} h (from {row['cross_sample']:,} pairs)" if hours else NONE
+        seconds = row["encode_seconds"] + row["pair_seconds"]
+        body.append([row["model"], f"{row['sentences']:,}", f"{seconds:.1f} s", cross])
+    return grid(["encoder", "sentences", "bi-encoder, measured", "cross-encoder, extrapolated"], body)
+
+
+PARTS = {
+    "1": ("Table 1: STS without STS training", table1),
+    "curve": ("How many pairs, which learning rate", curve),
+    "2": ("Table 2: trained for STSb", table2),
+    "3": ("Table 3: argument similarity", table3),
+    "5": ("Table 5: SentEval", table5),
+    "6": ("Table 6: what matters", table6),
+    "7": ("Table 7: speed", table7),
+    "headline": ("The headline: the most similar pair", headline),
+    "student": ("Beyond the paper: a student", student),
+}

@@ -1,0 +1,93 @@
+"""README.md out of results/*.json: tables beside the paper's, figures, a verdict for each claim.
+
+python -m reproduction.render              write README.md and figures/
+python -m reproduction.render --check      fail if README.md is not what the results say
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from reproduction.claims import CLAIMS, verdict
+from reproduction.figures import FIGURES, draw
+from reproduction.found import HERE, RESULTS, Content, read_results
+from reproduction.pages import PARTS, grid
+from reproduction.settings import sentence
+
+INTRO = HERE / "intro.md"
+NOTES = HERE / "notes"
+"""A file for each table with what the numbers do not say; numbers do not stand there."""
+
+
+def claims_table(found: dict[str, Content]) -> str:
+    body = []
+    for claim in CLAIMS:
+        measured = found.get(claim.table, {}).get("differences", {}).get(claim.name)
+        if not measured or measured["low"] is None:
+            body.append([claim.table, claim.text, claim.paper, "", "not run"])
+            continue
+        low, high = measured["low"], measured["high"]
+        over = f"{measured['count']:,} {measured['over']}"
+        cell = f"{measured['difference']:+.2f} [{low:+.2f}, {high:+.2f}], {over}"
+        body.append([claim.table, claim.text, claim.paper, cell, f"**{verdict(claim, low, high)}**"])
+    return grid(["table", "claim", "the paper", "ours: difference, 95 % interval", "verdict"], body)
+
+
+def part(table: str, found: dict[str, Content]) -> str:
+    title, write = PARTS[table]
+    content = found.get(table)
+    lines = [f"## {title}\n"]
+    note = NOTES / f"{table}.md"
+    if note.exists():
+        lines.append(note.read_text(encoding="utf-8"))
+    if content is None:
+        lines.append(
+            f"Not run yet: `python -m reproduction.run {table} --scale full --data DATA --weights WEIGHTS`.\n"
+        )
+        return "\n".join(lines)
+    lines.append(f"{sentence(table, content['scale'])} `{content['command']}`{_progress(content)}\n")
+    lines.append(write(content))
+    if table in FIGURES:
+        name = FIGURES[table][0]
+        lines.append(f"![{title}](figures/{name}.png)\n")
+    return "\n".join(lines)
+
+
+def _progress(content: Content) -> str:
+    planned, there = content.get("planned"), len(content["rows"])
+    return f": {there} of {planned} runs so far" if planned and there < planned else ""
+
+
+def page(found: dict[str, Content]) -> str:
+    heading = INTRO.read_text(encoding="utf-8")
+    verdicts = (
+        "## The claims\n\n" + (NOTES / "claims.md").read_text(encoding="utf-8") + "\n" + claims_table(found)
+    )
+    return "\n".join([heading, verdicts, *(part(table, found) for table in PARTS)])
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=HERE)
+    options = parser.parse_args(words)
+    found, target = read_results(options.results), options.out / "README.md"
+    text = page(found)
+    if options.check:
+        fresh = target.exists() and target.read_text(encoding="utf-8") == text
+        sys.stderr.write(
+            "" if fresh else f"{target} is not what the results say: python -m reproduction.render\n"
+        )
+        return 0 if fresh else 1
+    target.write_text(text, encoding="utf-8")
+    draw(found, options.out / "figures")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""What a scale means for a table, in a sentence of its page."""
+
+from __future__ import annotations
+
+from reproduction.scales import SCALES, Scale
+
+
+def _many(count: int | None) -> str:
+    return f"{count:,}" if count else "all"
+
+
+def _runs(scale: Scale) -> str:
+    return f"STSb: {_many(scale.stsb_pairs)} pairs, {scale.stsb_epochs} epochs, {len(scale.seeds)} seeds"
+
+
+def sentence(table: str, scale_name: str) -> str:
+    """Empty where nothing depends on the scale."""
+    scale = SCALES[scale_name]
+    said = {
+        "1": f"NLI: {_many(scale.nli_pairs)} pairs, CoSENT {_many(scale.cosent_pairs)}; "
+        f"{_many(scale.triplets)} triplets; one seed.",
+        "2": f"{_runs(scale)}. NLI before it: bi-encoder {_many(scale.nli_pairs)} pairs, "
+        f"cross-encoder {_many(scale.cross_nli_pairs)}.",
+        "3": f"{scale.folds} folds, {scale.argument_epochs} epochs.",
+        "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier.",
+        "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",
+        "student": f"{_many(scale.student_texts)} texts.",
+    }
+    return f"Scale `{scale_name}`. {said.get(table, '')}".rstrip()

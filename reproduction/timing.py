@@ -1,0 +1,136 @@
+"""Table 7 and the headline: sentences a second, the most similar pair of 10,000. Needs a quiet machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from reproduction.parts import Folders
+from reproduction.scales import Scale
+from reproduction.shapes import BASE, Shape, base_shape, sentences, shapes, start_cross
+
+ROUNDS = 3
+BATCH = 32
+Encode = Callable[[Sequence[str]], object]
+
+
+def table7(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
+    """Best of three rounds; loading is outside the timer, words to tokens inside."""
+    threads = folders.threads or os.cpu_count() or 1
+    count = 1000 if scale.name == "small" else 10_000
+    texts = sentences(folders, count)
+    found = [_timed("Avg. GloVe", "glove", _glove(folders), texts)] if folders.glove else []
+    for shape in shapes(folders):
+        part = texts[: max(64, int(shape.share * len(texts)))]
+        for system, encode in _systems(shape, threads).items():
+            found.append(_timed(shape.name, system, encode, part))
+    return [{**entry, "threads": threads} for entry in found]
+
+
+def _timed(model: str, system: str, encode: Encode, texts: Sequence[str]) -> dict[str, Any]:
+    encode(texts[:BATCH])
+    seconds = []
+    for _ in range(ROUNDS):
+        begin = perf_counter()
+        encode(texts)
+        seconds.append(round(perf_counter() - begin, 3))
+    rate = round(len(texts) / min(seconds), 1)
+    return {"model": model, "system": system, "sentences": len(texts), "seconds": seconds, "per_second": rate}
+
+
+def _glove(folders: Folders) -> Encode:
+    from gemel.evaluate_models import open_encoder
+
+    return open_encoder(f"glove:{folders.glove}").encode
+
+
+def _systems(shape: Shape, threads: int) -> dict[str, Encode]:
+    """The same network three ways: padded batches as they come, sorted by length first, and gemel."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    import gemel
+
+    torch.set_num_threads(threads)
+    tokenizer, network = (
+        AutoTokenizer.from_pretrained(shape.folder),
+        AutoModel.from_pretrained(shape.folder).eval(),
+    )
+
+    def padded(texts: Sequence[str]) -> object:
+        with torch.inference_mode():
+            for begin in range(0, len(texts), BATCH):
+                batch = tokenizer(list(texts[begin : begin + BATCH]), padding=True, return_tensors="pt")
+                hidden, mask = network(**batch).last_hidden_state, batch["attention_mask"][..., None]
+                _ = (hidden * mask).sum(1) / mask.sum(1)
+        return None
+
+    def by_length(texts: Sequence[str]) -> object:
+        return padded(sorted(texts, key=len))
+
+    model = gemel.load(shape.folder)
+    return {
+        "padded": padded,
+        "sorted": by_length,
+        "gemel": lambda texts: model.encode(texts, threads=threads),
+    }
+
+
+def headline(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
+    """Both ways for each encoder: the bi-encoder from text to pair, the cross-encoder on a sample of the pairs."""
+    count = 2000 if scale.name == "small" else 10_000
+    texts = sentences(folders, count)
+    threads = folders.threads or os.cpu_count() or 1
+    crosses = {BASE: base_shape(folders, cross=True), shapes(folders)[0].name: start_cross(folders)}
+    found = []
+    for shape in shapes(folders):
+        if scale.name == "small" and shape.name == BASE:
+            continue
+        entry = {"model": shape.name, "sentences": count, "threads": threads, **_twin(shape, texts, threads)}
+        if shape.name in crosses:
+            sample = 100 if shape.name == BASE else 1000
+            entry |= _cross(str(crosses[shape.name]), texts, sample, threads)
+        found.append(entry)
+    return found
+
+
+def _twin(shape: Shape, texts: Sequence[str], threads: int) -> dict[str, Any]:
+    import gemel
+
+    model = gemel.load(shape.folder)
+    model.encode(texts[:BATCH], threads=threads)
+    begin = perf_counter()
+    vectors = model.encode(texts, threads=threads)
+    encoded = perf_counter()
+    pairs = gemel.similar_pairs(vectors, k=1, threads=threads)
+    ended = perf_counter()
+    best = [texts[int(pairs.left[0])], texts[int(pairs.right[0])]]
+    return {
+        "encode_seconds": round(encoded - begin, 2),
+        "pair_seconds": round(ended - encoded, 3),
+        "best": best,
+    }
+
+
+def _cross(folder: str, texts: Sequence[str], sample: int, threads: int) -> dict[str, Any]:
+    """Neighbours in the list stand for random pairs. All pairs: so many times as long."""
+    import gemel
+
+    model = gemel.load_cross(folder)
+    left, right = list(texts[:sample]), list(texts[sample : 2 * sample])
+    model.scores(left[:BATCH], right[:BATCH], threads=threads)
+    begin = perf_counter()
+    model.scores(left, right, threads=threads)
+    seconds = perf_counter() - begin
+    pairs = len(texts) * (len(texts) - 1) // 2
+    return {
+        "cross_sample": sample,
+        "cross_seconds": round(seconds, 2),
+        "pairs": pairs,
+        "cross_hours_extrapolated": round(pairs * seconds / sample / 3600, 2),
+    }
+
+
+TIMED: dict[str, Callable[[Scale, Folders], list[dict[str, Any]]]] = {"7": table7, "headline": headline}
