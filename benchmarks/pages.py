@@ -87,6 +87,38 @@ def postprocess(results: dict[str, Any]) -> str:
     return grid(rows)
 
 
+def index(results: dict[str, Any]) -> str:
+    """A table a size: a row a system."""
+    head = [
+        "", "build s", "MB", "peak MB", "open s", "p50 ms", "p95 ms", "recall@10", "1 % filter ms", "recall",
+        "50 % filter ms", "recall", "queries/s at 0.95", "at 0.99", "add 1,000 ms", "delete 1,000 ms",
+    ]  # fmt: skip
+    parts = [f"{results['machine']['processor']}, {results['threads']} threads, k = 10."]
+    for size in results["sizes"]:
+        rows = [head, *(_index_row(each) for each in size["systems"].values())]
+        parts.append(f"{size['title']}:\n\n{grid(rows)}")
+        text = size["systems"].get("gemel", {}).get("sentence")
+        if text:
+            parts.append(f"From the text of a query to gemel's answer: p50 {text['p50_ms']:.1f} ms.")
+    return "\n\n".join(parts)
+
+
+def _index_row(each: dict[str, Any]) -> list[str]:
+    if "failed" in each:
+        return [each["title"], each["failed"], *[""] * 14]
+    build, single, change = each["build"], each["single"], each["change"]
+    row = [each["title"], f"{build['seconds']:.1f}", f"{build['mb']:,.0f}", f"{build['peak_mb']:,.0f}"]
+    row += [f"{each['open']['seconds']:.2f}", f"{single['p50_ms']:.2f}", f"{single['p95_ms']:.2f}"]
+    row.append(f"{single['recall']:.3f}")
+    for part in (each["one_percent"], each["half"]):
+        row += ["–", "–"] if "failed" in part else [f"{part['p50_ms']:.2f}", f"{part['recall']:.3f}"]
+    for floor in (0.95, 0.99):
+        rates = [point["per_second"] for point in each["curve"] if point["recall"] >= floor]
+        row.append(f"{max(rates):,.0f}" if rates else "–")
+    deleted = change.get("delete_ms")
+    return [*row, f"{change['add_ms']:,.0f}", "–" if deleted is None else f"{deleted:,.0f}"]
+
+
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "recipes": ("training.md", "recipes.json", recipes),
     "train": ("training.md", "train.json", speed),
