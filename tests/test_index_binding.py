@@ -139,6 +139,24 @@ def test_an_index_of_vectors_takes_no_model(model):
     assert open_index(there, dim=32).model is None
 
 
+def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tmp_path):
+    pytest.importorskip("lance")
+    with open_index(tmp_path / "notes", model, passage_tokens=20, fields={"n": "int"}) as index:
+        index.add([*TEXTS, LONG], ids=range(61), fields={"n": range(61)})
+        found = index.search("a man", 20, where="n < 50", hybrid=True).hits
+    with open_index(str(tmp_path / "notes"), read_only=True) as again:
+        assert again.search("a man", 20, where="n < 50", hybrid=True).hits == found
+        assert again.verify(sample=1000).ok
+        assert (again.fields, again.stats().passage_tokens) == ({"n": "int"}, 20)
+    other = gemel.load(tiny_bert(tmp_path / "second", seed=1, prompts=PROMPTS))
+    with pytest.raises(ModelError, match=r"made by 'first', but was opened with 'second': weights"):
+        open_index(tmp_path / "notes", other)
+    with pytest.raises(InputError, match="there is an index at"):
+        open_index(tmp_path / "notes", model, create=True)
+    with pytest.raises(InputError, match="no index at"):
+        open_index(tmp_path / "nowhere", create=False)
+
+
 def test_create_says_what_must_be_there(place, model):
     with pytest.raises(InputError, match="there is an index at :memory: already"):
         open_index(place, model, create=True)

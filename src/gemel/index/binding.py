@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -99,8 +100,6 @@ class Binding:
 
 def bind(coder: ModelCoder) -> Binding:
     """The binding of a new index: encodes the canaries."""
-    from gemel import __version__
-
     model = coder.model()
     return Binding(
         model=model.name,
@@ -112,7 +111,7 @@ def bind(coder: ModelCoder) -> Binding:
         passage_tokens=coder.passage_tokens,
         canary_texts=CANARIES,
         canaries=coder.documents(CANARIES).vectors,
-        gemel=__version__,
+        gemel=version("gemel"),
     )
 
 

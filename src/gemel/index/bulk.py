@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 from gemel.errors import InputError
 from gemel.index.adding import there_already, write_batch
@@ -26,6 +26,10 @@ class Run(Protocol):
 
 def add_all(run: Run, incoming: Incoming, existing: Existing, block: int, *, progress: bool) -> Written:
     """What became of the documents. Each block is one commit."""
+    if existing not in get_args(Existing):
+        raise InputError(f"existing must be one of {', '.join(get_args(Existing))}, got {existing!r}")
+    if isinstance(block, bool) or block < 1:
+        raise InputError(f"block must be at least 1, got {block}")
     checker: Checker | None = None
     if incoming.sized:
         run(partial(_check_lists, incoming=incoming, existing=existing, block=block))
@@ -48,7 +52,7 @@ def _write(state: State, batch: Batch, types: dict[str, FieldType], existing: Ex
     return write_batch(state, batch, existing)
 
 
-def _checker(state: State, incoming: Incoming, blocks: Iterable[dict[str, list[Any]]]) -> Checker:
+def _checker(state: State, incoming: Incoming, blocks: Iterable[dict[str, Any]]) -> Checker:
     """Knows the fields: in an empty index those of the documents are new columns; later on, none is new."""
     header = state.table.header
     types = dict(header.fields)

@@ -77,17 +77,17 @@ class Incoming:
     def total(self) -> int | None:
         return len(next(iter(self._columns.values()))) if self.sized else None
 
-    def blocks(self, size: int) -> Iterator[dict[str, list[Any]]]:
+    def blocks(self, size: int) -> Iterator[dict[str, Any]]:
         """Up to `size` documents at a time, column by column, not checked yet."""
-        sources = {name: iter(given) for name, given in self._columns.items()}
+        sources = {name: _slices(given, size) for name, given in self._columns.items()}
         while True:
-            block = {name: list(islice(source, size)) for name, source in sources.items()}
+            block: dict[str, Any] = {name: next(source, ()) for name, source in sources.items()}
             self._check_lengths({name: len(values) for name, values in block.items()})
-            if not next(iter(block.values())):
+            if not len(next(iter(block.values()))):
                 return
             yield block
 
-    def rows(self, block: Mapping[str, list[Any]]) -> list[Mapping[str, Any]]:
+    def rows(self, block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The fields of each document of a block."""
         count = len(next(iter(block.values())))
         if self._names is not None:
@@ -95,7 +95,7 @@ class Incoming:
             return [dict(zip(self._names, values, strict=True)) for values in zip(*columns, strict=True)] or [
                 {} for _ in range(count)
             ]
-        given = block.get("fields", [{}] * count)
+        given: list[Mapping[str, Any]] = list(block.get("fields", [{}] * count))
         for place, row in enumerate(given):
             if not isinstance(row, Mapping):
                 raise InputError(
@@ -119,7 +119,7 @@ class Checker:
         self._repeats: dict[str, int] = {}
         self._done = 0
 
-    def check(self, incoming: Incoming, block: Mapping[str, list[Any]]) -> Batch:
+    def check(self, incoming: Incoming, block: Mapping[str, Any]) -> Batch:
         """The block as documents, or an InputError that names the first bad entry."""
         start = self._done
         texts = [self._text(start + place, text) for place, text in enumerate(block.get("texts", ()))]
@@ -134,7 +134,7 @@ class Checker:
                 raise InputError(f"the id {id_!r} comes twice. Each document has an id of its own")
             self._seen.add(id_)
         rows = [self._row(start + place, row) for place, row in enumerate(incoming.rows(block))]
-        vectors = self._vectors(start, block["vectors"]) if "vectors" in block else None
+        vectors = checked_vectors(block["vectors"], self._dim, start) if "vectors" in block else None
         self._done += len(ids)
         return Batch(ids, texts or [""] * len(ids), vectors, rows)
 
@@ -161,9 +161,6 @@ class Checker:
             name: checked_value(f"field {name!r} of document {place}", value, self.types[name])
             for name, value in row.items()
         }
-
-    def _vectors(self, start: int, rows: list[Any]) -> Vectors:
-        return checked_vectors(rows, self._dim, start)
 
 
 def checked_id(id_: object, place: str) -> str:
@@ -196,6 +193,16 @@ def checked_vectors(rows: Any, dim: int, start: int = 0) -> Vectors:  # noqa: AN
         if bad.any():
             raise InputError(f"vectors[{start + int(np.argmax(bad))}] {why}, so it has no direction")
     return unit(vectors)
+
+
+def _slices(given: Iterable[Any], size: int) -> Iterator[Any]:
+    """Pieces of up to `size`; of an array they are arrays, which costs no copy."""
+    if isinstance(given, list | tuple | np.ndarray):
+        yield from (given[start : start + size] for start in range(0, len(given), size))
+        return
+    source = iter(given)
+    while piece := list(islice(source, size)):
+        yield piece
 
 
 def _what(value: object) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from numpy.typing import ArrayLike
 
@@ -50,8 +50,6 @@ class Index:
         self._closed = False
         self._retired: list[State] = []  # tables that a migration replaced; others may still be reading them
         self._migrating = threading.Lock()
-
-    # What it is.
 
     @property
     def place(self) -> str:
@@ -107,10 +105,6 @@ class Index:
         block: documents a commit. Lists are checked whole before anything is written; streams block by block.
         """
         self._writable()
-        if existing not in get_args(Existing):
-            raise InputError(f"existing must be one of {', '.join(get_args(Existing))}, got {existing!r}")
-        if isinstance(block, bool) or block < 1:
-            raise InputError(f"block must be at least 1, got {block}")
         incoming = Incoming(texts, ids, vectors, fields)
         return add_all(self._run, incoming, existing, block, progress=progress)
 
@@ -236,23 +230,21 @@ class Index:
     ) -> Migrated:
         """Encode every document anew with another model, then switch to it in one step.
 
-        The old vectors answer, and writes are taken, until the switch. Killed in the middle, run it again: what is done
-        is kept. Other handles that are open to the index have to be opened again afterwards.
+        Until then the old vectors answer, and writes are taken. Killed in the middle, run it again: what is done is
+        kept. Other handles that are open to the index have to be opened again afterwards.
         """
         self._writable()
         with self._migrating:
-            state = self._open()
             model = to if isinstance(to, Model) else load(to)
             coder = ModelCoder(model, options or EncodeOptions(), passage_tokens)
-            return migrate(self._place, state, coder, self._adopt, progress=progress)
+            return migrate(self._place, self._open(), coder, self._adopt, progress=progress)
 
     def bridge_to(
         self, model: Model | str | Path, *, sample: int = 2000, options: EncodeOptions | None = None
     ) -> Index:
-        """This index for queries of another model, before it is migrated; `.bridge` says what that loses.
+        """This index for queries of another model, before it is migrated; its `.bridge` says what that loses.
 
-        A map from the new model's vectors to the stored ones is fitted on `sample` stored passages. The result reads
-        the same documents and cannot add any.
+        A map to the stored vectors is fitted on `sample` stored passages. The result only reads.
         """
         state = self._open()
         if state.coder.bridged:
@@ -275,8 +267,6 @@ class Index:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    # Behind the doors.
 
     def _open(self) -> State:
         if self._closed:
@@ -306,4 +296,4 @@ class Index:
             return work(self._open())
 
     def _condition(self, where: Where) -> Condition | None:
-        return None if where is None else parse_where(where, self.fields)  # the header need not be read
+        return None if where is None else parse_where(where, self.fields)

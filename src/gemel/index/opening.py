@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 from gemel.errors import InputError, ModelError
@@ -107,9 +108,7 @@ def _created(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None)
 
 
 def _bound_to_none() -> dict[str, str | None]:
-    from gemel import __version__
-
-    return {"model": None, "gemel": __version__}
+    return {"model": None, "gemel": version("gemel")}
 
 
 def _opened(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None) -> State:

@@ -78,16 +78,17 @@ class LancePlace:
 
     def begin(self, header: Header) -> LanceTable:
         self._refuse_read_only()
+        coming = self._pointer().next
         if self._next is None:
-            coming = self._pointer().next
             self._hold_next()
-            try:
-                if not self._goes_on(coming, header):
-                    self._begin(coming, header)
-                self._next = self._table(coming)
-            except BaseException:
-                self._building.close()
-                raise
+        try:
+            if not self._goes_on(coming, header):
+                self._begin(coming, header)
+            self._next = self._table(coming)
+        except BaseException:
+            self._next = None
+            self._building.close()
+            raise
         return self._next
 
     def switch(self) -> LanceTable:
