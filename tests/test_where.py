@@ -17,10 +17,12 @@ from gemel.index.where import (
     chain,
     links,
     matches,
+    pushed,
     show,
     truth,
 )
 from gemel.index.where_parse import parse_where
+from where_strategies import CONDITIONS, ROWS
 
 FIELDS = {
     "lang": "text",
@@ -279,36 +281,8 @@ def test_a_chain_is_flat_and_its_links_come_back():
 
 # Any condition.
 
-TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6) | st.sampled_from(
-    ["", "'", "''", '"', "\\", "\\'", "' or 1=1 --", "`", "%s", "{}", "e\u0301", "\U0010ffff", "en"]
-)
-INTS = st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)
-FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
-VALUES = {"lang": TEXTS, "year": INTS, "price": FLOATS, "open": st.booleans(), "id": TEXTS}
-ORDERED = ["=", "!=", "<", "<=", ">", ">="]
 
-
-def leaves():
-    kinds = []
-    for name, values in VALUES.items():
-        signs = ["=", "!="] if name == "open" else ORDERED
-        kinds.append(st.builds(Compare, st.just(name), st.sampled_from(signs), values))
-        kinds.append(st.builds(OneOf, st.just(name), st.lists(values, max_size=3).map(tuple)))
-        kinds.append(st.just(IsNull(name)))
-    return st.one_of(kinds)
-
-
-CONDITIONS = st.recursive(
-    leaves(),
-    lambda inner: st.builds(Both, inner, inner) | st.builds(Either, inner, inner) | st.builds(Not, inner),
-    max_leaves=12,
-)
-ROWS = st.fixed_dictionaries(
-    {name: values if name == "id" else st.none() | values for name, values in VALUES.items()}
-)
-
-
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(CONDITIONS)
 def test_what_is_shown_is_read_as_the_same(condition):
     again = parse(show(condition))
@@ -320,10 +294,17 @@ def test_what_is_shown_is_read_as_the_same(condition):
 WORDS = [*"lang year ( ) , . = != 3 and or not in between is null".split(), "'en'", '"', "'"]  # noqa: SIM905
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=40) | st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join))
 def test_any_string_is_read_or_refused_as_input(where):
     try:
         parse(where)
     except InputError as error:
         assert str(error)
+
+
+@settings(max_examples=100, deadline=None)
+@given(CONDITIONS, ROWS)
+def test_a_pushed_not_changes_no_truth(condition, row):
+    assert truth(pushed(condition), row) is truth(condition, row)
+    assert truth(pushed(condition, negated=True), row) is truth(Not(condition), row)
