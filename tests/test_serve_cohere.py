@@ -7,10 +7,9 @@ import pytest
 import gemel
 from gemel.serve.limits import Limits
 from serve_case import app_of, live, make_services
+from serve_models import light_cross
 from tiny import tiny_bert
-from tiny_cross import tiny_cross
 
-pytest.importorskip("transformers", reason="the tiny cross-encoders are made by transformers")
 QUERY = "who is sleeping"
 DOCUMENTS = ["the cat is sleeping", "a dog is running in the street", "the stock market fell sharply"]
 
@@ -44,7 +43,7 @@ def test_documents_come_best_first_with_scores_from_0_to_1(address, model):
 
 
 def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
-    cross = gemel.load_cross(tiny_cross(tmp_path / "cross"))
+    cross = light_cross(tmp_path / "cross")
     with live(app_of(make_services(model, cross=cross))) as address:
         found = ask(address, "/v2/rerank", model="cross", query=QUERY, documents=DOCUMENTS, top_n=2)
     expected = cross.rank(QUERY, DOCUMENTS, 2)

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.write import write_checkpoint
 from gemel.index.opening import open_index
 from gemel.serve.limits import Limits
 from serve_case import app_of, live, make_services
-from test_relation import LABELS, head
+from serve_models import light_cross, related_model
+from test_relation import LABELS
 from tiny import TEXT, tiny_bert
 
 WORDS = TEXT.split()
@@ -54,8 +53,7 @@ def index(server):
 @pytest.fixture(scope="module")
 def related(folder):
     """The client of a server whose model keeps a relation head, and the model."""
-    plain = read_checkpoint(tiny_bert(folder / "plain"))
-    model = gemel.load(write_checkpoint(plain, folder / "kept", relation=head(bias=True)))
+    model = related_model(folder)
     with live(app_of(make_services(model))) as address, httpx.Client(base_url=address, timeout=60) as http:
         yield http, model
 
@@ -114,10 +112,7 @@ def test_reranking_needs_a_cross_encoder(http):
 
 
 def test_reranking_is_the_ranking_of_the_cross_encoder(folder, model):
-    pytest.importorskip("transformers", reason="the tiny cross-encoders are made by transformers")
-    from tiny_cross import tiny_cross
-
-    cross = gemel.load_cross(tiny_cross(folder / "cross"))
+    cross = light_cross(folder / "cross")
     with live(app_of(make_services(model, cross=cross))) as address, httpx.Client(base_url=address) as http:
         found = ask(http, "/search", query="the cat", texts=TEXTS, rerank=True)
     expected = cross.rank("the cat", TEXTS)
@@ -183,9 +178,9 @@ def test_pairs_with_relations(related, http):
 
 def test_clusters_have_members_titles_and_places(http, model):
     texts = [*(f"the cat is sleeping {n}" for n in range(6)), *(f"stock market fell {n}" for n in range(6))]
-    found = ask(http, "/clusters", texts=texts, k=2)
-    expected = gemel.cluster(model.encode(texts), k=2, texts=texts)
-    assert [row["label"] for row in found["clusters"]] == [item.id for item in expected.items]
+    found = ask(http, "/clusters", texts=texts, min_score=0.95, layout="pca")
+    expected = gemel.cluster(model.encode(texts), min_score=0.95, texts=texts)
+    assert [row["label"] for row in found["clusters"]] == [item.id for item in expected.items] != []
     for row in found["clusters"]:
         assert row["members"] == expected.members(row["label"]).tolist()
         assert row["size"] == len(row["members"]) and row["text"] in texts and row["title"]

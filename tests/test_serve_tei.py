@@ -7,15 +7,12 @@ from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
 import gemel
-from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.write import write_checkpoint
 from gemel.serve.limits import Limits
 from serve_case import app_of, live, make_services
-from test_relation import LABELS, head
+from serve_models import light_cross, related_model
+from test_relation import LABELS
 from tiny import tiny_bert
-from tiny_cross import tiny_cross
 
-pytest.importorskip("transformers", reason="the tiny cross-encoders are made by transformers")
 TEXTS = ["the cat is sleeping", "a dog is running in the street", "the stock market fell sharply"]
 LONG = "the dog is running and " * 30 + "the cat is sleeping on the sofa"
 
@@ -39,7 +36,7 @@ def address(model):
 @pytest.fixture(scope="module")
 def ranking(folder, model):
     """A server with a cross-encoder that ranks."""
-    cross = gemel.load_cross(tiny_cross(folder / "cross"))
+    cross = light_cross(folder / "cross")
     with live(app_of(make_services(model, cross=cross))) as found:
         yield found, cross
 
@@ -190,8 +187,7 @@ def test_a_model_without_classes_declines_to_predict(address, ranking):
 
 
 def test_a_relation_head_predicts_the_classes_of_pairs(folder):
-    plain = read_checkpoint(tiny_bert(folder / "plain"))
-    model = gemel.load(write_checkpoint(plain, folder / "kept", relation=head(bias=True)))
+    model = related_model(folder)
     with live(app_of(make_services(model))) as address:
         one = ask(address, "predict", inputs=TEXTS[:2])
         several = ask(address, "predict", inputs=[TEXTS[:2], TEXTS[1:]])
@@ -204,7 +200,7 @@ def test_a_relation_head_predicts_the_classes_of_pairs(folder):
 
 
 def test_a_cross_encoder_with_classes_predicts_and_does_not_rank(folder, model):
-    cross = gemel.load_cross(tiny_cross(folder / "nli", labels=3))
+    cross = light_cross(folder / "nli", labels=3)
     with live(app_of(make_services(model, cross=cross))) as address:
         found = ask(address, "predict", inputs=[TEXTS[:2]])[0]
         raw = ask(address, "predict", inputs=[TEXTS[:2]], raw_scores=True)[0]
