@@ -12,7 +12,8 @@ NONE = "–"
 
 
 def grid(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    rows = [list(head), ["---"] * len(head), *(list(row) for row in body)]
+    escaped = ([cell.replace("|", "\\|") for cell in row] for row in body)
+    rows = [list(head), ["---"] * len(head), *escaped]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 

@@ -15,6 +15,7 @@ from reproduction.figures import FIGURES, draw
 from reproduction.found import HERE, RESULTS, Content, read_results
 from reproduction.pages import PARTS, grid
 from reproduction.settings import sentence
+from reproduction.timed_claims import timed_rows
 
 INTRO = HERE / "intro.md"
 NOTES = HERE / "notes"
@@ -32,6 +33,7 @@ def claims_table(found: dict[str, Content]) -> str:
         over = f"{measured['count']:,} {measured['over']}"
         cell = f"{measured['difference']:+.2f} [{low:+.2f}, {high:+.2f}], {over}"
         body.append([claim.table, claim.text, claim.paper, cell, f"**{verdict(claim, low, high)}**"])
+    body += timed_rows(found)
     return grid(["table", "claim", "the paper", "ours: difference, 95 % interval", "verdict"], body)
 
 

@@ -19,6 +19,7 @@ from reproduction import claims, derived, differences, found, making, measuring,
 from reproduction.pages import PARTS  # noqa: E402
 from reproduction.parts import NLI, START, Folders, Made, Row, Rows, Suite  # noqa: E402
 from reproduction.scales import SCALES  # noqa: E402
+from reproduction.timed_claims import TIMED_CLAIMS, timed_rows  # noqa: E402
 from reproduction.timing import TIMED  # noqa: E402
 
 from gemel.errors import InputError  # noqa: E402
@@ -253,7 +254,17 @@ def test_a_line_over_seeds_is_a_mean_and_a_deviation_and_a_single_one_has_its_in
 def test_a_table_that_was_not_run_says_how_to_run_it():
     text = render.page({})
     assert "python -m reproduction.run headline --scale full" in text
-    assert text.count("| not run |") == len(claims.CLAIMS)
+    assert text.count("| not run |") == len(claims.CLAIMS) + len(TIMED_CLAIMS)
+
+
+def test_speeds_are_judged_by_the_slowest_and_the_fastest_round():
+    def timed(system, *seconds):
+        return {"model": "bert-base's shape", "system": system, "sentences": 12, "seconds": list(seconds)}
+
+    rows = timed_rows({"7": {"rows": [timed("padded", 4.0, 3.0), timed("sorted", 2.0, 1.0)]}})
+    assert rows[0][-2:] == ["× 3.00 [1.50, 4.00], 2 rounds", "**holds**"]
+    rows = timed_rows({"7": {"rows": [timed("padded", 4.0, 1.5), timed("sorted", 2.0, 1.0)]}})
+    assert rows[0][-1] == "**undecided**"
 
 
 def test_suites_with_other_settings_are_measured_apart():

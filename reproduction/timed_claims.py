@@ -1,0 +1,118 @@
+"""Claims about speed, and the student's: ratios, decided by the slowest and the fastest round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reproduction.found import Content, lines_of
+from reproduction.parts import START, TEACHER
+from reproduction.shapes import BASE
+
+Found = dict[str, Content]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast or as good, and its ends."""
+
+    value: float
+    low: float
+    high: float
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class TimedClaim:
+    """Holds if the ratio's low end is at least `needed`."""
+
+    name: str
+    table: str
+    text: str
+    paper: str
+    needed: float
+    ratio: Callable[[Found], Ratio | None]
+
+
+def _rates(found: Found, model: str, system: str) -> list[float]:
+    rows = found.get("7", {"rows": []})["rows"]
+    return [
+        row["sentences"] / seconds
+        for row in rows
+        if (row["model"], row["system"]) == (model, system)
+        for seconds in row["seconds"]
+    ]
+
+
+def _faster(found: Found, fast: tuple[str, str], slow: tuple[str, str]) -> Ratio | None:
+    one, two = _rates(found, *fast), _rates(found, *slow)
+    if not one or not two:
+        return None
+    return Ratio(max(one) / max(two), min(one) / max(two), max(one) / min(two), f"{len(one)} rounds")
+
+
+def smart_batching(found: Found) -> Ratio | None:
+    return _faster(found, (BASE, "sorted"), (BASE, "padded"))
+
+
+def word_vectors(found: Found) -> Ratio | None:
+    return _faster(found, ("Avg. GloVe", "glove"), (BASE, "sorted"))
+
+
+def most_similar_pair(found: Found) -> Ratio | None:
+    rows = [row for row in found.get("headline", {"rows": []})["rows"] if "cross_seconds" in row]
+    if not rows:
+        return None
+    row = next((row for row in rows if row["model"] == BASE), rows[0])
+    seconds = row["encode_seconds"] + row["pair_seconds"]
+    times = row["pairs"] * row["cross_seconds"] / row["cross_sample"] / seconds
+    return Ratio(times, times, times, f"one round, {row['model']}")
+
+
+def student_quality(found: Found) -> Ratio | None:
+    content = found.get("student")
+    lines = lines_of(content) if content else {}
+    if not {"student", "teacher"} <= set(lines):
+        return None
+    score = lines["student"].entries[0]["scores"]["average"]
+    teacher = lines["teacher"].entries[0]["scores"]["average"]["value"]
+    value, low, high = (score[name] / teacher for name in ("value", "low", "high"))
+    return Ratio(value, low, high, "of the teacher's STS average")
+
+
+def student_speed(found: Found) -> Ratio | None:
+    """The student has the start model's shape, and one small layer more."""
+    return _faster(found, (START, "gemel"), (TEACHER, "gemel"))
+
+
+TIMED_CLAIMS = (
+    TimedClaim("smart-batching", "7", "Batches of like length (smart batching) make a BERT-base faster on a processor",
+               "83 against 44 a second: × 1.89", 1.0, smart_batching),
+    TimedClaim("glove-is-faster", "7", "Averaging GloVe vectors is far faster: ten times at least",
+               "6,469 against 83 a second: × 78", 10.0, word_vectors),
+    TimedClaim("seconds-not-hours", "headline", "The most similar pair of 10,000 sentences takes a bi-encoder under "
+               "a thousandth of a cross-encoder's time", "65 hours against 5 seconds", 1000.0, most_similar_pair),
+    TimedClaim("student-quality", "student", "The student has 95 % of its teacher's STS average", "not in the paper",
+               0.95, student_quality),
+    TimedClaim("student-speed", "student", "The student is twice as fast as its teacher", "not in the paper", 2.0,
+               student_speed),
+)  # fmt: skip
+
+
+def timed_verdict(claim: TimedClaim, ratio: Ratio) -> str:
+    if ratio.low >= claim.needed:
+        return "holds"
+    return "does not hold" if ratio.high < claim.needed else "undecided"
+
+
+def timed_rows(found: Found) -> list[list[str]]:
+    """Lines of the table of claims."""
+    rows = []
+    for claim in TIMED_CLAIMS:
+        ratio = claim.ratio(found)
+        if ratio is None:
+            rows.append([claim.table, claim.text, claim.paper, "", "not run"])
+            continue
+        cell = f"× {ratio.value:,.2f} [{ratio.low:,.2f}, {ratio.high:,.2f}], {ratio.said}"
+        rows.append([claim.table, claim.text, claim.paper, cell, f"**{timed_verdict(claim, ratio)}**"])
+    return rows
