@@ -80,7 +80,7 @@ class PageServer:
 
 MODELS = {"object": "list", "data": [{"id": "tiny-model", "object": "model"}]}
 INFO = {"model_id": "tiny-model", "max_input_length": 256, "version": "0.1.0"}
-INDEXES = {"indexes": [{"name": "notes", "documents": 1234}]}
+INDEXES = {"indexes": [{"name": "notes", "documents": 1234, "fields": {"lang": "text"}}]}
 STATUS = {
     "model": "tiny-model",
     "engine": "native",

@@ -8,8 +8,8 @@ import { textMap } from "./map.js";
 import { colourClass, outline } from "./marks.js";
 
 const WAYS = {
-  min_score: { label: "Score", value: 0.5, least: -1, most: 1, hint: "Each text of a cluster has at least this cosine with its centre. Texts that fit nowhere stay alone." },
-  k: { label: "How many", value: 5, least: 1, most: 10000, hint: "Every text goes to the nearest of so many clusters." },
+  min_score: { label: "Score", value: 0.4, least: -1, most: 1, hint: "Each text of a cluster has at least this cosine with its centre. Texts that fit nowhere stay alone." },
+  k: { label: "How many", value: 8, least: 1, most: 10000, hint: "Every text goes to the nearest of so many clusters." },
 };
 const MEMBERS = 200; // of one cluster in the list; the download has all
 
@@ -51,8 +51,8 @@ function show(answer, texts) {
 /** The clusters with the places of their texts, and one last group of those that are in none. */
 function groupsOf(clusters, points, texts) {
   const place = (member) => (typeof member === "object" && member !== null ? (member.index ?? member.id) : member);
-  const groups = clusters.map(({ label, size, title, members }) => ({
-    label, size, title: title || `Cluster ${label}`, members: (members ?? []).map(place).filter((at) => Number.isInteger(at)),
+  const groups = clusters.map(({ label, size, title, text, members }) => ({
+    label, size, central: text, title: title || `Cluster ${label}`, members: (members ?? []).map(place).filter((at) => Number.isInteger(at)),
   }));
   const taken = new Set(groups.flatMap(({ members }) => members));
   const alone = points.filter(({ label, index }) => label < 0 && !taken.has(index)).map(({ index }) => index);
@@ -60,13 +60,13 @@ function groupsOf(clusters, points, texts) {
   return groups.map((group) => ({ ...group, texts: group.members.map((at) => texts[at]) }));
 }
 
-function groupView({ label, size, title, texts }, open) {
+function groupView({ label, size, title, central, texts }, open) {
   const mark = svg("svg", { viewBox: "-8 -8 16 16", class: colourClass(label), "aria-hidden": "true" }, svg("path", { d: outline(label, label < 0 ? 3.5 : 5) }));
   const rest = texts.length - MEMBERS;
   return el(
     "li", {},
     el("button", { type: "button", "aria-expanded": "false", "data-label": label, onclick: () => open(label) },
-      mark, el("span", { class: "name" }, title), el("span", { class: "size" }, format.whole(size), el("span", { class: "apart" }, " texts"))),
+      mark, el("span", { class: "name" }, central || title, central && central !== title ? el("span", { class: "soft" }, title) : null), el("span", { class: "size" }, format.whole(size), el("span", { class: "apart" }, " texts"))),
     el("ul", { hidden: true }, texts.slice(0, MEMBERS).map((text) => el("li", {}, text)), rest > 0 ? el("li", {}, `and ${format.whole(rest)} more in the download`) : null),
   );
 }

@@ -19,16 +19,16 @@ export function short(value) {
   if (size >= 100 || Number.isInteger(value)) return whole(value);
   if (size >= 2) return value.toFixed(1);
   if (size >= 0.01 || size === 0) return value.toFixed(2);
-  return value.toPrecision(1);
+  return value > 0 && value < 0.001 ? "< 0.001" : value.toPrecision(1);
 }
 
 export function percentile(value) {
   // 99.996 is not 100: as many nines as it has, up to four decimals.
   for (const digits of [0, 1, 2, 3, 4]) {
     const said = value.toFixed(digits);
-    if (value >= 99.99995 || Number(said) < 100) return `${said} %`;
+    if (Number(said) < 100) return `${said} %`;
   }
-  return "100 %";
+  return "99.9999 %";
 }
 
 export function seconds(value) {

@@ -8,8 +8,8 @@ import { sortable } from "./table.js";
 
 const WAYS = {
   expected_false: {
-    label: "At most", value: 1, least: 0,
-    hint: "Pairs that unrelated texts of this list would hardly reach: with 1, about one false pair is to be expected among all. No threshold to guess.",
+    label: "False pairs", value: 1, least: 0,
+    hint: "Scores that unrelated texts of this list hardly reach: with 1, about one pair by chance is to be expected among all. No threshold to guess; it takes some fifty texts.",
   },
   k: { label: "How many", value: 20, least: 1, most: 10000, hint: "The pairs with the highest scores, however low those are." },
   min_score: { label: "Score", value: 0.7, least: -1, most: 1, hint: "Every pair whose cosine is at least this; what a good score is depends on the model." },
@@ -37,13 +37,13 @@ function show(answer, texts) {
 function columns(pairs) {
   const list = [
     { name: "Score", number: true, value: (pair) => pair.score, view: (pair) => [format.score(pair.score), bar(pair.score)] },
-    { name: "Above", number: true, value: (pair) => pair.percentile, view: (pair) => format.percentile(pair.percentile) },
+    { name: "Percentile", number: true, value: (pair) => pair.percentile, view: (pair) => format.percentile(pair.percentile) },
     { name: "Expected false", number: true, value: (pair) => pair.expected_false, view: (pair) => format.short(pair.expected_false) },
     { name: "One text", value: (pair) => pair.left_text, view: (pair) => pair.left_text },
     { name: "The other", value: (pair) => pair.right_text, view: (pair) => pair.right_text },
   ];
   const known = (key) => pairs.some((pair) => typeof pair[key] === "number");
-  return list.filter(({ name }) => (name !== "Above" || known("percentile")) && (name !== "Expected false" || known("expected_false")));
+  return list.filter(({ name }) => (name !== "Percentile" || known("percentile")) && (name !== "Expected false" || known("expected_false")));
 }
 
 const bar = (score) => el("span", { class: "bar", vars: { display: "block" }, "aria-hidden": "true" },

@@ -11,6 +11,7 @@ export function startSearch(panel) {
   const field = (id) => document.getElementById(id);
   const [query, source, count, hybrid, where] = ["query", "source", "search-k", "hybrid", "where"].map(field);
   const asking = single();
+  const known = new Map(); // the fields of each index, by the value of its option
   source.append(el("option", { value: "" }, "The texts below"));
 
   const search = debounced(() => run());
@@ -24,6 +25,7 @@ export function startSearch(panel) {
     const indexed = source.value !== "";
     for (const node of panel.querySelectorAll("[data-index-only]")) node.hidden = !indexed;
     host.hidden = indexed;
+    fieldsHint();
   }
   function asked() {
     const body = { query: query.value.trim(), k: Math.min(100, Math.max(1, Number(count.value) || 10)) };
@@ -61,6 +63,13 @@ export function startSearch(panel) {
     say(panel, `${hits.length ? found : "Nothing found"}${took}${exact === false ? ", from an approximate search" : ""}.`);
   }
 
+  function fieldsHint() {
+    const fields = Object.entries(known.get(source.value) ?? {});
+    where.closest(".field").hidden = !fields.length;
+    if (!fields.length) return;
+    where.placeholder = fields.slice(0, 2).map(([name, type]) => `${name} ${EXAMPLE[type] ?? "= 'a text'"}`).join(" and ");
+    document.getElementById("where-hint").textContent = `Fields: ${fields.map(([name, type]) => `${name} (${type})`).join(", ")}`;
+  }
   for (const node of [query, count, where]) node.addEventListener("input", search);
   for (const node of [source, hybrid]) {
     node.addEventListener("change", () => {
@@ -74,24 +83,26 @@ export function startSearch(panel) {
   });
   shape();
   run();
-  listIndexes(source, () => {
+  listIndexes(source, known, () => {
     shape();
     run();
   });
 }
 
 /** The indexes of the server, before the entry of own texts. A server without any is a fine server. */
-async function listIndexes(source, chosen) {
+async function listIndexes(source, known, chosen) {
   const answer = await call("/indexes").catch(() => ({ indexes: [] }));
-  const found = Array.isArray(answer) ? answer : (answer.indexes ?? []);
-  const names = (Array.isArray(found) ? found : Object.keys(found)).map((each) => each.name ?? each);
-  if (!names.length) return;
+  const found = answer.indexes ?? [];
+  if (!found.length) return;
+  for (const { name, fields } of found) known.set(`=${name}`, fields ?? {});
   const typed = document.getElementById("query").value || document.getElementById("search-texts").value;
-  source.prepend(...names.map((name) => el("option", { value: `=${name}` }, `Index ${name}`)));
+  source.prepend(...found.map(({ name, documents }) => el("option", { value: `=${name}` }, `${name}, ${format.whole(documents)} documents`)));
   if (typed) return; // the visitor has begun with own texts
-  source.value = `=${names[0]}`;
+  source.value = `=${found[0].name}`;
   chosen();
 }
+
+const EXAMPLE = { int: ">= 10", float: ">= 0.5", bool: "= true" };
 
 const strength = (hit) => hit.cosine ?? hit.score;
 

@@ -11,10 +11,10 @@ const EVERY = 1000;
 
 const apart = (said) => said.split(" ");
 const CHARTS = [
-  ["texts", "Texts encoded", (value) => [format.short(value), "a second"]],
+  ["texts", "Texts answered", (value) => [format.short(value), "a second"]],
   ["median", "Latency, half of the requests", (value) => apart(format.seconds(value))],
   ["slow", "Latency, 95 of 100 requests", (value) => apart(format.seconds(value))],
-  ["tokens", "Tokens", (value) => [format.short(value), "a second"]],
+  ["tokens", "Tokens computed", (value) => [format.short(value), "a second"]],
   ["waiting", "Waiting in the queue", (value) => [format.whole(value), "tokens"]],
   ["memory", "Memory", (value) => apart(format.bytes(value))],
 ];
@@ -91,8 +91,7 @@ function factViews({ info = {}, model, indexes = [] }, figures) {
 }
 
 function indexLine(index) {
-  const count = index.documents ?? index.count;
-  return typeof count === "number" ? `${index.name} (${format.whole(count)} documents)` : (index.name ?? index);
+  return `${index.name} (${format.whole(index.documents)} documents)`;
 }
 
 function snippetViews(model = "model") {
