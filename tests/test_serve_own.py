@@ -260,6 +260,26 @@ def test_an_index_answers_as_it_does_without_a_server(http, index):
         assert found["scored_by"] == expected.scored_by
 
 
+def test_a_plain_search_goes_through_the_batcher_and_gives_the_same_bits(model):
+    with open_index(":memory:", model, dim=8) as index:
+        index.add(TEXTS)
+        services = make_services(model, indexes={"notes": index})
+        with live(app_of(services)) as address, httpx.Client(base_url=address, timeout=60) as http:
+            found = ask(http, "/search", query="hello world", index="notes")
+            assert services.figures.texts.total == 1
+            assert [row["score"] for row in found["hits"]] == [
+                hit.score for hit in index.search("hello world")
+            ]
+
+
+def test_a_percentile_in_an_index_is_that_of_its_own_passages(http, index, model):
+    index.add(MANY, ids=MANY)
+    found = ask(http, "/search", query="the cat", index="notes", k=60)["hits"]
+    known = [row["percentile"] for row in found]
+    assert known == sorted(known, reverse=True) and 0 <= known[-1] < known[0] <= 100
+    index.delete(MANY)
+
+
 def test_vectors_added_over_the_wire_are_those_added_here(http, index, model):
     fill(http)
     with open_index(":memory:", model) as other:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from fastapi import Response
 from pydantic import Field
 
+from gemel.calibration import Calibration
 from gemel.errors import InputError, ModelError, WorkError
+from gemel.index.for_servers import query_options, sample_vectors
 from gemel.index.index import Index
+from gemel.options import EncodeOptions
 from gemel.serve.errors import RouteError
 from gemel.serve.limits import Overloaded, TooLate
 from gemel.serve.port import Ask, Services
@@ -19,6 +24,7 @@ from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import with_percentiles, with_relations
 from gemel.serve.routes.reading import Own, example
 from gemel.serve.routes.scoring import ranker
+from gemel.types import Vectors
 
 Where: TypeAlias = str | dict[str, Any]
 Done = TypeVar("Done")
@@ -75,11 +81,12 @@ async def search_index(
     cross = ranker(services) if asked.rerank else None
     if asked.rerank and cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
+    query = await _query(services, name, asked, ask)
     found = await on_index(
         services,
         name,
         lambda index: index.search(
-            asked.query,
+            query,
             asked.k,
             where=asked.where,
             offset=asked.offset,
@@ -88,6 +95,48 @@ async def search_index(
             exact=asked.exact,
         ),
     )
-    rows = with_percentiles([hit.row() for hit in found], None)
+    calibration = await on_index(services, name, lambda index: _calibration(calibrations, name, index))
+    rows = with_percentiles([hit.row() for hit in found], calibration)
     said = {"scored_by": found.scored_by, "exact": found.exact, "seconds": found.seconds}
     return answer({"hits": await with_relations(services, asked.query, rows, ask), **said})
+
+
+async def _query(services: Services, name: str, asked: IndexQuestion, ask: Ask) -> str | Vectors:
+    """The vector of the query, made in a batch with those of other requests; its words where they are needed."""
+    if asked.hybrid or asked.rerank:
+        return asked.query
+    options = await on_index(services, name, lambda index: query_options(index, services.model))
+    usual = EncodeOptions() if options is None else _only_asked(options)
+    if options is None or options != usual:
+        return asked.query
+    said = replace(
+        ask,
+        prompt=options.prompt,
+        prompt_name=options.prompt_name,
+        normalize=options.normalize,
+        dim=options.dim,
+    )
+    vector: Vectors = (await services.embed([asked.query], said)).vectors[0]
+    return (
+        vector if vector.any() else asked.query
+    )  # zeros have no direction; the index knows what to say of them
+
+
+def _only_asked(options: EncodeOptions) -> EncodeOptions:
+    """The part of the options that a request to the batcher can say."""
+    return EncodeOptions(
+        prompt=options.prompt,
+        prompt_name=options.prompt_name,
+        normalize=options.normalize,
+        dim=options.dim,
+        on_long=options.on_long if options.on_long in ("warn", "truncate") else "warn",
+        threads=options.threads,
+        memory=options.memory,
+        progress=options.progress,
+    )
+
+
+def _calibration(calibrations: Calibrations, name: str, index: Index) -> Calibration | None:
+    """Made anew whenever the index has grown by half. Runs on a worker thread."""
+    size = int(math.log(1 + len(index), 1.5))
+    return calibrations.kept((name, size), lambda: (sample_vectors(index), None))
