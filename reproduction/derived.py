@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ def files_of(rows: Rows, folders: Folders) -> list[Path]:
     target = Path(folders.work) / "data" / f"{rows.name}.tsv"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(".part")
+        part = target.with_suffix(f".{os.getpid()}.part")
         _write(part, _table(rows, sources))
         part.replace(target)
     return [target]

@@ -13,6 +13,7 @@ from typing import Any
 
 from gemel.errors import InputError
 from reproduction.derived import files_of
+from reproduction.locks import alone
 from reproduction.parts import Folders, Made
 
 DEV = "sts/stsb-dev.tsv.gz"
@@ -28,7 +29,7 @@ def source_of(model: Made, folders: Folders) -> str:
 
 
 def command(model: Made, folders: Folders) -> list[str]:
-    """The words after `gemel`, but for --resume and --threads, which change no number."""
+    """The words after `gemel`, but for --resume and --threads, which are the machine's affair."""
     assert model.start and model.rows, f"{model.name} has nothing to start from"
     files = [str(path) for path in files_of(model.rows, folders)]
     start, out = source_of(model.start, folders), ["-o", source_of(model, folders)]
@@ -57,6 +58,11 @@ def make(model: Made, folders: Folders) -> dict[str, Any]:
         return {"command": "", "seconds": 0.0, "seed": 0}
     if model.start:
         make(model.start, folders)
+    with alone(folders, model.name):
+        return _made(model, folders)
+
+
+def _made(model: Made, folders: Folders) -> dict[str, Any]:
     out = Path(folders.work) / model.name
     record, words = out / "made.json", command(model, folders)
     line = said(words, folders)

@@ -20,6 +20,7 @@ from gemel.evaluation.samples import (
 )
 from gemel.evaluation.scores import Scores
 from reproduction.derived import files_of
+from reproduction.locks import alone
 from reproduction.making import make, source_of
 from reproduction.parts import Folders, Row, Suite
 
@@ -30,17 +31,24 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
     """What the results keep of a row; measured once, then read from the work folder."""
     made = make(row.model, folders)
     place = _place(row, folders)
-    measured = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    if measured.get("rounds", 0) < rounds:
-        begin = time.monotonic()
-        results = _results(row, folders, rounds)
-        seconds = round(time.monotonic() - begin, 1)
-        measured = {"scores": _scores(results), "rounds": rounds, "measure_seconds": seconds}
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _save_items(place.with_suffix(".npz"), results)
-        place.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    with alone(folders, f"{place.parent.name}-{place.stem}"):
+        measured = _measured(row, folders, rounds, place)
     names = {"label": row.label, "model": row.model.name, "suite": row.suite.name, "seed": row.seed}
     return {**names, **({"pooling": row.pooling} if row.pooling else {}), **made, **measured}
+
+
+def _measured(row: Row, folders: Folders, rounds: int, place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    if found.get("rounds", 0) >= rounds:
+        return found
+    begin = time.monotonic()
+    results = _results(row, folders, rounds)
+    seconds = round(time.monotonic() - begin, 1)
+    found = {"scores": _scores(results), "rounds": rounds, "measure_seconds": seconds}
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _save_items(place.with_suffix(".npz"), results)
+    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
 
 
 def _place(row: Row, folders: Folders) -> Path:
