@@ -64,7 +64,9 @@ class Synced:
     def catch_up(self) -> None:
         """Everything that is in the folder now is on disk when this returns."""
         for folder, _, names in os.walk(self._folder):
-            fresh = [path for name in names if (path := f"{folder}/{name}") not in self._done]
+            # A .json is Lance's hint of the newest version: rewritten with each, and not needed.
+            lasting = (f"{folder}/{name}" for name in names if not name.endswith(".json"))
+            fresh = [path for path in lasting if path not in self._done]
             if not fresh and folder in self._done:
                 continue
             for path in fresh:
@@ -73,7 +75,7 @@ class Synced:
                 except FileNotFoundError:  # cleaned up by another process meanwhile
                     continue
             sync(Path(folder))
-            self._done.update(path for path in fresh if not path.endswith(".json"))
+            self._done.update(fresh)
             self._done.add(folder)
 
 

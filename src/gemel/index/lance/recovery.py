@@ -29,7 +29,7 @@ def open_last_good(uri: str, options: dict[str, str] | None) -> Any:  # noqa: AN
         found = lance.dataset(uri, storage_options=options)
         reason = torn(found, uri)
     except (ValueError, OSError) as error:
-        found, reason = None, _first_line(error)
+        found, reason = None, first_line(error)
     if reason is None:
         return found
     if "://" in uri:
@@ -105,6 +105,6 @@ def _whole(uri: str, number: int) -> Any | None:  # noqa: ANN401
         return None
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What Lance says, without the places in its source."""
     return str(error).split("\n", 1)[0].split(", /", 1)[0].strip()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
 from gemel.index.lance.disk import bytes_below
 from gemel.index.lance.sight import LARGE, Sights
-from gemel.index.lance.versions import Versions
+from gemel.index.lance.versions import Preempted, Versions, reading
 from gemel.index.lance.view import Positions, View
 from gemel.index.lance.words import MANY, Words
 from gemel.index.port import Count, FieldType, Header, Passages, Rows, TableStats
@@ -24,7 +25,11 @@ from gemel.types import Vectors
 
 _SMALL = 8_192  # rows; fragments below it are merged after a write when there are many
 _MANY_SMALL = 64
+_TRIES = 20
 _KEPT = timedelta(hours=1)  # versions that are younger stay, for readers in other processes
+
+
+Result = TypeVar("Result")
 
 
 class LanceTable:
@@ -75,33 +80,25 @@ class LanceTable:
         view = self._versions.newest()
         position = view.of_ids(ids)
         position = position[view.part[position] == 0]
-        table = view.take(position, ["id", "digest"])
+        with reading(self._place):
+            table = view.take(position, ["id", "digest"])
         return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
     def write(self, rows: Rows, *, replace: bool) -> None:
         if not len(rows):
             return
         with self._guard():
-            view = self._versions.newest()
-            there = view.of_ids(rows.id)
-            if len(there) and not replace:
-                taken = set(view.ids_at(there))
-                name = next(each for each in rows.id if each in taken)
-                raise InputError(f"{name!r} is there already. Use existing='replace' or 'skip'")
-            view = self._versions.commit(there, to_arrow(rows, schema_of(view.header)))
-            self._merge_small(view)
+            self._merge_small(self._repeated(lambda view: self._write(view, rows, replace=replace)))
 
     def delete(self, ids: Sequence[str]) -> int:
         if not len(ids):
             return 0
         with self._guard():
-            view = self._versions.newest()
-            return self._without(view, view.of_ids(ids))
+            return self._repeated(lambda view: self._without(view, view.of_ids(ids)))
 
     def delete_where(self, where: Condition) -> int:
         with self._guard():
-            view = self._versions.newest()
-            return self._without(view, np.flatnonzero(view.meeting(where)))
+            return self._repeated(lambda view: self._without(view, np.flatnonzero(view.meeting(where))))
 
     def get(self, ids: Sequence[str]) -> Rows:
         view = self._versions.newest()
@@ -116,14 +113,17 @@ class LanceTable:
     def nearest(
         self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
     ) -> list[Passages]:
-        sight = self._sights.at(self._versions.newest(), build=not exact)
+        view = self._versions.newest()
+        with reading(self._place):
+            sight = self._sights.at(view, build=not exact)
         return finding.nearest(sight, queries, k, where, exact=exact)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         view = self._versions.newest()
         if self._words.wanted(view) and not self._read_only:
             view = self._with_words(view)
-        return self._words.find(view, query, k, where)
+        with reading(self._place):
+            return self._words.find(view, query, k, where)
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
         view = self._versions.newest()
@@ -171,17 +171,36 @@ class LanceTable:
         """Memory that is mapped goes with the last who uses it."""
 
     def _rows(self, view: View, position: Positions) -> Rows:
-        return to_rows(view.take(position, None), list(view.header.fields))
+        with reading(self._place):
+            return to_rows(view.take(position, None), list(view.header.fields))
+
+    def _repeated(self, work: Callable[[View], Result]) -> Result:
+        """On the newest view; anew where no lock keeps other writers out and one of them was faster."""
+        for _ in range(_TRIES):
+            try:
+                return work(self._versions.newest())
+            except Preempted:
+                continue
+        return work(self._versions.newest())
+
+    def _write(self, view: View, rows: Rows, *, replace: bool) -> View:
+        there = view.of_ids(rows.id)
+        if len(there) and not replace:
+            taken = set(view.ids_at(there))
+            name = next(each for each in rows.id if each in taken)
+            raise InputError(f"{name!r} is there already. Use existing='replace' or 'skip'")
+        return self._versions.commit(view, there, to_arrow(rows, schema_of(view.header)))
 
     def _without(self, view: View, position: Positions) -> int:
         if len(position):
-            self._versions.commit(position, None)
+            self._versions.commit(view, position, None)
         return int(np.count_nonzero(view.part[position] == 0))
 
     def _merge_small(self, view: View) -> None:
         """Many small writes leave many small files, which slow every reader down."""
-        small = sum(piece.rows < _SMALL for piece in view.pieces)
-        if small > _MANY_SMALL:
+        if sum(piece.rows < _SMALL for piece in view.pieces) <= _MANY_SMALL:
+            return
+        with suppress(WorkError):  # the write itself is done; on a full disk this is for another time
             self._versions.change(
                 lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=_SMALL, num_threads=1)
             )

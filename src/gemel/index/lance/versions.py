@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, Any
 from gemel.errors import GemelError, WorkError
 from gemel.index.lance.columns import schema_of
 from gemel.index.lance.disk import Synced
-from gemel.index.lance.recovery import open_last_good, set_aside, torn
+from gemel.index.lance.recovery import first_line, open_last_good, set_aside, torn
 from gemel.index.lance.view import Positions, View, look
 from gemel.index.port import Header
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def same_rows(one: View, other: View) -> bool:
+    """Positions mean the same in both: the one is the other restored under a new number."""
+    return [(p.fragment, p.rows, p.deletions) for p in one.pieces] == [
+        (p.fragment, p.rows, p.deletions) for p in other.pieces
+    ]
+
+
+class Preempted(WorkError):
+    """Another writer was faster, where no lock keeps writers apart: look again and repeat."""
 
 
 class Versions:
@@ -42,21 +53,24 @@ class Versions:
 
     def newest(self) -> View:
         """As it is now, writes of other processes included."""
-        view = self._view
-        if view.dataset.latest_version == self._good:
-            return view
-        with self._lock:
-            newest = self._view.dataset.latest_version
-            if newest != self._good:
-                self._adopt(self._at(newest), newest)
-            return self._view
+        with reading(self._place):
+            view = self._view
+            if view.dataset.latest_version == self._good:
+                return view
+            with self._lock:
+                newest = self._view.dataset.latest_version
+                if newest != self._good:
+                    self._adopt(self._at(newest), newest)
+                return self._view
 
-    def commit(self, removed: Positions, added: pa.Table | None) -> View:
-        """One new version without the rows of `removed` and with those of `added`. Called by one writer at a time."""
+    def commit(self, seen: View, removed: Positions, added: pa.Table | None) -> View:
+        """One new version without the rows of `removed` and with those of `added`, which were found in `seen`."""
         from lance import LanceDataset, LanceOperation
         from lance.fragment import write_fragments
 
         view = self.recovered()
+        if view.version != seen.version and not same_rows(view, seen):
+            raise Preempted(f"others write to {self._place} at the same time. Nothing was changed; try again")
         dataset = view.dataset
         with _said(self._place):
             new = write_fragments(added, dataset, mode="append") if added is not None else []
@@ -132,14 +146,30 @@ class Versions:
 
 
 @contextmanager
-def _said(place: str, then: str = "Nothing was changed") -> Iterator[None]:
-    """Errors of Lance and of the disk become a WorkError that names the place."""
+def reading(place: str) -> Iterator[None]:
+    """What goes wrong in here is that the files are not as they were."""
     try:
         yield
     except GemelError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
-        line = str(error).split("\n", 1)[0].split(", /", 1)[0].strip()
         raise WorkError(
-            f"could not write to {place}: {line}. {then}; check rights and space, then try again"
+            f"could not read {place}: {first_line(error)}. If it was migrated or replaced, open it again"
+        ) from error
+
+
+@contextmanager
+def _said(place: str, then: str = "Nothing was changed") -> Iterator[None]:
+    """Errors of Lance and of the disk become a WorkError that names the place."""
+    from lance.commit import CommitConflictError
+
+    try:
+        yield
+    except GemelError:
+        raise
+    except CommitConflictError as error:
+        raise Preempted(f"others kept writing to {place} at the same time. {then}; try again") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        raise WorkError(
+            f"could not write to {place}: {first_line(error)}. {then}; check rights and space, then try again"
         ) from error

@@ -1,0 +1,153 @@
+"""A process that writes to an index in a folder until it is killed; run by test_index_crash.py.
+
+    python index_child.py FOLDER SEED KINDS|read [beside]
+
+beside: another process writes too, so only documents of its own are changed.
+
+Each change is announced on standard output before it is made ("try {...}") and once it is acknowledged ("ack {...}").
+"""
+
+import json
+import os
+import random
+import sys
+
+import numpy as np
+
+from gemel.index.lance.place import LancePlace
+from gemel.index.port import Header, Rows
+
+DIM = 8
+SIZES = {"large": 40, "many": 40}  # passages from which on lists and words are built: at once
+
+
+def vector(text):
+    seed = int.from_bytes(text.encode()[-8:], "little")
+    numbers = np.random.default_rng(seed).normal(size=DIM).astype(np.float32)
+    return numbers / np.linalg.norm(numbers)
+
+
+def rows_of(documents):
+    """{id: digest} as rows; a digest "7x3" has three passages."""
+    parts = [(each, digest, part) for each, digest in documents.items() for part in range(passages(digest))]
+    texts = [text_of(*each) for each in parts]
+    return Rows(
+        id=[each for each, _, _ in parts],
+        part=np.array([part for *_, part in parts], np.int32),
+        text=texts,
+        digest=[digest for _, digest, _ in parts],
+        vector=np.array([vector(text) for text in texts], np.float32),
+    )
+
+
+def passages(digest):
+    return int(digest.split("x")[1])
+
+
+def text_of(name, digest, part):
+    return f"passage {part} of {name} as {digest}"
+
+
+class Writer:
+    """Changes at random, one after another."""
+
+    def __init__(self, folder, seed, *, beside=False):
+        self.chance = random.Random(seed)
+        self.name = f"w{seed}"
+        self.place = LancePlace(folder, **SIZES)
+        self.table = self.place.open()
+        there = [] if beside else self.table.scan()
+        self.mine = [each for rows in there for each in dict.fromkeys(rows.id)]
+        self.step = 0
+
+    def run(self, kinds):
+        while True:
+            self.step += 1
+            kind = self.chance.choice(kinds)
+            say("try", kind=kind, **(change := getattr(self, f"plan_{kind}")()))
+            getattr(self, kind)(**change)
+            say("ack", kind=kind, **change)
+
+    def plan_write(self):
+        new = [f"{self.name}-{self.step}-{i}" for i in range(self.chance.randint(1, 12))]
+        old = self.chance.sample(self.mine, min(len(self.mine), self.chance.randint(0, 5)))
+        digest = f"{self.name}.{self.step}x"
+        return {"documents": {each: digest + str(self.chance.randint(1, 4)) for each in new + old}}
+
+    def write(self, documents):
+        self.table.write(rows_of(documents), replace=True)
+        self.mine = list(dict.fromkeys(self.mine + list(documents)))
+
+    def plan_delete(self):
+        return {"ids": self.chance.sample(self.mine, min(len(self.mine), self.chance.randint(1, 6)))}
+
+    def delete(self, ids):
+        self.table.delete(ids)
+        self.mine = [each for each in self.mine if each not in set(ids)]
+
+    def plan_compact(self):
+        return {}
+
+    def compact(self):
+        self.table.compact()
+
+    def plan_find(self):
+        return {}
+
+    def find(self):
+        self.table.nearest(np.eye(DIM, dtype=np.float32)[:2], 5)
+        self.table.by_words("passage 1", 5)
+
+    def plan_switch(self):
+        return {"model": f"{self.name}-{self.step}"}
+
+    def switch(self, model):
+        following = self.place.begin(Header(DIM, {}, {"model": model}))
+        for rows in self.table.scan(block=50):
+            following.write(rows, replace=True)
+        with self.place.writing():
+            self.table = self.place.switch()
+
+
+def say(word, **what):
+    os.write(1, f"{word} {json.dumps(what)}\n".encode())
+
+
+def read(folder, seed):
+    """Reads until standard input ends; every answer must be of whole documents."""
+    table = LancePlace(folder, **SIZES).open()
+    chance = np.random.default_rng(seed)
+    os.set_blocking(0, False)
+    while os.read(0, 1) if can_read() else True:
+        for rows in table.scan():
+            check_whole(rows)
+        for found in table.nearest(chance.normal(size=(1, DIM)).astype(np.float32), 20):
+            for name, part, text in zip(found.id, found.part, found.text, strict=True):
+                assert text.startswith(f"passage {part} of {name} as "), text
+        table.by_words("passage", 5)
+        say("ack")
+
+
+def can_read():
+    import select
+
+    return bool(select.select([0], [], [], 0)[0])
+
+
+def check_whole(rows):
+    """Each document has all of its passages, of one digest, once."""
+    there = {}
+    for name, digest, part, text in zip(rows.id, rows.digest, rows.part, rows.text, strict=True):
+        assert text == text_of(name, digest, part)
+        there.setdefault(name, []).append((digest, int(part)))
+    for name, parts in there.items():
+        digest = parts[0][0]
+        assert parts == [(digest, part) for part in range(passages(digest))], (name, parts)
+
+
+if __name__ == "__main__":
+    place, number, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if what == "read":
+        read(place, number)
+    else:
+        Writer(place, number, beside="beside" in sys.argv).run(what.split(","))
