@@ -43,8 +43,7 @@ def base_shape(folders: Folders, *, cross: bool = False) -> Path:
         config = BertConfig(num_labels=1)
         network = BertForSequenceClassification(config) if cross else BertModel(config)
         network.save_pretrained(str(out))
-        for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-            shutil.copy(Path(folders.weights) / START / name, out / name)
+        _copy_tokenizer(Path(folders.weights) / START, out)
     return out
 
 
@@ -57,9 +56,14 @@ def start_cross(folders: Folders) -> Path:
         start = Path(folders.weights) / START
         network = BertForSequenceClassification.from_pretrained(str(start), num_labels=1)
         network.save_pretrained(str(out))
-        for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-            shutil.copy(start / name, out / name)
+        _copy_tokenizer(start, out)
     return out
+
+
+def _copy_tokenizer(start: Path, out: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        if (start / name).exists():
+            shutil.copy(start / name, out / name)
 
 
 def sentences(folders: Folders, count: int) -> list[str]:

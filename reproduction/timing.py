@@ -119,6 +119,7 @@ def _cross(folder: str, texts: Sequence[str], sample: int, threads: int) -> dict
     import gemel
 
     model = gemel.load_cross(folder)
+    sample = min(sample, len(texts) // 2)
     left, right = list(texts[:sample]), list(texts[sample : 2 * sample])
     model.scores(left[:BATCH], right[:BATCH], threads=threads)
     begin = perf_counter()

@@ -15,10 +15,23 @@ import tiny
 HERE = Path(__file__).parent.parent
 sys.path.insert(0, str(HERE))
 
-from reproduction import claims, derived, differences, found, making, measuring, paper, plan, render, run  # noqa: E402
+from reproduction import (  # noqa: E402
+    claims,
+    derived,
+    differences,
+    found,
+    making,
+    measuring,
+    paper,
+    plan,
+    render,
+    run,
+    timing,
+)
 from reproduction.pages import PARTS  # noqa: E402
 from reproduction.parts import NLI, START, Folders, Made, Row, Rows, Suite  # noqa: E402
 from reproduction.scales import SCALES  # noqa: E402
+from reproduction.shapes import Shape  # noqa: E402
 from reproduction.timed_claims import TIMED_CLAIMS, timed_rows  # noqa: E402
 from reproduction.timing import TIMED  # noqa: E402
 
@@ -271,3 +284,18 @@ def test_suites_with_other_settings_are_measured_apart():
     one = Suite("senteval", "transfer", settings=(("only", "cr"), ("limit", 5)))
     other = Suite("senteval", "transfer", settings=(("only", "mr"), ("limit", 5)))
     assert measuring.suite_name(one) != measuring.suite_name(other)
+
+
+def test_speeds_and_the_headline_are_measured_on_any_encoder(folders, monkeypatch):
+    small = Shape(START, str(Path(folders.weights) / START), 1.0)
+    for part in ("train", "test"):
+        shutil.copy(f"{folders.data}/sts/stsb-dev.tsv.gz", f"{folders.data}/sts/stsb-{part}.tsv.gz")
+    monkeypatch.setattr(timing, "shapes", lambda folders: [small])
+    monkeypatch.setattr(timing, "base_shape", lambda folders, cross=False: folders.work)
+    rows = timing.table7(SCALES["small"], folders)
+    assert [row["system"] for row in rows] == ["padded", "sorted", "gemel"]
+    assert all(row["sentences"] == 4 and row["per_second"] > 0 for row in rows)
+    [row] = timing.headline(SCALES["full"], folders)
+    assert len(set(row["best"])) == 2
+    assert row["pairs"] == 6
+    assert row["cross_hours_extrapolated"] >= 0
