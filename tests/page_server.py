@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from gemel.serve.routes.page import router
 
 TRAP = '<img src=x onerror="window.trapped = 1">'
-KEY = "right-key"
+KEY = "a-key-that-is-long-enough"
 
 
 class PageServer:

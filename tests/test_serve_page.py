@@ -11,9 +11,13 @@ import pytest
 from fastapi import FastAPI
 from playwright.sync_api import expect, sync_playwright
 
+import gemel
+from gemel.serve.keys import read_keys
 from gemel.serve.routes.page import page_files, router
 from page_checks import CONTRAST, UNNAMED
 from page_server import KEY, TRAP, PageServer
+from serve_case import app_of, live, make_services
+from tiny import tiny_bert
 
 CHROMIUM = shutil.which("chromium")
 TABS = ["search", "compare", "pairs", "clusters", "server"]
@@ -45,7 +49,7 @@ def opened(browser, server):
     server.holds = lambda path, body: False
     contexts, complaints = [], []
 
-    def open_tab(tab="search", *, expect_refusals=False, own_clock=False, **settings):
+    def open_tab(tab="search", *, expect_refusals=False, own_clock=False, address=None, **settings):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
         contexts.append(context)
         page = context.new_page()
@@ -65,11 +69,11 @@ def opened(browser, server):
             "request",
             lambda request: (
                 complaints.append(f"asks {request.url}")
-                if not request.url.startswith((server.url, "blob:"))
+                if not request.url.startswith((address or server.url, "blob:"))
                 else None
             ),
         )
-        page.goto(f"{server.url}/#{tab}")
+        page.goto(f"{address or server.url}/#{tab}")
         return page
 
     yield open_tab
@@ -461,3 +465,28 @@ def test_a_script_in_the_page_is_refused_by_the_policy(opened, browser, server):
     assert page.evaluate("document.body.style.color") == ""
     assert any("style-src 'self'" in text for text in said)
     context.close()
+
+
+@browser_needed
+def test_every_tab_works_with_the_real_server(opened, tmp_path):
+    tiny_bert(tmp_path)
+    with live(app_of(make_services(gemel.load(tmp_path)))) as address:
+        page = opened("search", address=address)
+        for tab in TABS:
+            show(page, tab)
+            assert page.locator(f"#{tab} .status.bad").count() == 0
+        assert page.inner_text("#model") != ""
+        assert "Running for" in page.inner_text("#server .facts")
+        assert page.locator("#server .now", has_text="–").count() == 0
+
+
+@browser_needed
+def test_the_real_server_asks_for_a_key_but_not_for_the_page(opened, tmp_path):
+    tiny_bert(tmp_path)
+    keys = read_keys(None, f"friend:{KEY}", None)
+    with live(app_of(make_services(gemel.load(tmp_path)), keys=keys)) as address:
+        page = opened("search", address=address, expect_refusals=True)
+        page.wait_for_selector("#key-dialog[open]")
+        page.fill("#key", KEY)
+        page.keyboard.press("Enter")
+        expect(page.locator("#model")).not_to_have_text("")
