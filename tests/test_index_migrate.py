@@ -1,5 +1,8 @@
 """From one model to another: resumable, while the old one serves, with one switch at the end."""
 
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -111,6 +114,45 @@ def test_what_a_killed_run_finished_is_kept(place, models, monkeypatch, small_bl
     same_as_made_anew(open_index(place, models[1]), models[1])
 
 
+CHILD = """
+import os, signal, sys
+from gemel.index import migrating
+from gemel.index.opening import open_index
+from gemel.index.lance.place import LancePlace
+from gemel.model import Model
+
+def dying(owner, name, calls):
+    inner, left = getattr(owner, name), [calls]
+    def call(*given, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return inner(*given, **options)
+    setattr(owner, name, call)
+
+migrating._BLOCK = 10
+place, model, moment = sys.argv[1:]
+index = open_index(place)
+dying(Model, "encode_report", 4) if moment == "copy" else dying(LancePlace, "switch", 1)
+index.migrate(model)
+"""
+
+
+@pytest.mark.parametrize("moment,kept", [("copy", 20), ("switch", 61)])
+def test_a_killed_process_loses_nothing(tmp_path, models, moment, kept):
+    pytest.importorskip("lance")
+    place, target = tmp_path / "notes", models[1].checkpoint.folder
+    with open_index(place, models[0]) as index:
+        index.add([*TEXTS, LONG], ids=[*IDS, "long"])
+    died = subprocess.run([sys.executable, "-c", CHILD, str(place), str(target), moment], check=False)
+    assert died.returncode == -signal.SIGKILL
+    with open_index(place) as index:
+        assert index.stats().model == "first"
+        assert index.verify(sample=1000).ok
+        assert index.migrate(models[1]).kept == kept
+        same_as_made_anew(index, models[1])
+
+
 def test_another_target_begins_anew(place, models, tmp_path, monkeypatch, small_blocks):
     third = gemel.load(tiny_bert(tmp_path / "third", seed=9))
 
@@ -155,7 +197,7 @@ def test_many_changes_are_caught_up_before_writers_wait(place, models, monkeypat
 def test_a_handle_of_the_old_table_fails_clearly(place, models):
     index, other = open_index(place, models[0]), open_index(place, models[0])
     index.migrate(models[1])
-    with pytest.raises(WorkError, match=r"[Oo]pen it again"):
+    with pytest.raises(WorkError, match=r"[Oo]pen (it|the index) again"):
         other.add(["x"])
     assert index.get(["x"]) == []
 
