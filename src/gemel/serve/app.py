@@ -16,6 +16,7 @@ from gemel.serve.keys import Keys
 from gemel.serve.logs import RequestLog
 from gemel.serve.metrics import Metrics
 from gemel.serve.options import ServeOptions
+from gemel.serve.quick import Quick, busy_routes
 from gemel.serve.routes import cohere, openai, own, page, tei
 from gemel.serve.services import ServerServices
 from gemel.serve.shell import Shell, ShellSettings
@@ -37,11 +38,13 @@ def create_app(services: ServerServices, options: ServeOptions, keys: Keys | Non
     # No pages of FastAPI's own: they load scripts from elsewhere.
     app = FastAPI(title="gemel", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.health = Health(services.probe, fresh_seconds=options.ready_seconds)
-    for routes in ROUTES:
-        app.include_router(routes.router(services))
+    routers = [routes.router(services) for routes in ROUTES]
+    for router in routers:
+        app.include_router(router)
     app.include_router(health.router(app.state.health))
     app.include_router(_metrics(services))
     add_error_handlers(app)
+    app.add_middleware(Quick, routes=busy_routes(routers))
     app.add_middleware(Shell, settings=_settings(services, options, keys or Keys(())))
     if options.cors_origin:
         app.add_middleware(
