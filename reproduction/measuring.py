@@ -90,7 +90,10 @@ def _scores(results: Sequence[Scores]) -> dict[str, Any]:
         found[result.dataset.removesuffix("-test")] = {**_ends(main.value, main.low, main.high), **more}
         found[result.dataset.removesuffix("-test")]["items"] = result.items
     whole = [result.values[result.main].value for result in results if result.dataset != AVERAGE]
-    if len(whole) > 1 and AVERAGE not in found:
+    same_kind = all(
+        result.task != "arguments" for result in results
+    )  # three readings of one set have no mean
+    if len(whole) > 1 and AVERAGE not in found and same_kind:
         from gemel.evaluation.run import average
 
         mean = average([result for result in results if result.dataset != AVERAGE])

@@ -35,7 +35,7 @@ def _timed(model: str, system: str, encode: Encode, texts: Sequence[str]) -> dic
     for _ in range(ROUNDS):
         begin = perf_counter()
         encode(texts)
-        seconds.append(round(perf_counter() - begin, 3))
+        seconds.append(round(perf_counter() - begin, 6))
     rate = round(len(texts) / min(seconds), 1)
     return {"model": model, "system": system, "sentences": len(texts), "seconds": seconds, "per_second": rate}
 
