@@ -83,7 +83,7 @@ def checked_value(place: str, value: Any, kind: FieldType) -> Scalar:  # noqa: A
     if kind == "float" and type(plain) is int and abs(plain) <= 2**53:
         return float(plain)
     if _KINDS.get(type(plain)) != kind:
-        raise InputError(f"{place} is {plain!r}, a {type(plain).__name__}, but the field is {kind}")
+        raise InputError(f"{place} is {plain!r} ({type(plain).__name__}), but the field is {kind}")
     if isinstance(plain, str):
         check_characters(place, plain)
     elif isinstance(plain, float) and not math.isfinite(plain):
