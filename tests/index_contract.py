@@ -400,6 +400,19 @@ class TableContract:
             assert table.count(condition) == Count(len(expected), len(expected)), show(condition)
             assert sorted(table.nearest(query, 99, where=condition)[0].id) == expected, show(condition)
 
+    def test_conditions_hold_for_all_passages_of_a_document(self, create):
+        table = create({"year": "int"})
+        table.write(document("long", ["one", "two", "three"], fields={"year": 1}), replace=False)
+        table.write(document("short", ["four"], fields={"year": None}, seed=1), replace=False)
+        first = Compare("year", "=", 1)
+        assert table.count(first) == Count(1, 3)
+        assert table.count(Not(first)) == Count(0, 0)
+        assert sorted(found(table.nearest(some_vectors(1), 9, where=first)[0])) == [
+            ("long", i) for i in range(3)
+        ]
+        assert table.delete_where(Compare("id", "<", "m")) == 1
+        assert table.count() == Count(1, 1)
+
     def test_conditions_hold_for_searches_by_words(self, create):
         table = create(FIELDS)
         rows, plain, pools = library()
@@ -603,6 +616,25 @@ class TableContract:
         expected = {n for w in range(2) for k in range(writes) for n in name(w, k)} - deleted
         assert {each[0] for each in everything(table)} == expected
         assert {each[0] for each in everything(reopen())} == expected
+
+    def test_writers_of_one_document_do_not_mix(self, create, reopen):
+        table, other = create(), reopen()
+
+        def write(handle, writer):
+            for number in range(6):
+                size = 1 + (writer + number) % 3
+                digest = f"{writer}-{number}"
+                handle.write(document("a", [digest] * size, digest=digest), replace=True)
+
+        with ThreadPoolExecutor(3) as pool:
+            jobs = [pool.submit(write, *each) for each in ((table, 0), (table, 1), (other, 2))]
+            for job in jobs:
+                job.result(timeout=120)
+        for each in (table, other, reopen()):
+            rows = each.get(["a"])
+            assert len({*rows.text, *rows.digest}) == 1
+            assert rows.part.tolist() == list(range(len(rows)))
+            assert each.count() == Count(1, len(rows))
 
     def test_two_handles_see_each_others_writes(self, create, reopen):
         one, other = create(), reopen()

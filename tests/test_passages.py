@@ -37,6 +37,12 @@ def spaced(text):
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
+def letters(text):
+    """Only some characters are in a token, as where a tokenizer drops what it does not know."""
+    found = [match.span() for match in re.finditer(r"ab|a|b|!", text)]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
 def bytes_of(text):
     """Each byte is a token: a character has up to four, all at one place."""
     found = [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
@@ -51,7 +57,7 @@ READABLE = st.text(st.sampled_from("ab. !?\n,é日本。😀\t'”"), max_size=2
 
 
 @settings(max_examples=300, deadline=None)
-@given(READABLE, st.integers(1, 30), st.sampled_from([words, characters, spaced]))
+@given(READABLE, st.integers(1, 30), st.sampled_from([words, characters, spaced, letters]))
 def test_passages_are_the_text_and_have_room(text, room, places):
     parts = passages(text, places, room)
     assert "".join(parts) == text
@@ -99,6 +105,12 @@ def test_a_title_is_not_left_alone():
 
 def test_a_word_without_end_is_cut():
     assert passages("abcdefgh ij", characters, 3) == ["abc", "def", "gh ", "ij"]
+
+
+def test_what_is_in_no_token_goes_along():
+    assert passages("é ab ab ab", letters, 1) == ["é ab ", "ab ", "ab"]
+    assert passages("é aaaa", letters, 3) == ["é ", "aaa", "a"]
+    assert passages("é é é", letters, 1) == ["é é é"]
 
 
 def test_scripts_without_spaces_are_divided_at_sentences_or_anywhere():

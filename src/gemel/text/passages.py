@@ -52,7 +52,7 @@ def split(text: str, places: Places, room: int) -> list[Span]:
             break
         spans.append(Span(begin, cut))
         begin, first = cut, bisect_left(starts, cut, lo=first)
-        if places[first - 1, 1] > cut:  # a token that goes on after the cut counts on both sides
+        if first and places[first - 1, 1] > cut:  # a token that goes on after the cut counts on both sides
             first -= 1
     return [*spans, Span(begin, len(text))]
 
