@@ -9,6 +9,7 @@ import pytest
 import gemel
 
 PUBLIC = [
+    "Answer",
     "Calibration",
     "Clusters",
     "CrossModel",
@@ -21,6 +22,7 @@ PUBLIC = [
     "Fingerprint",
     "GemelError",
     "Hits",
+    "Index",
     "InputError",
     "MissingExtra",
     "Model",
@@ -39,6 +41,7 @@ PUBLIC = [
     "explain",
     "load",
     "load_cross",
+    "open_index",
     "quantize",
     "read_folder",
     "rescore",

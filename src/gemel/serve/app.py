@@ -28,7 +28,7 @@ ROUTES = (openai, tei, cohere, own, page)
 
 def create_app(services: ServerServices, options: ServeOptions, keys: Keys | None = None) -> FastAPI:
     """All of the server but its socket. `app.state.health` is drained by whoever stops it."""
-    from gemel import __version__
+    from importlib.metadata import version
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -36,7 +36,7 @@ def create_app(services: ServerServices, options: ServeOptions, keys: Keys | Non
         await services.close()
 
     # No pages of FastAPI's own: they load scripts from elsewhere.
-    app = FastAPI(title="gemel", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="gemel", version=version("gemel"), docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.health = Health(services.probe, fresh_seconds=options.ready_seconds)
     routers = [routes.router(services) for routes in ROUTES]
     for router in routers:
