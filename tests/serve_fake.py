@@ -20,6 +20,7 @@ class FakeModel:
 
     name, dim, kernel, max_length = "fake", DIM, "fake", 64
     engine = SimpleNamespace(batch_tokens=64)
+    checkpoint = SimpleNamespace(normalize=True, prompts={}, default_prompt_name=None)
 
     def __init__(self):
         self.gate = threading.Event()

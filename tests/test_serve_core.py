@@ -1,0 +1,383 @@
+"""What stands around the routes: limits of bodies, errors and their shapes, hosts, headers, clients that go away."""
+
+import asyncio
+import json
+import threading
+from http.client import HTTPConnection
+
+import numpy as np
+import pytest
+
+import gemel
+from gemel.errors import InputError, WorkError
+from gemel.serve.body import Gone, check_depth, read_body
+from gemel.serve.errors import RouteError, problem_of
+from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
+from gemel.serve.loading import index_places
+from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.options import ServeOptions
+from gemel.serve.quick import BUSY
+from gemel.serve.tracing import find_tracer
+from serve_case import app_of, client, live, make_services
+from serve_fake import FakeModel
+from tiny import tiny_bert
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return gemel.load(tiny_bert(tmp_path_factory.mktemp("serve") / "tiny"))
+
+
+def with_app(model, go, *, limits=None, **options):
+    """Run `go(http, services)` inside one event loop with a whole application."""
+
+    async def run():
+        services = make_services(model, limits=limits)
+        async with client(app_of(services, **options)) as http:
+            try:
+                return await go(http, services)
+            finally:
+                if isinstance(model, FakeModel):
+                    model.gate.set()
+                await services.close()
+
+    return asyncio.run(run())
+
+
+# Bodies
+
+
+def parts(*bodies, gone=False):
+    messages = [
+        {"type": "http.request", "body": body, "more_body": gone or at < len(bodies) - 1}
+        for at, body in enumerate(bodies)
+    ]
+    messages += [{"type": "http.disconnect"}] if gone else []
+    waiting = iter(messages)
+
+    async def receive():
+        return next(waiting)
+
+    return receive
+
+
+def test_a_body_is_read_whole_and_within_its_bytes():
+    assert asyncio.run(read_body(parts(b"ab", b"cd"), None, 4, 1)) == b"abcd"
+    with pytest.raises(TooLarge, match="more than 3 bytes"):
+        asyncio.run(read_body(parts(b"ab", b"cd"), None, 3, 1))
+    with pytest.raises(TooLarge, match="the body has 9 bytes, at most 3"):
+        asyncio.run(read_body(parts(b"unread"), 9, 3, 1))
+    with pytest.raises(TooLarge):
+        asyncio.run(read_body(parts(b"abcd"), 2, 3, 1))  # a length that was a lie
+    with pytest.raises(Gone):
+        asyncio.run(read_body(parts(b"ab", gone=True), None, 9, 1))
+
+
+def test_a_body_that_does_not_come_is_given_up():
+    async def never():
+        await asyncio.Event().wait()
+
+    async def half():
+        first = parts(b"a", b"b")
+
+        async def receive():
+            return await first() if not receive.asked else await never()
+
+        receive.asked = False
+        await receive()
+        receive.asked = True
+        return receive
+
+    for make in (lambda: never, None):
+        receive = make() if make else asyncio.run(half())
+        with pytest.raises(RouteError, match=r"did not arrive within 0\.01 s"):
+            asyncio.run(read_body(receive, None, 9, 0.01))
+
+
+@pytest.mark.parametrize(
+    "deep",
+    ["[" * 21 + "]" * 21, '{"a":' * 21 + "1" + "}" * 21, "[" * 100_000, '[{"a":[' * 10 + "]}]" * 10],
+)
+def test_json_that_is_too_deep_is_refused_before_it_is_parsed(deep):
+    with pytest.raises(InputError, match="deeper than 20"):
+        check_depth(deep.encode(), 20)
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        "[" * 20 + "]" * 20,
+        json.dumps(["[[[[[[[[[[[[[[[[[[[[[[[[[" for _ in range(30)]),
+        json.dumps(['"[{\\', "\\\\", '\\"[[[[[[[[[[[[[[[[[[[[[[[['] * 9),
+        json.dumps([[number, {"a": []}] for number in range(50)]),
+        "no json at all",
+    ],
+)
+def test_brackets_inside_texts_are_no_depth(flat):
+    check_depth(flat.encode(), 20)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InputError("x"), 400),
+        (TooLarge("x"), 413),
+        (Overloaded("x", 2.5), 429),
+        (TooLate("x"), 504),
+        (WorkError("x"), 500),
+        (RouteError(404, "x"), 404),
+        (KeyError("secret"), 500),
+    ],
+)
+def test_every_error_has_its_status(error, status):
+    problem = problem_of(error)
+    assert problem.status == status and "secret" not in problem.message
+    assert problem.headers.get("retry-after") == ("3" if isinstance(error, Overloaded) else None)
+
+
+def test_errors_have_the_shape_of_the_protocol(model):
+    limits = Limits(body_bytes=50)
+    body = b'{"input": "' + b"x" * 100 + b'"}'
+
+    async def go(http, _):
+        return [
+            (await http.post(path, content=body)).json() for path in ("/v1/embeddings", "/embed", "/search")
+        ]
+
+    openai, tei, plain = with_app(model, go, limits=limits)
+    sentence = "the body has 113 bytes, at most 50 are taken"
+    assert openai["error"] == {
+        "message": sentence,
+        "type": "request_too_large",
+        "param": None,
+        "code": "too_large",
+    }
+    assert tei == {"error": sentence, "error_type": "Validation"}
+    assert plain == {"error": {"message": sentence, "type": "too_large"}}
+
+
+def test_a_failure_inside_tells_nothing_of_the_inside(model, capsys):
+    async def go(http, services):
+        async def broken(texts, ask):
+            raise KeyError("the words of a text")
+
+        services.embed = broken
+        services.batcher  # noqa: B018 - made here, closed at the end
+        return await http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
+
+    answer = with_app(model, go, log="json")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["message"] == "the server failed at this request; its log says why"
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert lines[0]["error"] == "KeyError" and lines[1]["status"] == 500
+    assert "the words" not in str(lines)
+
+
+# Around every request
+
+
+def test_logs_hold_ids_and_never_texts(model, capsys):
+    async def go(http, _):
+        return await http.post(
+            "/v1/embeddings",
+            json={"input": "a secret text", "model": "tiny"},
+            headers={"x-request-id": "mine-1"},
+        )
+
+    answer = with_app(model, go, log="json")
+    assert answer.headers["x-request-id"] == "mine-1"
+    line = json.loads(capsys.readouterr().err)
+    assert (line["id"], line["route"], line["status"]) == ("mine-1", "/v1/embeddings", 200)
+    assert "secret" not in str(line)
+    with_app(model, go, log="text")
+    assert "route=/v1/embeddings status=200" in capsys.readouterr().err
+
+
+def test_a_strange_request_id_is_replaced(model):
+    async def go(http, _):
+        return await http.get("/health/live", headers={"x-request-id": 'a"b\\c'})
+
+    assert len(with_app(model, go).headers["x-request-id"]) == 16
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8080", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:80", 200),
+        ("LOCALHOST", 200),
+        ("evil.example", 403),
+        ("", 403),
+        ("my.name", 200),
+    ],
+)
+def test_a_page_that_points_its_own_name_here_is_refused(model, host, status):
+    async def go(http, _):
+        return await http.get("/health/live", headers={"host": host})
+
+    assert with_app(model, go, allowed_host=("my.name",)).status_code == status
+
+
+def test_other_origins_are_allowed_only_when_named(model):
+    async def go(http, _):
+        wanted = {"origin": "https://a.example", "access-control-request-method": "POST"}
+        return await http.options("/v1/embeddings", headers=wanted)
+
+    assert "access-control-allow-origin" not in with_app(model, go).headers
+    allowed = with_app(model, go, cors_origin=("https://a.example",))
+    assert allowed.headers["access-control-allow-origin"] == "https://a.example"
+
+
+def test_answers_carry_safe_headers(model):
+    async def go(http, _):
+        return await http.get("/health/live")
+
+    headers = with_app(model, go).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def test_short_memory_refuses_work_but_not_questions(model):
+    async def go(http, _):
+        work = await http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
+        return work.status_code, work.headers["retry-after"], (await http.get("/v1/models")).status_code
+
+    assert with_app(model, go, memory_limit=1000) == (429, "5", 200)
+
+
+def test_room_in_memory():
+    assert memory_bytes() > 10**6
+    assert [room(used, 100) for used in (80, 95, 101)] == [Room.ENOUGH, Room.SHORT, Room.OVER]
+    assert room(10**12, None) is Room.ENOUGH
+
+
+def test_busy_routes_skip_the_router_and_answer_the_same(model):
+    async def go(http, services):
+        routes = app_of(services).user_middleware[1].kwargs["routes"]
+        answers = [
+            await http.post("/v1/embeddings", json={"input": "a man", "model": "tiny"}),
+            await http.post("/embed", json={"inputs": "a man"}),
+        ]
+        return set(routes), [answer.json() for answer in answers]
+
+    routes, (openai, tei) = with_app(model, go)
+    assert routes == set(BUSY)
+    assert openai["data"][0]["embedding"] == tei[0]
+    assert np.allclose(model.encode(["a man"])[0], tei[0], atol=1e-7)
+
+
+# Clients that go away, and longer work
+
+
+def begin(url, text):
+    """A connection with a request whose answer is not read."""
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
+    body = json.dumps({"input": text, "model": "fake"})
+    connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json"})
+    return connection
+
+
+def wait_until(true):
+    for _ in range(1000):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_a_client_that_goes_away_takes_its_texts_along():
+    model = FakeModel()
+    services = make_services(model, threads=1)
+    with live(app_of(services)) as url:
+        model.gate.clear()
+        first = begin(url, "first")
+        assert model.began.acquire(timeout=10)
+        second = begin(url, "second one")
+        wait_until(lambda: len(services.batcher.workers.waiting))
+        first.close()
+        second.close()
+        wait_until(lambda: services.figures.rejected["gone"] == 2)
+        model.gate.set()
+        third = begin(url, "third")
+        assert third.getresponse().status == 200
+        third.close()
+    assert model.computed == ["first", "third"]
+
+
+def test_longer_work_is_bounded_in_number_and_time(model):
+    async def go(_, services):
+        assert await services.work(lambda: 5) == 5
+        with pytest.raises(ZeroDivisionError):
+            await services.work(lambda: 1 // 0)
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wait():
+            asyncio.run_coroutine_threadsafe(done.wait(), loop).result()
+
+        with pytest.raises(TooLate):
+            await services.work(wait, seconds=0.01)
+        tasks = [asyncio.create_task(services.work(wait)) for _ in range(17)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="18 longer requests run or wait already"):
+            await services.work(wait)
+        done.set()
+        await asyncio.gather(*tasks)
+        return services.figures.rejected["work"]
+
+    assert with_app(model, go) == 1
+
+
+# Options
+
+
+def test_options_that_cannot_be_are_refused():
+    for wrong, message in (
+        ({"port": 70_000}, "port must be from 0 to 65535"),
+        ({"log": "xml"}, "log must be one of json, text, none"),
+        ({"ssl_keyfile": "k.pem"}, "without ssl_certfile"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"memory_limit": "lots"}, "memory must be bytes"),
+        ({"request_seconds": 0}, "request_seconds must be more than 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ServeOptions(**wrong)
+
+
+def test_only_addresses_of_this_machine_are_loopback():
+    known = {"127.0.0.1": True, "localhost": True, "::1": True, "0.0.0.0": False, "example.org": False}
+    assert {host: ServeOptions(host=host).loopback for host in known} == known
+
+
+def test_indexes_have_names():
+    assert index_places(("notes", "b=/data/x=y", "s3://bucket/tickets")) == {
+        "notes": "notes",
+        "b": "/data/x=y",
+        "tickets": "s3://bucket/tickets",
+    }
+    with pytest.raises(InputError, match="two indexes are named 'a'"):
+        index_places(("x/a", "y/a"))
+    with pytest.raises(InputError, match="names no place"):
+        index_places(("a=",))
+
+
+def test_spans_are_made_only_for_a_provider(monkeypatch):
+    with find_tracer()("GET /"):
+        pass
+    trace = pytest.importorskip("opentelemetry.trace")
+    seen = []
+
+    class Tracer:
+        def start_as_current_span(self, name):
+            seen.append(name)
+            return pytest.MonkeyPatch.context()
+
+    monkeypatch.setattr(trace, "get_tracer_provider", object)
+    monkeypatch.setattr(trace, "get_tracer", lambda name: Tracer())
+    with find_tracer()("POST /embed"):
+        pass
+    assert seen == ["POST /embed"]
