@@ -92,6 +92,23 @@ def test_ids_of_another_tokenizer_are_refused_with_the_reason(client):
         client.embeddings.create(model="tiny", input=[[100257]])
 
 
+def test_ids_that_the_tokenizer_would_not_make_are_refused(client, model):
+    end, word = (model.tokenizer.pieces(text, marked=False)[-1] for text in ("cats", "dog"))
+    assert end.token == "##s"  # begins no text
+    with pytest.raises(
+        openai.BadRequestError, match=r"input\[1\] is no sequence of token ids that the tokenizer"
+    ):
+        client.embeddings.create(model="tiny", input=[[word.id], [end.id, word.id]])
+
+
+def test_characters_that_the_vocabulary_lacks_may_come_as_ids(client, model):
+    text = "hello ☃ world"
+    ids = [piece.id for piece in model.tokenizer.pieces(text)]
+    assert model.tokenizer.text(ids) == "hello world"
+    found = vectors_of(client.embeddings.create(model="tiny", input=ids))
+    assert np.array_equal(found, model.encode(["hello world"]))
+
+
 def test_a_prompt_of_the_model_can_be_named(client, model):
     answer = client.embeddings.create(model="tiny", input=TEXTS, extra_body={"prompt_name": "query"})
     assert np.array_equal(vectors_of(answer), model.encode(TEXTS, prompt_name="query"))

@@ -59,6 +59,12 @@ class TextTokenizer:
         """One more than the largest token id."""
         return max(self._tokenizer.get_vocab().values(), default=-1) + 1
 
+    @cached_property
+    def specials(self) -> frozenset[int]:
+        """Ids of special tokens: those that `text` leaves out."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return frozenset(id_ for id_, token in added.items() if token.special)
+
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without marks."""
         if parallel and len(texts) > 1:

@@ -1,6 +1,7 @@
 """OpenAI's protocol: POST /v1/embeddings, GET /v1/models. Any client of theirs works with another base URL.
 
-Token arrays are ids of the served model's tokenizer: they are turned back into text, which is then encoded.
+Token arrays are ids of the served model's tokenizer: they are turned back into text, which is then encoded. Ids that
+would not come out the same are refused, so those of another tokenizer seldom pass for words.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
 from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
 from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
-from gemel.serve.routes.tokens import texts_of_ids
+from gemel.serve.routes.tokens import texts_to_encode
 from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
@@ -91,7 +92,7 @@ def router(services: Services) -> APIRouter:
         asked = await read(request, EmbeddingsRequest)
         check_model(services, asked.model)
         check_dimensions(services, asked.dimensions)
-        texts = texts_of(services, asked.input)
+        texts = await texts_of(services, asked.input)
         ask = Ask(
             client=client_of(request),
             prompt_name=asked.prompt_name,
@@ -124,7 +125,7 @@ def router(services: Services) -> APIRouter:
     return routes
 
 
-def texts_of(
+async def texts_of(
     services: Services, given: str | list[str] | list[int] | list[list[int]], name: str = "input"
 ) -> list[str]:
     """The texts of an `input` in any of its four forms; `name` is what errors call it."""
@@ -137,7 +138,8 @@ def texts_of(
         if isinstance(every[0], str):
             texts = every
         else:
-            texts = texts_of_ids(services, every if isinstance(every[0], list) else [every], name)
+            lists = every if isinstance(every[0], list) else [every]
+            texts = await services.work(lambda: texts_to_encode(services, lists, name))
     check_sizes(services, texts, name)
     return texts
 

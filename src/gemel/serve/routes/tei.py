@@ -38,7 +38,7 @@ def router(services: Services) -> APIRouter:
     async def embed_all(request: Request) -> Response:
         """The vectors of the tokens, before pooling, marks included."""
         asked = await read(request, shapes.EmbedAllRequest)
-        texts = texts_of(services, asked.inputs, "inputs")
+        texts = await texts_of(services, asked.inputs, "inputs")
         texts = await _cut_left(services, asked, texts, asked.prompt_name)
         found = await services.work(lambda: _tokens(services, texts, asked))
         return answer([np.ascontiguousarray(each.vectors) for each in found])
@@ -71,7 +71,7 @@ def router(services: Services) -> APIRouter:
 
 async def _embed(services: Services, request: Request, asked: shapes.EmbedRequest) -> Response:
     check_dimensions(services, asked.dimensions)
-    texts = texts_of(services, asked.inputs, "inputs")
+    texts = await texts_of(services, asked.inputs, "inputs")
     ask = Ask(
         client=client_of(request),
         prompt_name=asked.prompt_name,

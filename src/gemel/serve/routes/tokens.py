@@ -32,6 +32,23 @@ def texts_of_ids(
     return [tokenizer.text(ids, marks=marks) for ids in lists]
 
 
+def texts_to_encode(services: Services, lists: Sequence[Sequence[int]], name: str) -> list[str]:
+    """As `texts_of_ids`, refusing ids that would reach the model as others: its tokenizer never makes such a sequence.
+
+    So a vector is that of the very ids that were sent, and most ids of a foreign tokenizer are noticed.
+    """
+    tokenizer = services.model.tokenizer
+    texts = texts_of_ids(services, lists, name)
+    for place, (ids, again) in enumerate(zip(lists, tokenizer.content(texts), strict=True)):
+        sent = [each for each in ids if each not in tokenizer.specials]
+        if sent != [each for each in again.tolist() if each not in tokenizer.specials]:
+            raise InputError(
+                f"{name}[{place}] is no sequence of token ids that the tokenizer of {services.model_name} makes. "
+                "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
+            )
+    return texts
+
+
 def last_tokens(model: Model, text: str, prompt: str = "") -> str:
     """The end of a text that the model reads whole, where it would otherwise read the beginning."""
     if model.max_length is None:
