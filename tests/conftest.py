@@ -1,5 +1,11 @@
-"""Asserts in the contract of the index say what differed, as those of a test module do."""
+"""What all tests share, whichever ran before."""
 
 import pytest
 
+# Asserts in the contract of the index say what differed, as those of a test module do.
 pytest.register_assert_rewrite("index_contract")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Once lance is loaded it warns of every fork; the tests that fork do not use it in the child."""
+    config.addinivalue_line("filterwarnings", "ignore:lance is not fork-safe:UserWarning")
