@@ -70,7 +70,8 @@ export function startSearch(panel) {
     where.placeholder = fields.slice(0, 2).map(([name, type]) => `${name} ${EXAMPLE[type] ?? "= 'a text'"}`).join(" and ");
     document.getElementById("where-hint").textContent = `Fields: ${fields.map(([name, type]) => `${name} (${type})`).join(", ")}`;
   }
-  for (const node of [query, count, where]) node.addEventListener("input", search);
+  for (const node of [query, count]) node.addEventListener("input", search);
+  where.addEventListener("change", search.now); // half a condition would only be refused
   for (const node of [source, hybrid]) {
     node.addEventListener("change", () => {
       shape();
