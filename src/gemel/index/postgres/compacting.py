@@ -45,13 +45,15 @@ def compact(server: Server, table: str, dim: int, limits: Limits) -> None:
             return
         unfinished = [limit for limit, whole in graphs(connection, table) if not whole]
         drop_graphs(connection, table, unfinished)
-        connection.execute(SQL("VACUUM (ANALYZE) {}").format(qualified(table)))
         forget_old_tokens(connection)
+        connection.execute(SQL("ANALYZE {}").format(qualified(table)))
         limit = _up_to_date(connection, table, dim, limits)
-        if limit is None:
-            return
-        drop_graphs(connection, table, [other for other, _ in graphs(connection, table) if other != limit])
-        if read_layout(connection, table).recall is None:
+        old = [other for other, _ in graphs(connection, table) if other != limit]
+        drop_graphs(
+            connection, table, old
+        )  # before the sweep, which takes dead rows out of a graph one by one
+        connection.execute(SQL("VACUUM {}").format(qualified(table)))
+        if limit is not None and read_layout(connection, table).recall is None:
             tuned = tune(connection, table, dim, limit)
             note_tuning(connection, table, limit, tuned.breadth, tuned.recall)
 

@@ -1,7 +1,7 @@
 """BM25 on the server: candidates by the index of words, scores here, from the texts.
 
 What is approximate, and only in large tables: a word that more than 20,000 passages hold brings no candidates if a
-rarer one is asked for as well, and its number is an estimate; of more than 2,000 candidates those are scored that
+rarer one is asked for as well, and its number is an estimate; of more than 1,000 candidates those are scored that
 hold the rarest words; the mean length may be some seconds old. Small tables are ranked as `BM25Index` does it.
 """
 
@@ -24,7 +24,7 @@ from gemel.index.postgres.reading import columns_sql, fetch, passages_from, rows
 from gemel.index.postgres.server import Connection
 
 _COMMON = 20_000  # passages; who holds more counts as frequent
-_SCORED = 2_000
+_SCORED = 1_000
 _MOST_WORDS = 64  # of a query; the rarest are kept
 _K1, _B = 1.2, 0.75  # as gemel.word_search
 
@@ -76,25 +76,26 @@ def by_words(
 
 def _words(connection: Connection, table: str, query: str, lengths: Lengths) -> list[_Word]:
     """Those of the query that are in the table, the rarest first."""
-    from psycopg.sql import SQL, Literal
-
-    asked = Counter(searched_words(query))
-    statement = SQL(
-        "SELECT word, (SELECT count(*) FROM (SELECT 1 FROM {} AS t WHERE t.words @@ word LIMIT {}) AS holding)"
-        " FROM unnest(%s::tsquery[]) AS words (word)"
-    ).format(qualified(table), Literal(_COMMON + 1))
-    found = connection.execute(statement, [[_quoted(word) for word in asked]]).fetchall() if asked else []
     words = []
-    for word, (_, counted) in zip(asked, found, strict=True):
-        if counted > _COMMON:
-            holds = Filter(SQL("words @@ %s::tsquery"), [_quoted(word)])
-            having = min(lengths.passages, max(counted, estimate(connection, table, holds)))
-        else:
-            having = counted
+    for word, asked in Counter(searched_words(query)).items():
+        having = _having(connection, table, word, lengths)
         if having:
-            idf = log(1 + max(0.0, lengths.passages - having + 0.5) / (having + 0.5))
-            words.append(_Word(word, asked[word], having, idf))
+            idf = log(1 + (lengths.passages - having + 0.5) / (having + 0.5))
+            words.append(_Word(word, asked, having, idf))
     return sorted(words, key=lambda word: word.having)[:_MOST_WORDS]
+
+
+def _having(connection: Connection, table: str, word: str, lengths: Lengths) -> int:
+    """Passages that hold a word: counted, or estimated where they are many and counting takes longer than searching."""
+    from psycopg.sql import SQL
+
+    if lengths.passages > _COMMON:
+        expected = estimate(connection, table, Filter(SQL("words @@ %s::tsquery"), [_quoted(word)]))
+        if expected > _COMMON:
+            return min(expected, lengths.passages)
+    statement = SQL("SELECT count(*) FROM {} WHERE words @@ %s::tsquery").format(qualified(table))
+    counted = connection.execute(statement, [_quoted(word)], prepare=False).fetchone()[0]
+    return min(int(counted), lengths.passages)
 
 
 def _scored(
