@@ -52,24 +52,29 @@ def table2(content: Content) -> str:
 
 
 def table3(content: Content) -> str:
-    lines = lines_of(content)
-    body = []
-    for label, line in lines.items():
-        if "ukp-aspect/cosine" in line.entries[0]["scores"]:
+    fixed, trained = [], []
+    for label, line in lines_of(content).items():
+        theirs = paper.TABLE3.get(label, NONE)
+        suite = line.entries[0]["suite"]
+        if suite == "arguments":
             cells = [_both(line, f"ukp-aspect/{name}") for name in ("cosine", "10-fold", "cross-topic")]
-            body.append([f"{label}, fixed", *cells, paper.TABLE3.get(label, NONE)])
-    fixed = grid(["", "cosine", "ridge, 10 folds", "ridge, cross-topic", "the paper (AFS)"], body)
-    body = [
-        [label, _both(line), str(len(line.entries)), paper.TABLE3.get(label, NONE)]
-        for label, line in lines.items()
-        if "ukp-aspect/cosine" not in line.entries[0]["scores"]
-    ]
-    trained = (
-        grid(["trained on the other folds", "left-out fold", "folds", "the paper (AFS)"], body)
-        if body
-        else ""
-    )
-    return f"Pearson / Spearman.\n\n{fixed}\n{trained}"
+            fixed.append([label, *cells, theirs])
+        elif suite == "arguments-cosine":
+            fixed.append([label, _both(line), NONE, NONE, theirs])
+        else:
+            trained.append([label, _both(line), line.cell(), str(len(line.entries)), theirs])
+    text = "Pearson / Spearman × 100.\n\n"
+    text += grid(["fixed", "cosine", "ridge, 10 folds", "ridge, cross-topic", "the paper (AFS)"], fixed)
+    if trained:
+        head = [
+            "each fold by the others",
+            "left-out fold",
+            "Spearman ± deviation",
+            "folds",
+            "the paper (AFS)",
+        ]
+        text += "\n" + grid(head, trained)
+    return text
 
 
 def _both(line: Line, dataset: str = "") -> str:

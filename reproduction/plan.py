@@ -148,8 +148,11 @@ def table3(scale: Scale) -> list[Row]:
     """Fixed encoders first; then each fold trained and tested on what it left out."""
     whole = Suite("arguments", "arguments", (Rows((ARGUMENTS,)),))
     fixed = {"Avg. GloVe": GLOVE, "untrained, mean": UNTRAINED, "NLI, classification": nli(scale)}
-    fixed |= {"tf-idf": TFIDF, "all-MiniLM-L6-v2": PUBLISHED}
+    fixed |= {"all-MiniLM-L6-v2": PUBLISHED}
     rows = [Row(label, model, whole) for label, model in fixed.items()]
+    # A regression on tf-idf's 20,000 numbers is another matter: of it, the cosine alone, as in the paper.
+    cosine = Suite("arguments-cosine", "sts", (Rows((ARGUMENTS,), shape="arguments"),))
+    rows.append(Row("tf-idf", TFIDF, cosine))
     for number in range(scale.folds):
         for by in ("pairs", "topics"):
             rows += [_fold(scale, by, number, kind) for kind in ("twin", "cross")]
