@@ -64,8 +64,8 @@ vector = answer.data[0].embedding
 
 `input` is a string, a list of strings, a list of token ids, or a list of such lists. **Token ids are those of the
 served model's own tokenizer**: they are turned back into text, without special tokens, and the text is encoded; ids
-that would not come out the same are refused. Ids of tiktoken mean other words, and a few of them may pass for words of this
-model. LangChain's `OpenAIEmbeddings` sends such ids unless it is made with `check_embedding_ctx_length=False`.
+that would not come out the same are refused. Ids of tiktoken mean other words, and a few of them may pass for words of
+this model. LangChain's `OpenAIEmbeddings` sends such ids unless it is made with `check_embedding_ctx_length=False`.
 `encoding_format` is `float` or `base64` (little-endian float32). `dimensions` keeps the first numbers and scales to
 length 1 again; it costs little only where the model was trained for it. Vectors have length 1. Texts over the model's
 length are cut; `usage` counts the tokens that were read, marks included. Two things of ours: `prompt_name` names a
@@ -108,7 +108,8 @@ which pairs; `other` compares two sets. At most 10,000 pairs come back; `complet
 """
 CLUSTERS = """
 `min_score` asks for communities, `k` for k-means; `method` can be any of `gemel cluster`. The places of the map
-come from t-SNE up to 1,000 texts and from PCA for more, or as `layout` says.
+come from t-SNE up to 1,000 texts and from PCA for more, or as `layout` says. Agglomerative clustering, HDBSCAN and an
+explicit t-SNE take at most 2,000 texts here: for more use `gemel cluster`.
 """
 EXPLAIN = """## Why a score
 

@@ -195,6 +195,15 @@ def test_clusters_by_a_score_without_a_map(http):
     assert found["method"] == "communities"
 
 
+def test_slow_ways_to_cluster_take_fewer_texts(http, monkeypatch):
+    monkeypatch.setattr("gemel.serve.routes.clusters._SLOW", 2)
+    for name, value in (("method", "hdbscan"), ("layout", "tsne")):
+        answer = http.post("/clusters", json={"texts": TEXTS, name: value})
+        assert answer.status_code == 413
+        expected = f"{name} {value!r} takes at most 2 texts over the server, got 3"
+        assert answer.json()["error"]["message"] == expected
+
+
 # Why, and how
 
 
@@ -368,6 +377,7 @@ def test_status_has_live_figures(http):
         ("/pairs", {"texts": ["a", "b"], "min_score": 2}, 400, "min_score: must be less than or equal to 1"),
         ("/clusters", {"texts": ["a"], "k": 1, "min_score": 0.5}, 400, "k-means takes k, not min_score"),
         ("/clusters", {"texts": ["a"], "method": "guess"}, 400, "method: must be 'communities'"),
+        ("/clusters", {"texts": ["a"] * 1100, "k": 1900}, 413, "k may be at most 1,818 for 1,100 texts"),
         ("/explain", {"left": "a"}, 400, "the field 'right' is missing. Required: left, right"),
         ("/relation", {"left": "a", "right": ["b"]}, 400, "left: must be a list"),
         ("/indexes/other/search", {"query": "a"}, 404, "no index 'other' is open here"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemel.index.coder import LateCoder, ModelCoder
+from gemel.index.coder import ModelCoder
 from gemel.index.index import Index
 from gemel.index.port import Rows, Table
 from gemel.model import Model
@@ -17,8 +17,6 @@ _PLACES = 8  # of the order of ids that a sample is taken from
 def query_options(index: Index, model: Model) -> EncodeOptions | None:
     """The options under which `model` encodes a query for the index; None: the index encodes by other means."""
     coder = index._open().coder
-    if isinstance(coder, LateCoder):
-        coder = coder.loaded()
     return coder.query_options if isinstance(coder, ModelCoder) and coder.model() is model else None
 
 

@@ -12,6 +12,7 @@ from gemel.clusters import Clusters, cluster
 from gemel.errors import MissingExtra
 from gemel.maps import layout
 from gemel.maps.places import Places
+from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.reading import Own, client_of, example, read, takes
@@ -19,6 +20,9 @@ from gemel.serve.routes.texts import check_sizes, embed_many
 from gemel.types import Vectors
 
 _MAPPED = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
+_SLOW = 2000  # texts for what takes far more time with more of them: a thread at work cannot be stopped
+_SLOW_METHODS = ("agglomerative", "hdbscan")
+_MOST_MEANS = 2_000_000  # texts times clusters of k-means
 
 
 class ClustersRequest(Own):
@@ -80,9 +84,21 @@ def add_clusters(routes: APIRouter, services: Services) -> None:
         started = perf_counter()
         asked = await read(request, ClustersRequest)
         check_sizes(services, asked.texts, "texts", services.limits.pair_texts)
+        _check_work(asked)
         vectors = (await embed_many(services, asked.texts, Ask(client=client_of(request)))).vectors
         found = await services.work(lambda: _found(asked, vectors))
         return answer({**found, "seconds": perf_counter() - started})
+
+
+def _check_work(asked: ClustersRequest) -> None:
+    """Refuse what would keep a thread for minutes."""
+    count = len(asked.texts)
+    for name, given in (("method", asked.method in _SLOW_METHODS), ("layout", asked.layout == "tsne")):
+        if given and count > _SLOW:
+            said = getattr(asked, name)
+            raise TooLarge(f"{name} {said!r} takes at most {_SLOW:,} texts over the server, got {count:,}")
+    if asked.k is not None and asked.k * count > _MOST_MEANS:
+        raise TooLarge(f"k may be at most {_MOST_MEANS // count:,} for {count:,} texts, got {asked.k:,}")
 
 
 def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:

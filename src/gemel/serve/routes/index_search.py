@@ -15,6 +15,7 @@ from gemel.calibration import Calibration
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.for_servers import query_options, sample_vectors
 from gemel.index.index import Index
+from gemel.index.types import Answer
 from gemel.options import EncodeOptions
 from gemel.serve.errors import RouteError
 from gemel.serve.limits import Overloaded, TooLate
@@ -82,10 +83,9 @@ async def search_index(
     if asked.rerank and cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
     query = await _query(services, name, asked, ask)
-    found = await on_index(
-        services,
-        name,
-        lambda index: index.search(
+
+    def work(index: Index) -> tuple[Answer, Calibration | None]:
+        found = index.search(
             query,
             asked.k,
             where=asked.where,
@@ -93,9 +93,10 @@ async def search_index(
             hybrid=asked.hybrid,
             rerank=cross,
             exact=asked.exact,
-        ),
-    )
-    calibration = await on_index(services, name, lambda index: _calibration(calibrations, name, index))
+        )
+        return found, _calibration(calibrations, name, index)
+
+    found, calibration = await on_index(services, name, work)
     rows = with_percentiles([hit.row() for hit in found], calibration)
     said = {"scored_by": found.scored_by, "exact": found.exact, "seconds": found.seconds}
     return answer({"hits": await with_relations(services, asked.query, rows, ask), **said})
@@ -105,7 +106,7 @@ async def _query(services: Services, name: str, asked: IndexQuestion, ask: Ask) 
     """The vector of the query, made in a batch with those of other requests; its words where they are needed."""
     if asked.hybrid or asked.rerank:
         return asked.query
-    options = await on_index(services, name, lambda index: query_options(index, services.model))
+    options = query_options(index_of(services, name), services.model)
     usual = EncodeOptions() if options is None else _only_asked(options)
     if options is None or options != usual:
         return asked.query

@@ -68,9 +68,12 @@ async def _search_texts(
     check_sizes(services, texts, "texts")
     both = Ask(client=ask.client, normalize=unit(services.model))
     query, known = await embed_sides(services, asked.query, texts, both)
-    found = await services.work(lambda: _found(services, asked, query.vectors, known.vectors))
-    calibration = await services.work(lambda: calibrations.between(known.vectors))
-    rows = await with_relations(services, asked.query, with_percentiles(found, calibration), ask)
+
+    def work() -> list[dict[str, Any]]:
+        found = _found(services, asked, query.vectors, known.vectors)
+        return with_percentiles(found, calibrations.between(known.vectors))
+
+    rows = await with_relations(services, asked.query, await services.work(work), ask)
     by = "cross" if asked.rerank else "fusion" if asked.hybrid else "cosine"
     return answer({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
 

@@ -140,7 +140,7 @@ def _info(services: Services) -> dict[str, Any]:
         "model_sha": None,
         "model_dtype": model.precision,
         "model_type": kind,
-        "max_concurrent_requests": limits.texts,
+        "max_concurrent_requests": limits.queue_tokens // (model.max_length or limits.tokens),
         "max_input_length": model.max_length or limits.tokens,
         "max_batch_tokens": limits.tokens,
         "max_batch_requests": None,
