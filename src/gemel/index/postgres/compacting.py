@@ -11,6 +11,7 @@ from gemel.index.postgres.layout import (
     build_graph,
     drop_graphs,
     graphs,
+    held_now,
     lock_builds,
     note_tuning,
     read_layout,
@@ -29,7 +30,7 @@ class Limits:
     exact: int = 20_000
     """Passages up to which there is no graph."""
     tail: int = 5_000
-    """Rows that came after the graph, up to which it is left as it is; or a twentieth of the graph, if that is more."""
+    """Rows that came or went since the graph was built, up to which it is kept; a twentieth of it, if that is more."""
     few: int = FEW
     """Rows that meet a condition, up to which they are all compared."""
     memory_mb: int = 2048
@@ -65,5 +66,6 @@ def _up_to_date(connection: Connection, table: str, dim: int, limits: Limits) ->
     if layout.limit is None:
         needed = tail > limits.exact and dim <= MOST_GRAPH_DIM
     else:
-        needed = tail > max(limits.tail, layout.rows // 20)
+        gone = max(0, layout.held - held_now(connection, table, layout.limit))
+        needed = tail + gone > max(limits.tail, layout.held // 20)
     return build_graph(connection, table, dim, limits.memory_mb) if needed else layout.limit

@@ -33,6 +33,8 @@ class Layout:
     """ef_search"""
     recall: float | None = None
     """As it was measured after the build."""
+    held: int = 0
+    """Rows that the graph held when it was built."""
     rows: int = 0
     """In the table, as the server estimates."""
 
@@ -51,7 +53,7 @@ def read_layout(connection: Connection, table: str) -> Layout:
     asked = "SELECT obj_description(%s::regclass, 'pg_class')"
     comment = connection.execute(asked, [_regclass(graph_name(table, max(limits)))]).fetchone()[0]
     told: dict[str, Any] = json.loads(comment) if comment else {}
-    return Layout(max(limits), told.get("ef_search", UNTUNED), told.get("recall"), total)
+    return Layout(max(limits), told.get("ef_search", UNTUNED), told.get("recall"), told.get("rows", 0), total)
 
 
 def graphs(connection: Connection, table: str) -> list[tuple[int, bool]]:
@@ -70,6 +72,14 @@ def tail_size(connection: Connection, table: str, layout: Layout) -> int:
 
     statement = SQL("SELECT count(*) FROM {} WHERE number > %s").format(qualified(table))
     return int(connection.execute(statement, [layout.limit or 0]).fetchone()[0])
+
+
+def held_now(connection: Connection, table: str, limit: int) -> int:
+    """Rows of the graph that were not deleted or replaced."""
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT count(*) FROM {} WHERE number <= %s").format(qualified(table))
+    return int(connection.execute(statement, [limit]).fetchone()[0])
 
 
 def lock_builds(connection: Connection, table: str) -> bool:
@@ -96,8 +106,10 @@ def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) ->
     from psycopg import Error
     from psycopg.sql import SQL, Identifier, Literal
 
-    last = connection.execute(SQL("SELECT max(number), count(*) FROM {}").format(qualified(table)))
-    limit, rows = last.fetchone()
+    rows = held_now(connection, table, 2**62)
+    # A number that no row has or will have: it is above all rows there are, and the graph's name is a new one.
+    drawn = connection.execute("SELECT nextval(pg_get_serial_sequence(%s, 'number'))", [_regclass(table)])
+    limit = int(drawn.fetchone()[0])
     _allow_memory(connection, rows * (2 * dim + _BYTES_A_ROW) // 2**20 + 64, memory_mb)
     statement = SQL(
         "CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
@@ -118,13 +130,14 @@ def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) ->
         drop_graphs(connection, table, [limit])
         connection.execute("SET max_parallel_maintenance_workers = 0")
         connection.execute(statement)
-    return int(limit)
+    return limit
 
 
 def note_tuning(connection: Connection, table: str, limit: int, breadth: int, recall: float) -> None:
     from psycopg.sql import SQL, Literal
 
-    told = json.dumps({"ef_search": breadth, "recall": round(recall, 4)})
+    held = held_now(connection, table, limit)
+    told = json.dumps({"ef_search": breadth, "recall": round(recall, 4), "rows": held})
     name = qualified(graph_name(table, limit))
     connection.execute(SQL("COMMENT ON INDEX {} IS {}").format(name, Literal(told)))
 
