@@ -87,27 +87,13 @@ def router(services: Services) -> APIRouter:
     v2 = APIRouter(tags=["Cohere"], responses=errors(PlainError))
     v1 = APIRouter(tags=["Cohere"], responses=errors(OpenAIError))
 
-    async def ranked(
-        request: Request, query: str, documents: list[str], top: int | None
-    ) -> list[dict[str, Any]]:
-        check_sizes(services, [query], "query")
-        check_sizes(services, documents, "documents")
-        found = await score(services, query, documents, Ask(client=client_of(request)))
-        return [{"index": int(at), "relevance_score": float(found.between[at])} for at in found.best(top)]
-
     @v2.post("/v2/rerank", response_model=RerankAnswer, openapi_extra=takes(RerankRequest))
     async def rerank(request: Request) -> Response:
         """Documents by how well they answer a query."""
         asked = await read(request, RerankRequest)
         check_ranker(services, asked.model)
-        check_sizes(services, asked.documents, "documents")
-        model, most = services.model, asked.max_tokens_per_doc
-        documents = asked.documents
-        if any(len(document) > most for document in documents):
-            documents = await services.work(
-                lambda: [first_tokens(model, each, most) for each in asked.documents]
-            )
-        results = await ranked(request, asked.query, documents, asked.top_n)
+        documents = await _cut(services, asked.documents, asked.max_tokens_per_doc)
+        results = await _ranked(services, request, asked.query, documents, asked.top_n)
         return answer({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
 
     @v1.post("/v1/rerank", response_model=OlderRerankAnswer, openapi_extra=takes(OlderRerankRequest))
@@ -116,7 +102,7 @@ def router(services: Services) -> APIRouter:
         asked = await read(request, OlderRerankRequest)
         check_ranker(services, asked.model)
         documents = [each if isinstance(each, str) else each.text for each in asked.documents]
-        results = await ranked(request, asked.query, documents, asked.top_n)
+        results = await _ranked(services, request, asked.query, documents, asked.top_n)
         if asked.return_documents:
             results = [{**row, "document": {"text": documents[row["index"]]}} for row in results]
         name = services.cross_name or services.model_name
@@ -125,6 +111,23 @@ def router(services: Services) -> APIRouter:
     routes.include_router(v2)
     routes.include_router(v1)
     return routes
+
+
+async def _ranked(
+    services: Services, request: Request, query: str, documents: list[str], top: int | None
+) -> list[dict[str, Any]]:
+    check_sizes(services, [query], "query")
+    check_sizes(services, documents, "documents")
+    found = await score(services, query, documents, Ask(client=client_of(request)))
+    return [{"index": int(at), "relevance_score": float(found.between[at])} for at in found.best(top)]
+
+
+async def _cut(services: Services, documents: list[str], most: int) -> list[str]:
+    """The beginnings of documents with more tokens; a token stands for at least one character."""
+    check_sizes(services, documents, "documents")
+    if all(len(document) <= most for document in documents):
+        return documents
+    return await services.work(lambda: [first_tokens(services.model, each, most) for each in documents])
 
 
 def _meta(version: str) -> dict[str, Any]:

@@ -89,25 +89,7 @@ def router(services: Services) -> APIRouter:
     @routes.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=takes(EmbeddingsRequest))
     async def embeddings(request: Request) -> Response:
         """Vectors of texts."""
-        asked = await read(request, EmbeddingsRequest)
-        check_model(services, asked.model)
-        check_dimensions(services, asked.dimensions)
-        texts = await texts_of(services, asked.input)
-        ask = Ask(
-            client=client_of(request),
-            prompt_name=asked.prompt_name,
-            normalize=unit(services.model),
-            dim=asked.dimensions,
-        )
-        found = await services.embed(texts, ask)
-        return answer(
-            {
-                "object": "list",
-                "data": _data(found.vectors, asked.encoding_format == "base64"),
-                "model": services.model_name,
-                "usage": {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens},
-            }
-        )
+        return await _embeddings(services, request)
 
     @routes.get("/models", response_model=ModelList)
     async def models() -> Response:
@@ -123,6 +105,28 @@ def router(services: Services) -> APIRouter:
         return answer(entry(services.model_name))
 
     return routes
+
+
+async def _embeddings(services: Services, request: Request) -> Response:
+    asked = await read(request, EmbeddingsRequest)
+    check_model(services, asked.model)
+    check_dimensions(services, asked.dimensions)
+    texts = await texts_of(services, asked.input)
+    ask = Ask(
+        client=client_of(request),
+        prompt_name=asked.prompt_name,
+        normalize=unit(services.model),
+        dim=asked.dimensions,
+    )
+    found = await services.embed(texts, ask)
+    return answer(
+        {
+            "object": "list",
+            "data": _data(found.vectors, asked.encoding_format == "base64"),
+            "model": services.model_name,
+            "usage": {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens},
+        }
+    )
 
 
 async def texts_of(

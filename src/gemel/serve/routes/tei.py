@@ -37,11 +37,7 @@ def router(services: Services) -> APIRouter:
     )
     async def embed_all(request: Request) -> Response:
         """The vectors of the tokens, before pooling, marks included."""
-        asked = await read(request, shapes.EmbedAllRequest)
-        texts = await texts_of(services, asked.inputs, "inputs")
-        texts = await _cut_left(services, asked, texts, asked.prompt_name)
-        found = await services.work(lambda: _tokens(services, texts, asked))
-        return answer([np.ascontiguousarray(each.vectors) for each in found])
+        return await _embed_all(services, await read(request, shapes.EmbedAllRequest))
 
     @routes.post("/embed_sparse", response_model=None, openapi_extra=takes(shapes.EmbedAllRequest))
     async def embed_sparse(request: Request) -> Response:
@@ -82,6 +78,13 @@ async def _embed(services: Services, request: Request, asked: shapes.EmbedReques
     texts = await _cut_left(services, asked, texts, asked.prompt_name)
     found = await services.embed(texts, ask)
     return answer(np.ascontiguousarray(found.vectors))
+
+
+async def _embed_all(services: Services, asked: shapes.EmbedAllRequest) -> Response:
+    texts = await texts_of(services, asked.inputs, "inputs")
+    texts = await _cut_left(services, asked, texts, asked.prompt_name)
+    found = await services.work(lambda: _tokens(services, texts, asked))
+    return answer([np.ascontiguousarray(each.vectors) for each in found])
 
 
 async def _similarity(

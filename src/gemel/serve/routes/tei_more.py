@@ -26,63 +26,71 @@ def add_more(routes: APIRouter, services: Services) -> None:
     @routes.post("/rerank", response_model=shapes.Ranks, openapi_extra=takes(shapes.RerankRequest))
     async def rerank(request: Request) -> Response:
         """Texts by how well they answer a query, best first."""
-        asked = await read(request, shapes.RerankRequest)
-        check_sizes(services, [asked.query], "query")
-        check_sizes(services, asked.texts, "texts")
-        texts = asked.texts
-        if asked.left:
-            texts = await services.work(lambda: [last_tokens(services.model, text) for text in asked.texts])
-        ask = Ask(client=client_of(request), cut=asked.truncate is not False)
-        found = await score(services, asked.query, texts, ask)
-        scores = found.raw if asked.raw_scores else found.between
-        rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in found.best()]
-        if asked.return_text:
-            rows = [{**row, "text": asked.texts[row["index"]]} for row in rows]
-        return answer(rows)
+        return await _rerank(services, request, await read(request, shapes.RerankRequest))
 
     @routes.post("/predict", response_model=shapes.Predictions, openapi_extra=takes(shapes.PredictRequest))
     async def predict(request: Request) -> Response:
         """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
-        asked = await read(request, shapes.PredictRequest)
-        found = find_classes(services)
-        if found is None:
-            raise RouteError(424, f"{services.model_name} tells no classes apart", code="Backend")
-        pairs = _pairs(asked.inputs)
-        flat = [text for pair in pairs for text in pair]
-        check_sizes(services, flat, "inputs", 2 * services.limits.texts)
-        ask = Ask(client=client_of(request), cut=asked.truncate is not False)
-        left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        rows = _sorted(await classes(services, left, right, ask), raw=asked.raw_scores)
-        one = not isinstance(asked.inputs[0], list)
-        return answer(rows[0] if one else rows)
+        return await _predict(services, request, await read(request, shapes.PredictRequest))
 
     @routes.post("/tokenize", response_model=shapes.Tokens, openapi_extra=takes(shapes.TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         """The tokens of texts, whole."""
-        asked = await read(request, shapes.TokenizeRequest)
-        texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
-        check_sizes(services, texts, "inputs")
-        prompt = _prompt(services, asked.prompt_name)
-        return answer(
-            await services.work(
-                lambda: [_tokens_of(services, prompt + text, asked.add_special_tokens) for text in texts]
-            )
-        )
+        return await _tokenize(services, await read(request, shapes.TokenizeRequest))
 
     @routes.post("/decode", response_model=shapes.DecodedTexts, openapi_extra=takes(shapes.DecodeRequest))
     async def decode(request: Request) -> Response:
         """The texts that token ids stand for."""
-        asked = await read(request, shapes.DecodeRequest)
-        if not asked.ids:
-            raise InputError("ids is empty: give at least one token id")
-        lists: Any = asked.ids if isinstance(asked.ids[0], list) else [asked.ids]
-        marks = not asked.skip_special_tokens
-        return answer(await services.work(lambda: texts_of_ids(services, lists, "ids", marks=marks)))
+        return await _decode(services, await read(request, shapes.DecodeRequest))
 
     @routes.get("/info", response_model=shapes.Info)
     async def info() -> Response:
         """The loaded model and the limits of a request."""
         return answer(_info(services))
+
+
+async def _rerank(services: Services, request: Request, asked: shapes.RerankRequest) -> Response:
+    check_sizes(services, [asked.query], "query")
+    check_sizes(services, asked.texts, "texts")
+    texts = asked.texts
+    if asked.left:
+        texts = await services.work(lambda: [last_tokens(services.model, text) for text in asked.texts])
+    ask = Ask(client=client_of(request), cut=asked.truncate is not False)
+    found = await score(services, asked.query, texts, ask)
+    scores = found.raw if asked.raw_scores else found.between
+    rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in found.best()]
+    if asked.return_text:
+        rows = [{**row, "text": asked.texts[row["index"]]} for row in rows]
+    return answer(rows)
+
+
+async def _predict(services: Services, request: Request, asked: shapes.PredictRequest) -> Response:
+    if find_classes(services) is None:
+        raise RouteError(424, f"{services.model_name} tells no classes apart", code="Backend")
+    pairs = _pairs(asked.inputs)
+    left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    for texts in (left, right):
+        check_sizes(services, texts, "inputs")
+    ask = Ask(client=client_of(request), cut=asked.truncate is not False)
+    rows = _sorted(await classes(services, left, right, ask), raw=asked.raw_scores)
+    return answer(rows if isinstance(asked.inputs[0], list) else rows[0])
+
+
+async def _tokenize(services: Services, asked: shapes.TokenizeRequest) -> Response:
+    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+    check_sizes(services, texts, "inputs")
+    prompt, marked = _prompt(services, asked.prompt_name), asked.add_special_tokens
+    return answer(
+        await services.work(lambda: [_tokens_of(services, prompt + each, marked) for each in texts])
+    )
+
+
+async def _decode(services: Services, asked: shapes.DecodeRequest) -> Response:
+    if not asked.ids:
+        raise InputError("ids is empty: give at least one token id")
+    lists: Any = asked.ids if isinstance(asked.ids[0], list) else [asked.ids]
+    marks = not asked.skip_special_tokens
+    return answer(await services.work(lambda: texts_of_ids(services, lists, "ids", marks=marks)))
 
 
 def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
