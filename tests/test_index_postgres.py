@@ -11,15 +11,19 @@ import pytest
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, Count, Header
-from gemel.index.where import Both, Compare
+from gemel.index.where import Both, Compare, matches, show
 from gemel.word_search import BM25Index
 from index_contract import (
     DIM,
+    FIELDS,
+    STRANGE,
     Store,
     TableContract,
     clusters,
+    conditions,
     document,
     everything,
+    library,
     rows_of,
     some_vectors,
 )
@@ -196,6 +200,17 @@ def test_a_condition_that_leaves_less_than_was_thought_is_answered_exactly(make)
     table.compact()
     both = Both(Compare("a", "=", 1), Compare("b", "=", 1))
     assert table.nearest(vectors[:1], 5, where=both)[0].id == ["0001"]
+
+
+def test_conditions_mean_the_same_beside_a_graph(make):
+    _, table = make(FIELDS, limits=replace(SMALL, exact=20, few=1))
+    rows, plain, pools = library()
+    table.write(rows, replace=False)
+    table.compact()
+    assert table.stats().layout.startswith("HNSW")
+    for condition in [*conditions(pools), *(Compare("lang", "=", each) for each in STRANGE)]:
+        expected = [row["id"] for row in plain if matches(condition, row)]
+        assert sorted(table.nearest(some_vectors(1), 60, where=condition)[0].id) == expected, show(condition)
 
 
 def test_an_unfinished_graph_is_built_anew(make):
@@ -463,8 +478,21 @@ def test_a_migration_holds_writers_back_until_it_has_switched(make):
     assert "Open the index again" in refused[0]
     with pytest.raises(WorkError, match="again"):
         assert table.header
-    with pytest.raises(InputError, match="no next table"):
+    with place.writing(), pytest.raises(InputError, match="no next table"):
         place.switch()
+
+
+def test_a_switch_without_the_lock_of_writing_is_refused(make):
+    store, table = make()
+    place = store.place()
+    place.begin(Header(DIM, {}, {"model": "new"}))
+    with pytest.raises(InputError, match="inside writing"):
+        place.switch()
+    with place.writing():
+        store.execute("SELECT pg_terminate_backend(%s)", [place._alone.info.backend_pid])
+        with pytest.raises(WorkError):
+            place.switch()
+    assert dict(table.header.bound) == {}
 
 
 # What does not fit.

@@ -29,6 +29,8 @@ class PostgresPlace:
         self._server = self._new_server()
         self._holding: Connection = None
         """A session that holds the lock of the next table."""
+        self._alone: Connection = None
+        """A session that keeps all others from writing."""
 
     @property
     def name(self) -> str:
@@ -105,7 +107,11 @@ class PostgresPlace:
         with self._server.session() as connection:
             with explained(self._address):
                 connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("write", entry.relation)])
-            yield
+            self._alone = connection
+            try:
+                yield
+            finally:
+                self._alone = None
 
     def close(self) -> None:
         self._release()
@@ -127,6 +133,11 @@ class PostgresPlace:
         if self._holding is None or self._holding.closed:
             raise InputError("no next table was begun here, so there is none to switch to")
         with explained(self._address):
+            if self._alone is None:
+                raise InputError(
+                    "switch is called inside writing(), so that no write gets lost between two tables"
+                )
+            self._alone.execute("SELECT 1")  # were it lost, others would be writing again
             entry = catalog.find(self._holding, self._address.name, "next", self.name)
         if entry is None:
             raise WorkError(f"the next table of {self.name} is gone. Begin the migration again")

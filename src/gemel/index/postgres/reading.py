@@ -27,9 +27,9 @@ def columns_sql(fields: Mapping[str, FieldType]) -> Any:  # noqa: ANN401 - psyco
 
 
 def fetch(connection: Connection, statement: Any, parameters: Sequence[Any]) -> list[Any]:  # noqa: ANN401
-    """Rows in binary: vectors as bytes. Planned anew each time, as the right plan depends on the values."""
+    """Rows in binary: vectors as bytes."""
     with connection.cursor(binary=True) as cursor:
-        found: list[Any] = cursor.execute(statement, parameters, prepare=False).fetchall()
+        found: list[Any] = cursor.execute(statement, parameters).fetchall()
     return found
 
 

@@ -200,7 +200,13 @@ class _State:
 
 
 def _arguments() -> dict[str, Any]:
-    return {"autocommit": True, "client_encoding": "utf8", "connect_timeout": _PATIENCE_S}
+    # Nothing is prepared: a plan that is right for one condition is wrong for another, and poolers stay possible.
+    return {
+        "autocommit": True,
+        "client_encoding": "utf8",
+        "connect_timeout": _PATIENCE_S,
+        "prepare_threshold": None,
+    }
 
 
 def _psycopg() -> Any:  # noqa: ANN401

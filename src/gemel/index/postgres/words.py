@@ -94,7 +94,7 @@ def _having(connection: Connection, table: str, word: str, lengths: Lengths) -> 
         if expected > _COMMON:
             return min(expected, lengths.passages)
     statement = SQL("SELECT count(*) FROM {} WHERE words @@ %s::tsquery").format(qualified(table))
-    counted = connection.execute(statement, [_quoted(word)], prepare=False).fetchone()[0]
+    counted = connection.execute(statement, [_quoted(word)]).fetchone()[0]
     return min(int(counted), lengths.passages)
 
 
@@ -119,7 +119,7 @@ def _scored(
     ).format(qualified(table), where.sql, weight, Literal(most))
     asked = [" | ".join(_quoted(word.text) for word in leading)]
     parameters = [*asked, *where.parameters, *(_quoted(word.text) for word in words)]
-    cells = connection.execute(statement, parameters, prepare=False).fetchall()
+    cells = connection.execute(statement, parameters).fetchall()
     return [(_score(row[3], row[4], words, lengths), row[1], row[2], row[0]) for row in cells]
 
 
