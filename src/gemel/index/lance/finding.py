@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.lists import candidates_for
+from gemel.index.lance.lists import Lists, candidates_for
 from gemel.index.lance.sight import Sight
 from gemel.index.port import Passages
 from gemel.index.where import Condition
@@ -18,6 +18,7 @@ Slots = NDArray[np.int64]
 
 _AT_ONCE = 1 << 24  # scores that are held at once: 64 MB
 _ROWS = 65_536
+_CODES_A_VECTOR = 28  # fetching and comparing a vector takes the time of so many codes
 _ROUNDING = 2e-5  # two float32 sums of one dot product of unit vectors differ by less
 
 
@@ -29,11 +30,19 @@ def nearest(
     chosen = None if where is None else sight.chosen(sight.view.meeting(where))
     if chosen is None and not sight.whole:
         chosen = sight.alive
-    if sight.lists is None or exact:
+    if sight.lists is None or exact or _few(sight.lists, k, chosen):
         found = _compared(sight, queries, k, chosen, 0)
     else:
         found = _listed(sight, queries, k, chosen)
     return [_ranked(sight, query, k, slots) for query, slots in zip(queries, found, strict=True)]
+
+
+def _few(lists: Lists, k: int, chosen: NDArray[np.bool_] | None) -> bool:
+    """It is quicker to compare all that are chosen than to look for them in the lists."""
+    if chosen is None:
+        return False
+    count = int(np.count_nonzero(chosen))
+    return count * _CODES_A_VECTOR <= lists.compares(k, count / len(chosen))
 
 
 def _listed(sight: Sight, queries: Vectors, k: int, chosen: NDArray[np.bool_] | None) -> list[Slots]:

@@ -1,4 +1,4 @@
-"""Inverted lists of 8-bit codes (faiss), for candidates: which slots are worth an exact comparison.
+"""Inverted lists of 4-bit codes (faiss), for candidates: which slots are worth an exact comparison.
 
 An object never changes once it answers; adding makes another. How many lists a query visits is found by trying, on
 questions that stored vectors stand for, until 0.985 of the ten exact neighbours are among the candidates.
@@ -20,20 +20,20 @@ from gemel.types import Vectors
 AIM = 0.985
 _QUESTIONS = 256
 _NEIGHBOURS = 10
-_TRAINED_ON = 64  # vectors a list: more did not find better lists, and k-means is most of the time of a build
+_TRAINED_ON = 40  # vectors a list: k-means is most of the time of a build
 _ROUNDS = 10
 _BLOCK = 65_536
 
 
 def candidates_for(k: int) -> int:
-    """How many codes are looked up for k answers: 8 bits order neighbours a little wrongly."""
-    return 2 * k + 20
+    """How many codes are looked up for k answers: codes order neighbours a little wrongly."""
+    return 2 * k + 40
 
 
 @dataclass(frozen=True, eq=False)
 class Lists:
     index: Any
-    """faiss.IndexIVFScalarQuantizer; its ids are slots."""
+    """faiss.IndexIVFPQFastScan: two dimensions a code, compared 32 codes at once; its ids are slots."""
     count: int
     """Slots from 0 on that are inside."""
     visited: int
@@ -45,18 +45,18 @@ class Lists:
 
     @property
     def layout(self) -> str:
-        return f"IVF{self.index.nlist},SQ8 ({self.visited} lists asked)"
+        return f"IVF{self.index.nlist},PQ{self.index.M}x4fs ({self.visited} lists asked)"
 
     def search(
         self, queries: Vectors, k: int, chosen: NDArray[np.bool_] | None, *, widely: bool = False
     ) -> NDArray[np.int64]:
         """(queries, candidates) slots, -1 where there are no more. `chosen`: (slots,) which of them count.
 
-        The rarer the chosen, the more lists are visited: codes that are not chosen are not compared, so this costs
-        little, and a filter loses nothing. `widely`: all lists.
+        The rarer the chosen, the more lists are visited, so a filter loses nothing. `widely`: all lists.
         """
         faiss = load_faiss()
-        visited = self._visits(k, chosen) if not widely else self.index.nlist
+        part = 1.0 if chosen is None else np.count_nonzero(chosen[: self.count]) / max(1, self.count)
+        visited = self.visits(k, part) if not widely else self.index.nlist
         selector = None
         if chosen is not None:
             bits = np.packbits(chosen[: self.count], bitorder="little")
@@ -76,12 +76,14 @@ class Lists:
         index.add_with_ids(np.ascontiguousarray(vectors), ids)
         return replace(self, index=index, count=self.count + len(vectors))
 
-    def _visits(self, k: int, chosen: NDArray[np.bool_] | None) -> int:
-        visited = self.visited * max(1.0, math.sqrt(k / _NEIGHBOURS))
-        if chosen is not None:
-            part = np.count_nonzero(chosen[: self.count]) / max(1, self.count)
-            visited /= max(part, 1e-6)
+    def visits(self, k: int, part: float) -> int:
+        """Lists to visit for k answers where this part of the slots counts."""
+        visited = self.visited * max(1.0, math.sqrt(k / _NEIGHBOURS)) / max(part, 1e-6)
         return min(int(self.index.nlist), math.ceil(visited))
+
+    def compares(self, k: int, part: float) -> float:
+        """Codes that such a search looks at."""
+        return self.count * self.visits(k, part) / int(self.index.nlist)
 
 
 def build(vectors: Vectors) -> Lists:
@@ -89,13 +91,13 @@ def build(vectors: Vectors) -> Lists:
     faiss = load_faiss()
     count, dim = vectors.shape
     lists = max(1, int(min(4 * math.sqrt(count), count / 200)))
-    index = faiss.IndexIVFScalarQuantizer(
-        faiss.IndexFlatIP(dim), dim, lists, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
-    )
+    codes = dim // 2 if dim % 2 == 0 else dim
+    index = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(dim), dim, lists, codes, 4, faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.min_points_per_centroid = _ROUNDS, 1
     index.cp.spherical, index.cp.max_points_per_centroid = True, _TRAINED_ON
+    index.pq.cp.niter, index.pq.cp.min_points_per_centroid = _ROUNDS, 1
     chance = np.random.default_rng(0)
-    sample = np.sort(chance.choice(count, min(count, _TRAINED_ON * lists), replace=False))
+    sample = np.sort(chance.choice(count, min(count, max(4096, _TRAINED_ON * lists)), replace=False))
     faiss.omp_set_num_threads(thread_count(None))
     index.train(np.ascontiguousarray(vectors[sample]))
     questions = _questions(vectors, chance)
@@ -122,7 +124,7 @@ def _questions(vectors: Vectors, chance: np.random.Generator) -> Vectors:
     """Between two stored vectors, nearer to the first: a stored vector itself would be found in the first list."""
     rows = chance.integers(len(vectors), size=(2, _QUESTIONS))
     first, second = (np.asarray(vectors[np.asarray(each)]) for each in rows)
-    mixed = first + 0.6 * second + 1e-6
+    mixed = first + 0.3 * second
     return np.asarray(mixed / np.linalg.norm(mixed, axis=1, keepdims=True), dtype=np.float32)
 
 
