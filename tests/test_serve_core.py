@@ -12,11 +12,12 @@ import gemel
 from gemel.errors import InputError, WorkError
 from gemel.serve.body import Gone, check_depth, read_body
 from gemel.serve.errors import RouteError, problem_of
-from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
+from gemel.serve.limits import EncodeFailed, Limits, Overloaded, TooLarge, TooLate
 from gemel.serve.loading import index_places
 from gemel.serve.memory import Room, memory_bytes, room
 from gemel.serve.options import ServeOptions
 from gemel.serve.quick import BUSY
+from gemel.serve.shell import Shell
 from gemel.serve.tracing import find_tracer
 from serve_case import app_of, client, live, make_services
 from serve_fake import FakeModel
@@ -117,6 +118,20 @@ def test_brackets_inside_texts_are_no_depth(flat):
     check_depth(flat.encode(), 20)
 
 
+def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
+    limits = Limits(body_bytes=100_000)
+
+    async def go(http, services):
+        shell = Shell(None, app_of(services).user_middleware[0].kwargs["settings"])
+        for _ in range(16):
+            shell._reserve(100_000)
+        with pytest.raises(Overloaded, match="too many large requests"):
+            shell._reserve(90_000)
+        return shell._reserve(500), shell._reserve(None)
+
+    assert with_app(model, go, limits=limits) == (500, 6250)
+
+
 # Errors
 
 
@@ -127,7 +142,9 @@ def test_brackets_inside_texts_are_no_depth(flat):
         (TooLarge("x"), 413),
         (Overloaded("x", 2.5), 429),
         (TooLate("x"), 504),
-        (WorkError("x"), 500),
+        (WorkError("the index at /data/secret is gone"), 500),
+        (EncodeFailed("x"), 500),
+        (InputError("no file /data/secret/notes.txt"), 400),
         (RouteError(404, "x"), 404),
         (KeyError("secret"), 500),
     ],

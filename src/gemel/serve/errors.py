@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,8 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from gemel.errors import GemelError, InputError, MissingExtra, WorkError
-from gemel.serve.limits import Overloaded, TooLarge, TooLate
+from gemel.errors import GemelError, InputError, MissingExtra
+from gemel.serve.limits import EncodeFailed, Overloaded, TooLarge, TooLate
 
 TEI_PATHS = (
     "/",
@@ -52,7 +52,7 @@ _TEI_TYPES = {
     503: "Unhealthy",
 }
 
-log = logging.getLogger("gemel.serve")
+_FOLDERS = re.compile(r"(?<![\w./:])/(?:[\w.@+-]+/)+")  # of this machine; the last part of a path may stay
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,6 @@ def error_body(path: str, problem: Problem) -> bytes:
     return orjson.dumps({"error": {"message": problem.message, "type": problem.code or kind}})
 
 
-def error_response(path: str, problem: Problem) -> Response:
-    return Response(
-        error_body(path, problem),
-        status_code=problem.status,
-        headers=dict(problem.headers),
-        media_type="application/json",
-    )
-
-
 def problem_of(error: Exception) -> Problem:
     """What a client is told of an error."""
     match error:
@@ -115,9 +106,9 @@ def problem_of(error: Exception) -> Problem:
         case MissingExtra():
             return Problem(501, str(error), "not_installed")
         case InputError():
-            return Problem(400, str(error), "invalid_request")
-        case WorkError():
-            return Problem(500, str(error), "work_failed")
+            return Problem(400, _FOLDERS.sub("…/", str(error)), "invalid_request")
+        case EncodeFailed():
+            return Problem(500, str(error), "encode_failed")
         case HTTPException():
             return Problem(error.status_code, str(error.detail), headers=error.headers or {})
         case RequestValidationError():
@@ -135,13 +126,13 @@ def _first_mistake(error: RequestValidationError) -> str:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Every error of a route becomes an answer of its protocol's shape."""
+    """Errors that FastAPI would answer by itself get their protocol's shape; all others reach the shell."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        problem = problem_of(error)
-        if problem.code == "internal_error":
-            log.error("%s failed", request.url.path, exc_info=error)
-        return error_response(request.url.path, problem)
+        path, problem = request.url.path, problem_of(error)
+        return Response(
+            error_body(path, problem), problem.status, dict(problem.headers), media_type="application/json"
+        )
 
-    for kind in (GemelError, HTTPException, RequestValidationError):
+    for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, answer)

@@ -41,5 +41,9 @@ class TooLate(WorkError):
     """The deadline of a request passed before its answer."""
 
 
+class EncodeFailed(WorkError):
+    """The engine failed at one text; nothing is wrong with the others."""
+
+
 class TooLarge(InputError):
     """A request over one of the limits."""

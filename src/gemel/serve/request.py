@@ -6,8 +6,9 @@ import asyncio
 
 import numpy as np
 
-from gemel.errors import InputError, WorkError
+from gemel.errors import InputError
 from gemel.serve.cache import Known
+from gemel.serve.limits import EncodeFailed
 from gemel.serve.port import Embedded
 from gemel.serve.waiting import Job
 
@@ -41,7 +42,7 @@ class Request:
             self.fail(error)
         else:
             self.fail(
-                WorkError(
+                EncodeFailed(
                     f"texts[{row}] could not be encoded; the other texts of the server are not affected"
                 )
             )

@@ -27,6 +27,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 WATCH_AFTER = 0.02  # seconds after which a request is worth asking whether its client is still there
 MEMORY_EVERY = 0.5  # seconds between two looks at the memory
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
+SMALL_BODY = 64_000  # bytes
 GONE = 499  # what the log calls a request whose client went away
 SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -90,16 +91,22 @@ class Shell:
             return
         self._check_memory()
         stated = _content_length(headers)
-        room = settings.limits.body_bytes
-        if self._bodies and self._bodies + (stated or 0) > MOST_BODIES * room:
-            raise Overloaded("too many large requests are under way. Try again in 1 s", 1.0)
-        body = await read_body(receive, stated, room, settings.body_seconds)
-        check_depth(body, settings.limits.json_depth)
-        self._bodies += len(body)
+        size = self._reserve(stated)
         try:
+            body = await read_body(receive, stated, settings.limits.body_bytes, settings.body_seconds)
+            check_depth(body, settings.limits.json_depth)
             await self._watched(visit, scope, _replay(body, receive), receive)
         finally:
-            self._bodies -= len(body)
+            self._bodies -= size
+
+    def _reserve(self, stated: int | None) -> int:
+        """Room for a body, before any of it is read. Small ones always fit: large ones must not shut them out."""
+        most = self._settings.limits.body_bytes
+        size = most // MOST_BODIES if stated is None else min(stated, most)
+        if size > SMALL_BODY and self._bodies + size > MOST_BODIES * most:
+            raise Overloaded("too many large requests are under way. Try again in 1 s", 1.0)
+        self._bodies += size
+        return size
 
     async def _watched(self, visit: _Visit, scope: Scope, replayed: Receive, receive: Receive) -> None:
         """Run the route; if it takes a while, cancel it when its client goes away."""
