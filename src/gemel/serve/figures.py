@@ -79,3 +79,22 @@ class Figures:
 
     def stage(self, name: str, seconds: float) -> None:
         self.stages[name].add(seconds)
+
+    def summary(self) -> dict[str, object]:
+        """For /status: rates over the last seconds, totals, percentiles of the recent values."""
+        rates = {"requests": self.requests, "texts": self.texts, "tokens": self.tokens}
+        return {
+            "uptime_seconds": round(perf_counter() - self.started, 1),
+            "throughput": {f"{name}_per_second": rate.per_second() for name, rate in rates.items()},
+            "total": {name: rate.total for name, rate in rates.items()},
+            "latency": {
+                stage: {f"p{share}": times.percentile(share / 100) for share in (50, 95, 99)}
+                for stage, times in self.stages.items()
+            },
+            "batches": {
+                "count": self.batch_texts.count,
+                "texts_p50": self.batch_texts.percentile(0.5),
+                "failed": self.failed_batches,
+            },
+            "rejected": dict(self.rejected),
+        }

@@ -108,39 +108,15 @@ class ServerServices:
 
     def status(self) -> dict[str, object]:
         figures, batcher = self.figures, self._batcher
-        waiting = batcher.workers.waiting if batcher else None
         return {
             "model": self.model_name,
             "engine": self.model.kernel,
-            "uptime_seconds": round(perf_counter() - figures.started, 1),
-            "throughput": {
-                "requests_per_second": figures.requests.per_second(),
-                "texts_per_second": figures.texts.per_second(),
-                "tokens_per_second": figures.tokens.per_second(),
-            },
-            "total": {
-                "requests": figures.requests.total,
-                "texts": figures.texts.total,
-                "tokens": figures.tokens.total,
-            },
-            "latency": {
-                stage: {
-                    "p50": times.percentile(0.5),
-                    "p95": times.percentile(0.95),
-                    "p99": times.percentile(0.99),
-                }
-                for stage, times in figures.stages.items()
-            },
+            **figures.summary(),
             "queue": {
                 "tokens": batcher.queue_tokens if batcher else 0,
-                "texts": len(waiting) if waiting else 0,
+                "texts": len(batcher.workers.waiting) if batcher else 0,
                 "most_tokens": self.limits.queue_tokens,
                 "jobs": self._works,
-            },
-            "batches": {
-                "count": figures.batch_texts.count,
-                "texts_p50": figures.batch_texts.percentile(0.5),
-                "failed": figures.failed_batches,
             },
             "cache": {
                 "hits": figures.cache_hits,
@@ -149,6 +125,5 @@ class ServerServices:
                 "texts": len(batcher.cache) if batcher else 0,
                 "bytes": batcher.cache.bytes if batcher else 0,
             },
-            "rejected": dict(figures.rejected),
             "memory_bytes": memory_bytes(),
         }
