@@ -15,6 +15,7 @@ from gemel.index.port import Passages, Scalar
 from gemel.index.state import State
 from gemel.index.types import Answer, Hit, ScoredBy
 from gemel.index.where import Condition
+from gemel.scan.exact import exact_scores
 from gemel.types import Vectors
 from gemel.word_search.fusion import STEADY
 
@@ -70,7 +71,8 @@ def answer(
         raise InputError(f"{asked} needs the words of the query, got a vector. Search by a text")
     if vectors is None:
         vectors = state.coder.queries(queries or ())
-    found = _by_vectors(state, vectors, question)
+    near = _by_vectors(state, vectors, question)
+    found = [each.hits for each in near]
     if question.hybrid and queries is not None:
         words = [_by_words(state, *each, question) for each in zip(queries, vectors, strict=True)]
         found = [_fused(*each, question.width) for each in zip(found, words, strict=True)]
@@ -81,24 +83,31 @@ def answer(
         Answer(
             hits=tuple(hits[question.offset : question.last]),
             scored_by=question.scored_by,
-            exact=question.exact,
+            exact=each.exact,
             seconds=seconds,
             bridged=state.coder.bridged,
         )
-        for hits in found
+        for each, hits in zip(near, found, strict=True)
     ]
 
 
-def _by_vectors(state: State, vectors: Vectors, question: Question) -> list[list[Hit]]:
+@dataclass(frozen=True)
+class _Near:
+    hits: list[Hit]
+    exact: bool
+
+
+def _by_vectors(state: State, vectors: Vectors, question: Question) -> list[_Near]:
     """The nearest documents of each query, by their best passage."""
-    found: list[list[Hit]] = [[] for _ in vectors]
+    found = [_Near([], True) for _ in vectors]
     waiting, ask = list(range(len(vectors))), question.width
     while waiting:
         answers = state.table.nearest(vectors[waiting], ask, where=question.where, exact=question.exact)
         short = []
         for place, passages in zip(waiting, answers, strict=True):
-            found[place] = _grouped(passages, passages.score)[: question.width]
-            if len(found[place]) < question.width and len(passages) >= ask:
+            hits = _grouped(passages, passages.score)[: question.width]
+            found[place] = _Near(hits, passages.exact)
+            if len(hits) < question.width and len(passages) >= ask:
                 short.append(place)
         waiting, ask = short, ask * _WIDER
     return found
@@ -109,10 +118,16 @@ def _by_words(state: State, query: str, vector: Vectors, question: Question) -> 
     ask = question.width
     while True:
         passages = state.table.by_words(query, ask, where=question.where)
-        found = _grouped(passages, np.asarray(passages.vector @ vector, dtype=np.float32))
+        found = _grouped(passages, _cosines(passages, vector))
         if len(found) >= question.width or len(passages) < ask:
             return found[: question.width]
         ask *= _WIDER
+
+
+def _cosines(passages: Passages, vector: Vectors) -> Vectors:
+    """To the same bits as `nearest` has them."""
+    places = np.arange(len(passages))
+    return exact_scores("product", vector[None], passages.vector, np.zeros_like(places), places)
 
 
 def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:

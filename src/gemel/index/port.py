@@ -66,6 +66,8 @@ class Passages:
     """(n,) cosine of exact vectors from `nearest`; BM25 from `by_words`."""
     vector: Vectors
     """(n, dim)"""
+    exact: bool = True
+    """Every passage that meets the condition was compared, none left out by a list or a graph."""
 
     def __len__(self) -> int:
         return len(self.id)

@@ -7,14 +7,18 @@ import sys
 from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli.options import model_option
 from gemel.errors import InputError
 
+if TYPE_CHECKING:
+    from gemel.index.types import Existing
+
 place_argument = click.argument("place", metavar="PLACE")
+_MANY = 10_000  # documents written by one command: a bulk load, after which an index is worth building
 _TYPES = ("text", "int", "float", "bool")
 
 
@@ -102,6 +106,11 @@ Examples:
 @click.option(
     "--durable/--no-durable", default=True, show_default=True, help="Wait until a commit is on disk."
 )
+@click.option(
+    "--compact/--no-compact",
+    default=None,
+    help="Tidy up at the end and build what speeds up search. Default: when many documents were written.",
+)
 @click.option("--progress/--no-progress", default=None, help="Default: when standard error is a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="What was done, as JSON.")
 def add(  # noqa: PLR0913 - one argument a flag
@@ -112,9 +121,10 @@ def add(  # noqa: PLR0913 - one argument a flag
     id_column: str | None,
     typed: tuple[str, ...],
     no_fields: bool,
-    existing: Any,
+    existing: Existing,
     block: int,
     durable: bool,
+    compact: bool | None,
     progress: bool | None,
     as_json: bool,
 ) -> None:
@@ -142,6 +152,8 @@ def add(  # noqa: PLR0913 - one argument a flag
             block=block,
             progress=sys.stderr.isatty() if progress is None else progress,
         )
+        if done.added + done.replaced >= _MANY if compact is None else compact:
+            index.compact()
     if as_json:
         click.echo(json.dumps(done.__dict__))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ def _by_graph(connection: Connection, query: Vectors, question: Question, layout
     cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
     if sum(row[-1] for row in cells) < question.fetched:
         return None
-    return _answer(query, cells, question)
+    return replace(_answer(query, cells, question), exact=False)
 
 
 def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: Question) -> Passages:
