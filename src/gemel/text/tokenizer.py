@@ -44,14 +44,17 @@ class Marks:
 
 
 class TextTokenizer:
-    """A tokenizer that is never changed after it was made, so any number of threads may use it at once."""
+    """A tokenizer that is never changed after it was made, so any number of threads may use it at once.
+
+    `dropped` is the id of the token that never counts, or None.
+    """
 
     def __init__(
         self, tokenizer: tokenizers.Tokenizer, *, marked: bool = True, drop: str | None = None
     ) -> None:
         """`marked` False: no marks are put around a text. `drop` names a token that never counts."""
         self._tokenizer = tokenizer
-        self._dropped = tokenizer.token_to_id(drop) if drop else None
+        self.dropped: int | None = tokenizer.token_to_id(drop) if drop else None
         self.marks = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
 
     @cached_property
@@ -72,15 +75,15 @@ class TextTokenizer:
         else:
             encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
         contents = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
-        if self._dropped is not None:
-            contents = [content[content != self._dropped] for content in contents]
+        if self.dropped is not None:
+            contents = [content[content != self.dropped] for content in contents]
         return contents
 
     def places(self, text: str) -> NDArray[np.int64]:
         """(t, 2): for each token of `content` the characters [start, stop) of the text that it stands for."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         places = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        return places if self._dropped is None else places[np.asarray(encoding.ids) != self._dropped]
+        return places if self.dropped is None else places[np.asarray(encoding.ids) != self.dropped]
 
     def names(self, ids: TokenIds) -> list[str]:
         """The tokens as the vocabulary writes them."""

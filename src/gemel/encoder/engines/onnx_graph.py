@@ -1,6 +1,6 @@
 """A Network as an ONNX graph, written node by node: word vectors in, hidden states out, no export step.
 
-All rows of a call have the same length, so there is no padding and no mask.
+In the engine all rows of a call have the same length, so there is no padding and no mask; an exported graph has one.
 
     b texts, t tokens, d width, h heads, f feed-forward width, e width of the word table
 """
@@ -14,7 +14,7 @@ import numpy as np
 from gemel.encoder.engines.onnx_nodes import Graph, Nodes
 from gemel.encoder.network import Array, Block, Linear, Network, Norm
 
-_FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
+FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
 
 
 class Multiply(Protocol):
@@ -29,28 +29,37 @@ def build_graph(network: Network, multiply: Multiply) -> Graph:
     """The whole encoder after the word table: input "words" (b, t, e), output "hidden" (b, t, d).
 
     The table itself stays outside: the session would copy it, and in a multilingual model nothing is larger.
-    Rows of all texts form one (b t, d) matrix, except inside the attention.
     """
     nodes = Nodes()
-    shape = nodes.node("Shape", "words", end=2)  # [b, t]
-    tokens = nodes.node("Slice", shape, nodes.integers(1), nodes.integers(2))  # [t]
-    x = _embed(nodes, network, tokens)  # (b, t, e)
+    hidden = add_network(nodes, network, multiply, "words")
     embedding = int(network.word.shape[1])
-    x = nodes.node("Reshape", x, nodes.integers(-1, embedding))  # (b t, e)
+    return nodes.finish(hidden, ("b", "t", embedding), ("b", "t", network.width))
+
+
+def add_network(
+    nodes: Nodes, network: Network, multiply: Multiply, words: str, unseen: str | None = None
+) -> str:
+    """Nodes from word vectors (b, t, e) to hidden states (b, t, d).
+
+    `unseen` (b, 1, 1, t) is added to the scores: 0 where a token counts, `FAR` at padding. None: all tokens count.
+    Rows of all texts form one (b t, d) matrix, except inside the attention.
+    """
+    shape = nodes.node("Shape", words, end=2)  # [b, t]
+    tokens = nodes.node("Slice", shape, nodes.integers(1), nodes.integers(2))  # [t]
+    x = _embed(nodes, network, words, tokens)  # (b, t, e)
+    x = nodes.node("Reshape", x, nodes.integers(-1, int(network.word.shape[1])))  # (b t, e)
     if network.projection:
         x = multiply(nodes, x, network.projection)  # (b t, d)
-    attention = _Attention(nodes, network, shape, tokens)
+    attention = _Attention(nodes, network, shape, tokens, unseen)
     for block in network.blocks:
         step = _prenorm_block if network.prenorm else _postnorm_block
         x = step(nodes, network, block, attention, multiply, x)
     if network.final_norm:
         x = _norm(nodes, x, network.final_norm)
-    whole = nodes.node("Concat", shape, nodes.integers(network.width), axis=0)
-    return nodes.finish(nodes.node("Reshape", x, whole), ("b", "t", embedding), ("b", "t", network.width))
+    return nodes.node("Reshape", x, nodes.node("Concat", shape, nodes.integers(network.width), axis=0))
 
 
-def _embed(nodes: Nodes, network: Network, tokens: str) -> str:
-    x = "words"
+def _embed(nodes: Nodes, network: Network, x: str, tokens: str) -> str:
     if network.positions is not None:
         zero = nodes.integers(0)
         table = nodes.constant(network.positions)
@@ -112,8 +121,10 @@ def _norm(nodes: Nodes, x: str, norm: Norm) -> str:
 class _Attention:
     """Nodes for the attention of each block; what all blocks share (biases, angles) is made once."""
 
-    def __init__(self, nodes: Nodes, network: Network, shape: str, tokens: str) -> None:
-        self.nodes, self.network, self.tokens = nodes, network, tokens
+    def __init__(
+        self, nodes: Nodes, network: Network, shape: str, tokens: str, unseen: str | None = None
+    ) -> None:
+        self.nodes, self.network, self.tokens, self.unseen = nodes, network, tokens, unseen
         self.size = network.width // network.heads
         self.split = nodes.node("Concat", shape, nodes.integers(3, network.heads, self.size), axis=0)
         self._distances: str | None = None
@@ -134,6 +145,8 @@ class _Attention:
             scores = nodes.node("Add", scores, self.bias)
         if block.window is not None:
             scores = nodes.node("Add", scores, self._window(block.window))
+        if self.unseen is not None:
+            scores = nodes.node("Add", scores, self.unseen)
         seen = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), v)  # (1, b, h, t, d/h)
         seen = nodes.node("Transpose", seen, perm=[0, 1, 3, 2, 4])  # (1, b, t, h, d/h)
         return nodes.node("Reshape", seen, nodes.integers(-1, self.network.width))
@@ -161,7 +174,7 @@ class _Attention:
             distance = nodes.node("Abs", self._place_differences())
             outside = nodes.node("Greater", distance, nodes.integers(window))
             self._windows[window] = nodes.node(
-                "Where", outside, nodes.constant(np.array(_FAR)), nodes.number(0)
+                "Where", outside, nodes.constant(np.array(FAR)), nodes.number(0)
             )
         return self._windows[window]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-_OPSET = 20  # the first with Gelu
+OPSET = 20  # the first with Gelu
 _FUSED = "com.microsoft"  # the domain of ONNX Runtime's own operators
 _LARGE = 1024  # bytes; smaller constants go into the protobuf, where shape inference sees them
 
@@ -82,7 +82,7 @@ class Nodes:
             [make_info("hidden", TensorProto.FLOAT, hidden)],
             constants,
         )
-        domains = [self._helper.make_opsetid("", _OPSET), self._helper.make_opsetid(_FUSED, 1)]
+        domains = [self._helper.make_opsetid("", OPSET), self._helper.make_opsetid(_FUSED, 1)]
         model = self._helper.make_model(graph, opset_imports=domains, ir_version=10)
         return Graph(model.SerializeToString(), large)
 

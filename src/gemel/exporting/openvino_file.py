@@ -1,0 +1,41 @@
+"""An ONNX file to OpenVINO's own format, and the run that checks it. Needs the package openvino."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import MissingExtra
+from gemel.exporting.check import Feed, Run
+from gemel.exporting.onnx_file import OUTPUT
+from gemel.types import Vectors
+
+_NAME = "openvino_model.xml"  # and .bin: where optimum-intel looks
+
+
+def write_openvino(source: Path, folder: Path) -> Path:
+    """openvino_model.xml and .bin in `folder`, in float32."""
+    openvino = _openvino()
+    target = folder / _NAME
+    openvino.save_model(openvino.convert_model(str(source)), str(target), compress_to_fp16=False)
+    return target
+
+
+def openvino_run(path: Path) -> Run:
+    """The model on the CPU in float32, whatever the processor would rather take."""
+    openvino = _openvino()
+    compiled: Any = openvino.Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(inputs: Feed) -> Vectors:
+        vectors: Vectors = compiled(dict(inputs))[OUTPUT].copy()
+        return vectors
+
+    return run
+
+
+def _openvino() -> Any:  # noqa: ANN401 - a module without types
+    try:
+        import openvino
+    except ImportError as error:
+        raise MissingExtra("an export to OpenVINO", "openvino", "openvino") from error
+    return openvino

@@ -1,0 +1,42 @@
+"""Nodes of the ONNX standard only: what the engine asks of ONNX Runtime's own operators is spelled out."""
+
+from __future__ import annotations
+
+from gemel.encoder.engines.onnx_nodes import Attribute, Nodes
+
+
+class PortableNodes(Nodes):
+    """`Nodes` whose graphs any ONNX runtime can read. ONNX Runtime fuses what is spelled out here again."""
+
+    def fused(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
+        spelled = {
+            "FusedMatMul": self._scores,
+            "RotaryEmbedding": self._rotate,
+            "MatMulIntegerToFloat": self._integer_product,
+        }
+        return spelled[kind](*inputs, **attributes)
+
+    def cast(self, x: str, like: str) -> str:
+        """`x` as numbers of the ONNX type named `like`: FLOAT, INT64."""
+        from onnx import TensorProto
+
+        return self.node("Cast", x, to=int(getattr(TensorProto, like)))
+
+    def _scores(self, q: str, k: str, *, alpha: float, transB: int) -> str:  # noqa: N803 - the operator's word
+        """alpha * q @ k transposed, both (1, b, h, t, d/h)."""
+        assert transB == 1, "the attention multiplies by transposed keys"
+        product = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 2, 4, 3]))
+        return self.node("Mul", product, self.number(alpha))
+
+    def _rotate(self, x: str, _start: str, cosines: str, sines: str) -> str:
+        """(b, h, t, d/h) turned, the first token being at place 0."""
+        zero, places = self.integers(0), self.node("Shape", x, start=2, end=3)
+        cosine, sine = (self.node("Slice", table, zero, places, zero) for table in (cosines, sines))
+        first, second = self.several("Split", x, outputs=2, axis=-1, num_outputs=2)
+        left = self.node("Sub", self.node("Mul", first, cosine), self.node("Mul", second, sine))
+        right = self.node("Add", self.node("Mul", second, cosine), self.node("Mul", first, sine))
+        return self.node("Concat", left, right, axis=-1)
+
+    def _integer_product(self, rows: str, columns: str, _one: str, scales: str, zero: str) -> str:
+        product = self.node("MatMulInteger", rows, columns, zero)
+        return self.node("Mul", self.cast(product, "FLOAT"), scales)
