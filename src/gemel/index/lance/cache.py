@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FORMAT = 1
+_ABANDONED = 3600  # seconds after which a folder that never got its name is left by a process that died
 _FILES = ("stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss")
 
 
@@ -33,6 +35,8 @@ _FILES = ("stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss")
 class Built:
     base: Base
     lists: Lists
+    folder: Path | None = None
+    """Where it is kept."""
 
 
 def build_from(view: View, folder: Path | None, table: str) -> Built:
@@ -53,12 +57,14 @@ def build_from(view: View, folder: Path | None, table: str) -> Built:
             "stamps": hashlib.sha256(stamp.tobytes()).hexdigest(),
             "sizes": {name: (here / name).stat().st_size for name in _FILES},
             "visited": lists.visited,
+            "wide": lists.wide,
             "recall": lists.recall,
         }
         (here / "about.json").write_text(json.dumps(about), encoding="utf-8")
         for name in (*_FILES, "about.json"):
             sync(here / name)
-        return Built(_mapped(here, stamp, view.header.dim), lists)
+        built = _mapped(here, stamp, view.header.dim)
+    return Built(built, lists, here.with_name(here.name.removeprefix(".")))
 
 
 def load(folder: Path, table: str, dim: int) -> Built | None:
@@ -77,17 +83,15 @@ def load(folder: Path, table: str, dim: int) -> Built | None:
     return None
 
 
-def drop_others(folder: Path, table: str, kept: NDArray[np.int64]) -> None:
-    """Caches of this table other than the one with these stamps. Processes that have mapped them keep their bytes."""
-    digest = hashlib.sha256(kept.tobytes()).hexdigest()
+def drop_others(folder: Path, table: str, kept: Path) -> None:
+    """Caches of this table other than `kept`. Processes that have mapped them keep their bytes."""
     for path in folder.glob(f"{table}-*"):
-        try:
-            about = json.loads((path / "about.json").read_text(encoding="utf-8"))
-            if about["stamps"] == digest:
-                continue
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        shutil.rmtree(path, ignore_errors=True)
+        if path != kept:
+            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f".{table}-*"):
+        with suppress(OSError):  # another process may be about to finish it
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _load(here: Path, dim: int) -> Built:
@@ -101,8 +105,9 @@ def _load(here: Path, dim: int) -> Built:
     index = load_faiss().read_index(str(here / "lists.faiss"))
     if index.ntotal != len(stamp) or index.d != dim:
         raise ValueError("damaged")
-    lists = Lists(index, len(stamp), int(about["visited"]), float(about["recall"]), len(stamp))
-    return Built(_mapped(here, stamp, dim), lists)
+    found = int(about["visited"]), float(about["recall"]), len(stamp), int(about["wide"])
+    lists = Lists(index, len(stamp), *found)
+    return Built(_mapped(here, stamp, dim), lists, here)
 
 
 def _mapped(here: Path, stamp: NDArray[np.int64], dim: int) -> Base:

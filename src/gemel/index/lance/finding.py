@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.lists import Lists, candidates_for
+from gemel.index.lance.lists import Lists
 from gemel.index.lance.sight import Sight
 from gemel.index.port import Passages
 from gemel.index.where import Condition
@@ -53,7 +53,7 @@ def _listed(sight: Sight, queries: Vectors, k: int, chosen: NDArray[np.bool_] | 
     rows = lists.search(queries, k, chosen) if inside else np.empty((len(queries), 0), dtype=np.int64)
     found = [row[row >= 0] for row in rows]
     # A filter that goes along with the lists may leave the visited ones empty.
-    short = [place for place, row in enumerate(found) if len(row) < min(inside, candidates_for(k))]
+    short = [place for place, row in enumerate(found) if len(row) < min(inside, lists.candidates(k))]
     if short:
         again = lists.search(queries[short], k, chosen, widely=True)
         for place, row in zip(short, again, strict=True):
@@ -81,7 +81,11 @@ def _compared(
         score = np.empty((len(asked), count), dtype=np.float32)
         for start in range(0, count, _ROWS):
             end = min(start + _ROWS, count)
-            score[:, start:end] = asked @ _block(sight, slots, first, start, end).T
+            block = _block(sight, slots, first, start, end)
+            if len(asked) == 1:  # a quarter of the time of a product of matrices
+                score[0, start:end] = block @ asked[0]
+            else:
+                score[:, start:end] = asked @ block.T
         for row in score:
             near = _reaching(row, k)
             out.append(first + near if slots is None else slots[near])

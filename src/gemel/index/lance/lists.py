@@ -19,15 +19,12 @@ from gemel.types import Vectors
 
 AIM = 0.985
 _QUESTIONS = 256
+_MIXED = (0.3, 0.6)
+_WIDEST = 16
 _NEIGHBOURS = 10
 _TRAINED_ON = 40  # vectors a list: k-means is most of the time of a build
 _ROUNDS = 10
 _BLOCK = 65_536
-
-
-def candidates_for(k: int) -> int:
-    """How many codes are looked up for k answers: codes order neighbours a little wrongly."""
-    return 2 * k + 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +39,8 @@ class Lists:
     """Measured when it was built."""
     trained: int
     """Vectors that were there then."""
+    wide: int = 1
+    """How many times the usual number of candidates are looked up."""
 
     @property
     def layout(self) -> str:
@@ -63,9 +62,13 @@ class Lists:
             selector = faiss.IDSelectorBitmap(bits)
         parameters = faiss.SearchParametersIVF(nprobe=visited, sel=selector)
         faiss.omp_set_num_threads(1 if len(queries) < 8 else thread_count(None))
-        wide = min(candidates_for(k), self.count)
+        wide = min(self.candidates(k), self.count)
         _, slots = self.index.search(np.ascontiguousarray(queries, np.float32), wide, params=parameters)
         return np.asarray(slots, dtype=np.int64)
+
+    def candidates(self, k: int) -> int:
+        """How many codes are looked up for k answers, as codes order neighbours a little wrongly."""
+        return self.wide * (2 * k + 40)
 
     def extended(self, vectors: Vectors) -> Lists:
         """These lists and further slots, one for each vector."""
@@ -110,22 +113,35 @@ def build(vectors: Vectors) -> Lists:
 
 
 def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
-    visited = 1
+    """As many lists as it takes; where all of them do not do, the codes are too coarse and more are looked up."""
+    visited, wide = 1, 1
     while True:
-        tried = replace(lists, visited=visited)
+        tried = replace(lists, visited=visited, wide=wide)
         found = tried.search(questions, _NEIGHBOURS, None)
-        recall = float((truth[:, :, None] == found[:, None, :]).any(axis=2).mean())
-        if recall >= AIM or visited >= lists.index.nlist:
+        right = (truth[:, :, None] == found[:, None, :]).any(axis=2)
+        recall = float(right.reshape(len(_MIXED), -1).mean(axis=1).min())
+        if recall >= AIM or (visited >= lists.index.nlist and wide >= _WIDEST):
             return replace(tried, recall=recall)
-        visited = min(lists.index.nlist, max(visited + 1, int(visited * 1.3)))
+        if visited >= lists.index.nlist:
+            visited, wide = 1, 2 * wide
+        else:
+            visited = min(int(lists.index.nlist), max(visited + 1, int(visited * 1.3)))
 
 
 def _questions(vectors: Vectors, chance: np.random.Generator) -> Vectors:
-    """Between two stored vectors, nearer to the first: a stored vector itself would be found in the first list."""
-    rows = chance.integers(len(vectors), size=(2, _QUESTIONS))
-    first, second = (np.asarray(vectors[np.asarray(each)]) for each in rows)
-    mixed = first + 0.3 * second
-    return np.asarray(mixed / np.linalg.norm(mixed, axis=1, keepdims=True), dtype=np.float32)
+    """Between two stored vectors, nearer to the first: a stored vector itself would be found in the first list.
+
+    Of two kinds, one after the other, for questions that are near to what is stored and for others.
+    """
+    out = []
+    for part in _MIXED:
+        rows = (
+            np.sort(chance.integers(len(vectors), size=_QUESTIONS)),
+            chance.integers(len(vectors), size=_QUESTIONS),
+        )
+        mixed = vectors[rows[0]] + part * vectors[rows[1]]
+        out.append(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-6))
+    return np.concatenate(out).astype(np.float32)
 
 
 class _Best:

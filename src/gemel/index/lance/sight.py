@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.index.lance import cache
+from gemel.index.lance.columns import matrix
 from gemel.index.lance.copies import Base, Copies, read
 from gemel.index.lance.lists import Lists
 from gemel.index.lance.view import Piece, View
@@ -25,6 +26,7 @@ LARGE = 20_000
 """Passages from which on lists are built; below it every search compares all."""
 _TAIL = 4096  # slots outside the lists that are compared one by one before they are put in
 _STALE = 0.3  # part of the slots that may be new or gone before a search builds all anew
+_SPOTS = 16  # vectors of a cache that are compared with the table when it is loaded
 _WORN = 0.05  # and before `compact` does
 
 
@@ -130,8 +132,8 @@ class Sights:
             built = cache.build_from(view, self._folder, self._table)
         except OSError:  # a folder that may not be written, a full disk: search goes on from memory
             return cache.build_from(view, None, self._table)
-        if self._folder is not None:
-            cache.drop_others(self._folder, self._table, built.base.stamp)
+        if self._folder is not None and built.folder is not None:
+            cache.drop_others(self._folder, self._table, built.folder)
         return built
 
     def _moved(self, view: View, *, build: bool) -> Sight:
@@ -152,8 +154,19 @@ class Sights:
         built = cache.load(self._folder, self._table, view.header.dim)
         if built is None:
             return None
-        shared = np.count_nonzero(np.isin(view.stamp[view.live], built.base.stamp))
-        return built if 2 * shared > len(built.base.stamp) else None
+        live = np.flatnonzero(view.live)
+        shared = live[np.isin(view.stamp[live], built.base.stamp)]
+        if 2 * len(shared) <= len(built.base.stamp) or not _same_vectors(view, shared, built.base):
+            return None
+        return built
+
+
+def _same_vectors(view: View, shared: NDArray[np.int64], base: Base) -> bool:
+    """Some of them, against the table: a file of the right size may hold other bytes."""
+    some = shared[np.linspace(0, len(shared) - 1, _SPOTS).astype(np.int64)]
+    order = np.argsort(base.stamp, kind="stable")
+    slots = order[np.searchsorted(base.stamp, view.stamp[some], sorter=order)]
+    return np.array_equal(matrix(view.take(some, ["vector"])["vector"]), base.vector[slots])
 
 
 def _nothing(view: View) -> Base:
