@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,11 +86,12 @@ def pairs_of_texts(
     options: EncodeOptions | None = None,
     student: Encoder | None = None,
     out: Path | None = None,
+    find: Callable[..., Pairs] = similar_pairs,
 ) -> TextPairs:
     """The pairs that `question` asks for, within `texts` or between them and `other`.
 
     student: with a `dial`, the fast encoder that proposes candidates. out: a folder for pairs that do not fit into
-    memory, as in `similar_pairs`.
+    memory, as in `similar_pairs`. find: what compares the vectors, with the arguments of `similar_pairs`.
     """
     settings = _checked(question, options or EncodeOptions(), student)
     first = check_texts(texts)
@@ -103,7 +104,7 @@ def pairs_of_texts(
     calibration = None
     if question.calibrated or question.expected_false is not None:
         calibration = calibrate(left, other=right)
-    found = similar_pairs(
+    found = find(
         left,
         k=question.k,
         min_score=_cut(question, calibration),

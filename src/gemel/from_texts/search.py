@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -113,11 +113,13 @@ def search_texts(
     options: EncodeOptions | None = None,
     rerank: CrossModel | None = None,
     student: Encoder | None = None,
+    find: Callable[..., Hits] = search,
 ) -> TextHits:
     """The best texts of `corpus` for each query.
 
     rerank: a cross-encoder that orders the candidates anew. student: with a `dial`, the fast encoder that proposes
-    them. A checkpoint's prompts for queries and documents are used unless `options` name one.
+    them. A checkpoint's prompts for queries and documents are used unless `options` name one. find: what compares every
+    query with every text, with the arguments of `gemel.search`.
     """
     question, settings = question or SearchQuestion(), options or EncodeOptions()
     if settings.output not in ("float32", "float16"):
@@ -130,7 +132,7 @@ def search_texts(
             raise InputError(f"{name} is empty: there is nothing to search")
     sides = _Sides(WithOptions(model, settings, "query"), WithOptions(model, settings, "document"), student)
     width = min(question.width(rerank), len(known))
-    found = _found(sides, asked, known, question, width)
+    found = _found(sides, asked, known, question, width, find)
     hits = found.hits
     if question.hybrid:
         hits = fuse([hits, BM25Index(known).rank(asked, width)], width)
@@ -160,7 +162,12 @@ class _Sides:
 
 
 def _found(
-    sides: _Sides, asked: list[str], known: list[str], question: SearchQuestion, width: int
+    sides: _Sides,
+    asked: list[str],
+    known: list[str],
+    question: SearchQuestion,
+    width: int,
+    find: Callable[..., Hits],
 ) -> FastHits:
     """The best by vectors, and the vectors themselves."""
     threads = sides.queries.options.threads
@@ -172,7 +179,7 @@ def _found(
     elif question.coarse == "int8":
         hits = search(queries, corpus, width, precision="int8", threads=threads)
     else:
-        hits = search(queries, corpus, width, threads=threads)
+        hits = find(queries, corpus, width, threads=threads)
     return FastHits(hits, queries, SomeVectors.all(corpus))
 
 

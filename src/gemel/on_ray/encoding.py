@@ -1,0 +1,149 @@
+"""A model whose texts are encoded by workers on a cluster. To all that uses models it is one like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.sources import find_model
+from gemel.errors import InputError
+from gemel.model import Model, changed, load
+from gemel.on_ray.cluster import Cluster
+from gemel.options import EncodeOptions, Precision
+from gemel.progress import Progress
+from gemel.text.long_texts import warn_of_long
+from gemel.text.tokenizer import check_texts
+from gemel.types import EncodeReport
+
+BLOCK_TOKENS = 32_768  # of a task: about two seconds of a small model on one core
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """How a worker finds the model: in the same folder if its machine has that, else by name."""
+
+    folder: str
+    name: str
+    precision: Precision
+    pooling: tuple[str, ...]
+
+    def load(self) -> Model:
+        source = self.folder if Path(self.folder).is_dir() else self.name
+        return load(source, precision=self.precision, pooling=self.pooling)
+
+
+class EncodeWorker:
+    """Holds a model, encodes blocks."""
+
+    def __init__(self, source: ModelSource) -> None:
+        self._source = source
+
+    def ready(self) -> tuple[str, str]:
+        """What the bits of a vector depend on besides the options."""
+        self._model = self._source.load()
+        return self._model.weights_hash, self._model.kernel
+
+    def work(self, texts: list[str], options: EncodeOptions) -> EncodeReport:
+        return self._model.encode_report(texts, options)
+
+
+class ModelOnRay(Model):
+    """The model here, for small questions and for facts; workers for everything larger than a block."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        cluster: Cluster,
+        *,
+        precision: Precision = "float32",
+        block_tokens: int = BLOCK_TOKENS,
+    ) -> None:
+        super().__init__(checkpoint, precision=precision)
+        self._cluster, self._block_tokens = cluster, block_tokens
+        folder, modes = str(checkpoint.folder.resolve()), checkpoint.pooling.modes
+        self._source = ModelSource(folder, checkpoint.name, self.precision, modes)
+
+    def encode_report(
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+    ) -> EncodeReport:
+        """As `Model.encode_report`; the same bits."""
+        settings = changed(options, changes)
+        started, checked = perf_counter(), check_texts(texts)
+        where: dict[str, int] = {}
+        rows = np.fromiter((where.setdefault(text, len(where)) for text in checked), np.int64, len(checked))
+        blocks = list(self.blocks(where))
+        if len(blocks) < 2:
+            return super().encode_report(checked, settings)
+        progress = Progress(len(where), "texts", shown=settings.progress)
+        parts = []
+        try:
+            for part in self.reports(iter(blocks), settings):
+                parts.append(part)
+                progress.add(len(part.tokens))
+        except InputError:  # a text that is refused: said again of its place among all
+            return super().encode_report(checked, settings)
+        progress.close()
+        whole = joined(parts)
+        if settings.on_long == "warn":
+            warn_of_long(whole.tokens[rows], whole.kept[rows], self._limit(settings))
+        return EncodeReport(
+            vectors=whole.vectors[rows],
+            tokens=whole.tokens[rows],
+            kept=whole.kept[rows],
+            duplicates=len(checked) - len(where),
+            seconds=perf_counter() - started,
+        )
+
+    def reports(self, blocks: Iterator[list[str]], options: EncodeOptions) -> Iterator[EncodeReport]:
+        """One for each block, in order; `blocks` are read a little ahead of what was fetched."""
+        quiet = "truncate" if options.on_long == "warn" else options.on_long
+        theirs = replace(options, threads=self._cluster.threads, progress=False, on_long=quiet)
+        pool = self._cluster.pool(EncodeWorker, self._source, key=self._source)
+        pool.expect((self.weights_hash, self.kernel))
+        return pool.in_order((block, theirs) for block in blocks)
+
+    def here(self, texts: Sequence[str], options: EncodeOptions) -> EncodeReport:
+        """On this machine, whatever their number."""
+        return super().encode_report(texts, options)
+
+    def blocks(self, texts: Iterable[str]) -> Iterator[list[str]]:
+        """Texts in blocks of about `block_tokens`: work of about the same length, whatever the texts' is."""
+        block: list[str] = []
+        tokens, most = 0, self.max_length or self._block_tokens
+        for text in texts:
+            block.append(text)
+            tokens += min(guessed_tokens(text), most)
+            if tokens >= self._block_tokens:
+                yield block
+                block, tokens = [], 0
+        if block:
+            yield block
+
+
+def load_on_ray(model: str | Path, cluster: Cluster, *, precision: Precision = "float32") -> ModelOnRay:
+    """The model of a name or in a folder, which every machine of the cluster must be able to find as well."""
+    folder = find_model(model)
+    name = None if Path(model).is_dir() else str(model)
+    return ModelOnRay(read_checkpoint(folder, name=name), cluster, precision=precision)
+
+
+def guessed_tokens(text: str) -> int:
+    """Near enough to divide work: four letters a token, or one where a script is dense."""
+    return 2 + (len(text) // 4 if text.isascii() else len(text))
+
+
+def joined(reports: Sequence[EncodeReport]) -> EncodeReport:
+    """The reports of blocks as one."""
+    return EncodeReport(
+        vectors=np.concatenate([report.vectors for report in reports]),
+        tokens=np.concatenate([report.tokens for report in reports]),
+        kept=np.concatenate([report.kept for report in reports]),
+        duplicates=sum(report.duplicates for report in reports),
+        seconds=sum(report.seconds for report in reports),
+    )
