@@ -137,6 +137,7 @@ def ratios(result: dict[str, Any]) -> dict[str, Any]:
     if "gemel" not in systems:
         return {}
     speed = {name: found[f"{CLIENTS}_clients"]["per_second"] for name, found in systems.items()}
+    speed = {name: rate for name, rate in speed.items() if rate}  # one that answered nothing is no peer
     ours = systems["gemel"]
     right = [
         part["good"] if "good" in part else part["requests"] for part in (ours["bad_clients"], ours["killed"])

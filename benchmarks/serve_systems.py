@@ -90,7 +90,7 @@ def start(name: str, model: Path, threads: int, environments: Environments, work
     else:
         python = environments.python("infinity")
         flags = ["--served-model-name", "m", "--port", str(port), "--engine", "torch", "--device", "cpu"]
-        flags += ["--no-bettertransformer", "--host", "127.0.0.1"]
+        flags += ["--no-bettertransformer", "--host", "127.0.0.1", "--url-prefix", "/v1"]
         command = [str(python.with_name("infinity_emb")), "v2", "--model-id", str(model), *flags]
     return Server(name, "m", port, command, health, threads, log)
 
