@@ -26,10 +26,10 @@ LAYERS = [
         "word_search",
         "bit_search",
     },
-    {"encode_folder", "trial", "evaluation", "from_texts", "index", "exporting"},
+    {"encode_folder", "trial", "scale_plan", "evaluation", "from_texts", "index", "exporting"},
     {"training", "clusters", "maps"},
     {"integrations", "cluster_folder", "near_duplicates", "evaluate_models", "train_models", "explanation"},
-    {"distillation", "serve"},
+    {"distillation", "on_ray", "serve"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
@@ -54,7 +54,6 @@ HOMES = {
     ],
     "onnx": ["encoder/engines/onnx", "exporting/"],
     "onnxruntime": ["encoder/engines/onnx.py", "cli/info.py", "exporting/check.py"],
-    "openvino": ["exporting/openvino_file.py"],
     "torch": [
         "encoder/engines/torch.py",
         "checkpoint/convert.py",
@@ -79,6 +78,7 @@ HOMES = {
     "faiss": ["pairs/approximate.py", "index/lance/"],
     "lance": ["index/lance/"],
     "psycopg": ["index/postgres/"],
+    "ray": ["on_ray/"],
     "psycopg_pool": ["index/postgres/"],
     "fastapi": ["serve/"],
     "starlette": ["serve/"],
@@ -107,6 +107,7 @@ HEAVY = {
     "lance",
     "psycopg",
     "psycopg_pool",
+    "ray",
     "rich",
 }
 WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.on_cluster import Machine, On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.errors import InputError
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   gemel encode tickets.csv --text-column body --id-column number -o vectors/
-  printf 'a man\\na dog\\n' | gemel encode - > vectors.jsonl"""
+  printf 'a man\\na dog\\n' | gemel encode - > vectors.jsonl
+  gemel encode articles.jsonl.gz -o vectors/ --on ray"""
 
+CLUSTER_ROWS = 8192  # rows a write when a cluster encodes: it has more under way than that
 STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, small enough for a pipe to flow
 
 
@@ -54,6 +57,7 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 )
 @click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
 @click.option("--overwrite", is_flag=True, help="Start again in a folder that another job made.")
+@on_option
 @model_option
 @encode_options
 def command(
@@ -64,6 +68,7 @@ def command(
     format: str | None,
     keep_texts: bool,
     overwrite: bool,
+    on: On | None,
     **reading: Any,
 ) -> None:
     """Turn texts into vectors.
@@ -73,27 +78,39 @@ def command(
     """
     if out is None and (overwrite or format not in (None, "jsonl")):
         raise InputError("--format and --overwrite are about a folder. Name it with -o")
+    if out is None and on is not None:
+        raise InputError("--on ray writes a folder. Name it with -o")
     rows = _open_input(input, **reading)
-    encoder = _CountingEncoder(*_load(model, options))
-    if out is None:
-        started = perf_counter()
-        _to_stdout(encoder, rows, keep_texts)
-        _say(f"{encoder.counts.summary()}, {perf_counter() - started:.1f} s", rows)
-        return
+    settings = _quiet(options)
+    with machine(on, model, options) as where:
+        if out is None:
+            started, encoder = perf_counter(), _CountingEncoder(where.model, settings)
+            _to_stdout(encoder, rows, keep_texts)
+            _say(f"{encoder.counts.summary()}, {perf_counter() - started:.1f} s", rows)
+            return
+        job = {"format": format or "npy", "keep_texts": keep_texts, "overwrite": overwrite}
+        _to_folder(where, rows, out, settings, options.progress, job)
+
+
+def _to_folder(
+    where: Machine, rows: Rows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
+) -> None:
     from gemel.encode_folder import encode_to_folder
 
-    with _progress_line(rows, shown=options.progress) as progress:
+    model: Any = where.model
+    source: Any = rows
+    if where.cluster is not None:
+        from gemel.on_ray import Ahead
+
+        model = source = Ahead(where.model, rows, settings)  # both halves of the job
+        job["checkpoint_rows"] = CLUSTER_ROWS
+    encoder = _CountingEncoder(model, settings)
+    with _progress_line(source, shown=shown) as progress:
         result = encode_to_folder(
-            encoder,
-            rows,
-            out,
-            fingerprint=encoder.fingerprint(),
-            format=format or "npy",
-            keep_texts=keep_texts,
-            overwrite=overwrite,
-            progress=progress,
+            encoder, source, out, fingerprint=encoder.fingerprint(), progress=progress, **job
         )
     _say(_summary(result, encoder.counts), rows)
+    where.done("encode", result.encoded_now)
 
 
 def _open_input(
@@ -115,13 +132,10 @@ def _open_input(
     )
 
 
-def _load(name: str, options: EncodeOptions) -> tuple[Any, EncodeOptions]:
-    import gemel
-
-    model = gemel.load(name, precision=options.precision or "float32")
+def _quiet(options: EncodeOptions) -> EncodeOptions:
     # The line at the end says how many texts were cut; a warning for every block would say it a thousand times.
     on_long = "truncate" if options.on_long == "warn" else options.on_long
-    return model, replace(options, on_long=on_long, progress=False)
+    return replace(options, on_long=on_long, progress=False)
 
 
 @dataclass

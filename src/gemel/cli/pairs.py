@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.rows_out import RowsOut
 from gemel.cli.two_speeds import fast_option, student_of
+from gemel.errors import InputError
 
 if TYPE_CHECKING:
     from gemel.options import EncodeOptions
@@ -51,6 +53,7 @@ _DEFAULT = 20
     help="Write .tsv, .csv, .jsonl or .parquet. Pairs that do not fit into memory wait on disk beside it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
+@on_option
 @model_option
 @encode_options
 def command(  # noqa: PLR0913 - one argument a flag
@@ -65,6 +68,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     as_json: bool,
     model: str,
     options: EncodeOptions,
+    on: On | None,
     **asked: Any,
 ) -> None:
     """Find the most similar pairs of the texts of FILE: exact, every pair compared.
@@ -72,27 +76,32 @@ def command(  # noqa: PLR0913 - one argument a flag
     FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
     A model that keeps its relation head adds the probability of each label.
     """
-    import gemel
     from gemel.from_texts.pairs import PairQuestion, pairs_of_texts
 
-    where = RowsOut(out, as_json)
-    where.check()
+    place = RowsOut(out, as_json)
+    place.check()
+    if on is not None and dial is not None:
+        raise InputError("--fast and --on are two ways to be faster. Choose one")
     if all(asked[name] is None for name in ("k", "min_score", "expected_false")):
         asked["k"] = _DEFAULT
     first = _read(file, text_column, id_column)
     second = None if other is None else _read(other, other_text_column or text_column, id_column)
-    encoder = gemel.load(model, precision=options.precision or "float32")
-    working = None if out is None or asked["k"] is not None else out.with_name(f".{out.name}.pairs")
-    found = pairs_of_texts(
-        encoder,
-        [row.text for row in first],
-        PairQuestion(dial=dial, **asked),
-        other=None if second is None else [row.text for row in second],
-        options=options,
-        student=student_of(encoder, dial, options),
-        out=working,
-    )
-    where.put(found.rows([row.id for row in first], None if second is None else [row.id for row in second]))
+    # A cluster's finished tiles wait on disk as well, so that a run that was stopped goes on.
+    streamed = out is not None and (asked["k"] is None or on is not None)
+    working = out.with_name(f".{out.name}.pairs") if out is not None and streamed else None
+    with machine(on, model, options) as where:
+        found = pairs_of_texts(
+            where.model,
+            [row.text for row in first],
+            PairQuestion(dial=dial, **asked),
+            other=None if second is None else [row.text for row in second],
+            options=options,
+            student=student_of(where.model, dial, options),
+            out=working,
+            find=where.find_pairs(),
+        )
+        where.done("pairs", len(first) + len(second or ()))
+    place.put(found.rows([row.id for row in first], None if second is None else [row.id for row in second]))
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
     if found.calibration is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.rows_out import RowsOut
 from gemel.cli.two_speeds import fast_option, student_of
@@ -55,6 +56,7 @@ Examples:
     help="Write .tsv, .csv, .jsonl or .parquet.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
+@on_option
 @model_option
 @encode_options
 def command(  # noqa: PLR0913 - one argument a flag
@@ -71,6 +73,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     as_json: bool,
     model: str,
     options: EncodeOptions,
+    on: On | None,
     **steps: Any,
 ) -> None:
     """Find the best texts of CORPUS for each query: exact, every text compared.
@@ -84,20 +87,26 @@ def command(  # noqa: PLR0913 - one argument a flag
     place = RowsOut(out, as_json)
     place.check()
     question = SearchQuestion(**steps)
+    if on is not None and (question.dial is not None or question.coarse is not None):
+        raise InputError(
+            "--fast and --coarse find candidates on one machine; --on compares everything. Choose one"
+        )
     asked = [*typed, *(row.text for row in (_rows(queries, query_column, None) if queries else []))]
     if not asked:
         raise InputError("no query. Give --query TEXT or --queries FILE")
     rows = _corpus(corpus, text_column, id_column, where)
-    encoder = gemel.load(model, precision=options.precision or "float32")
-    found = search_texts(
-        encoder,
-        asked,
-        [row.text for row in rows],
-        question,
-        options=options,
-        rerank=None if rerank is None else gemel.load_cross(rerank),
-        student=student_of(encoder, question.dial, options),
-    )
+    with machine(on, model, options) as here:
+        found = search_texts(
+            here.model,
+            asked,
+            [row.text for row in rows],
+            question,
+            options=options,
+            rerank=None if rerank is None else gemel.load_cross(rerank),
+            student=student_of(here.model, question.dial, options),
+            find=here.find_hits(),
+        )
+        here.done("search", len(asked))
     place.put(found.rows([row.id for row in rows]))
     click.echo(found.summary(), err=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from gemel.checkpoint.fingerprint import Fingerprint
@@ -23,7 +23,9 @@ class Ahead(Iterator[Row]):
 
     def __init__(self, model: ModelOnRay, rows: Rows, options: EncodeOptions) -> None:
         self._model, self._rows, self._options = model, rows, options
-        self._read: deque[Row] = deque()  # read ahead, not taken yet
+        self._read: deque[Row] = deque()  # given to the workers, not taken yet
+        self._unsent: deque[str] = deque()  # taken, not given to the workers yet
+        self._sent: deque[str] = deque()  # given to the workers, their vectors not asked for yet
         self._taken = 0
         self._reports: Iterator[EncodeReport] | None = None
         self._ready: deque[EncodeReport] = deque()
@@ -33,8 +35,12 @@ class Ahead(Iterator[Row]):
     def __next__(self) -> Row:
         if not self._read and self._bad is not None:
             raise self._bad
-        row = self._read.popleft() if self._read else next(self._rows)
         self._taken += 1
+        if self._read:
+            return self._read.popleft()
+        row = next(self._rows)
+        if self._reports is not None:
+            self._unsent.append(row.text)
         return row
 
     @property
@@ -67,7 +73,7 @@ class Ahead(Iterator[Row]):
         if not texts or self._refused:
             return self._model.here(texts, self._options)
         if self._reports is None:
-            blocks = self._model.blocks(chain(texts, self._reading()))
+            blocks = self._model.blocks(self._noted(chain(texts, self._reading())))
             self._reports = self._model.reports(blocks, self._options)
         try:
             while sum(len(report.tokens) for report in self._ready) < len(texts):
@@ -75,16 +81,28 @@ class Ahead(Iterator[Row]):
         except InputError:  # said again of its place in the input, when its row is reached
             self._refused = True
             return self._model.here(texts, self._options)
+        asked = [self._sent.popleft() for _ in texts]
+        assert asked == texts, "vectors would go to other rows than their own"
         whole = joined(self._ready)
         self._ready = deque([_part(whole, slice(len(texts), None), 0)])
         return _part(whole, slice(len(texts)), whole.duplicates)
 
+    def _noted(self, texts: Iterable[str]) -> Iterator[str]:
+        for text in texts:
+            self._sent.append(text)
+            yield text
+
     def _reading(self) -> Iterator[str]:
         """A row that cannot be read ends this; it is said when the job comes to it, as everything before it counts."""
         try:
-            for row in self._rows:
-                self._read.append(row)
-                yield row.text
+            while True:
+                if self._unsent:
+                    yield self._unsent.popleft()
+                elif (row := next(self._rows, None)) is not None:
+                    self._read.append(row)
+                    yield row.text
+                else:
+                    return
         except GemelError as error:
             self._bad = error
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.on_cluster import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.cli.options import model_option
 from gemel.errors import InputError
 
@@ -79,7 +80,8 @@ def create(
 Examples:
   gemel index add notes articles.csv --text-column body --id-column id
   gemel index add notes tickets.jsonl --field lang --field year:int
-  cat lines.txt | gemel index add notes -""",
+  cat lines.txt | gemel index add notes -
+  gemel index add notes articles.jsonl.gz --on ray""",
 )
 @place_argument
 @click.argument("file", metavar="FILE")
@@ -113,6 +115,7 @@ Examples:
 )
 @click.option("--progress/--no-progress", default=None, help="Default: when standard error is a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="What was done, as JSON.")
+@on_option
 def add(  # noqa: PLR0913 - one argument a flag
     *,
     place: str,
@@ -127,6 +130,7 @@ def add(  # noqa: PLR0913 - one argument a flag
     compact: bool | None,
     progress: bool | None,
     as_json: bool,
+    on: On | None,
 ) -> None:
     """Add the texts of FILE to the index at PLACE; `-` reads lines from standard input.
 
@@ -138,7 +142,10 @@ def add(  # noqa: PLR0913 - one argument a flag
 
     if no_fields and typed:
         raise InputError("--no-fields and --field are opposites. Choose one")
-    with gemel.open_index(place, create=False, durable=durable) as index:
+    with (
+        machine_of_index(on, place) as where,
+        gemel.open_index(place, where.model, create=False, durable=durable) as index,
+    ):
         wanted = {} if no_fields else (_fields(typed) or None)
         stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
         one, two, three = tee(stream.documents, 3)
@@ -149,11 +156,12 @@ def add(  # noqa: PLR0913 - one argument a flag
             ids=(each.id or "" for each in two) if stream.with_ids else None,
             fields=(each.fields for each in three) if stream.fields else None,
             existing=existing,
-            block=block,
+            block=block if on is None else max(block, CLUSTER_BLOCK),
             progress=sys.stderr.isatty() if progress is None else progress,
         )
         if done.added + done.replaced >= _MANY if compact is None else compact:
             index.compact()
+        where.done("index add", done.added + done.replaced + done.unchanged)
     if as_json:
         click.echo(json.dumps(done.__dict__))
     else:
