@@ -1,7 +1,8 @@
 """Write the reference pages out of the code; with `--check`, fail when they are stale instead.
 
 command-line.md comes from the commands, options.md from the docstrings of `EncodeOptions`' fields, objectives.md from
-the objectives: the columns they need, the first lines of their docstrings, and their settings.
+the objectives: the columns they need, the first lines of their docstrings, and their settings; python-api.md from the
+signatures and docstrings of all public names (api_page.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import click
+from api_page import python_api
 
 from gemel.cli.main import cli
 from gemel.cli.options import field_docs
@@ -128,7 +130,12 @@ def _words(text: str) -> str:
     return "".join(text.split())
 
 
-PAGES = {"command-line.md": command_line, "options.md": options, "objectives.md": objectives}
+PAGES = {
+    "command-line.md": command_line,
+    "options.md": options,
+    "objectives.md": objectives,
+    "python-api.md": lambda: python_api(NOTE),
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,206 @@
+"""What pages of the docs take for granted: small files, folders and Python names, made when a page asks for them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tiny import tiny_bert
+
+MODEL = "all-MiniLM-L6-v2"
+SENTENCES = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()[:120]
+BUGS = (
+    "pasting images from a web page hangs the program",
+    "application freezes when a picture is pasted from the browser",
+    "print preview shows blank pages",
+    "blank pages in the print preview",
+    "cannot open files with a password",
+    "spell checker ignores the second language",
+    "password protected documents do not open",
+    "the window does not remember its size",
+)
+LABELS = ("entailment", "neutral", "contradiction")
+
+
+def give(names: list[str], folder: Path) -> dict[str, Any]:
+    """Make the files among `names` in `folder`; the others become names that Python blocks start with."""
+    given: dict[str, Any] = {"__name__": "__main__"}
+    for name in names:
+        if name in FILES:
+            FILES[name](folder / name)
+        else:
+            given[name] = NAMES[name]()
+    return given
+
+
+def _rows() -> Iterator[dict[str, Any]]:
+    for number, text in enumerate(SENTENCES):
+        subject = " ".join(text.split()[:3])
+        yield {
+            "id": f"a{number}",
+            "ticket": f"t{number}",
+            "number": number,
+            "title": subject,
+            "body": text,
+            "year": 2018 + number % 8,
+            "lang": "en" if number % 3 else "de",
+        }
+
+
+def _text(lines: list[str]) -> Callable[[Path], None]:
+    return lambda path: _write(path, "".join(f"{line}\n" for line in lines)) and None
+
+
+def _table(rows: Callable[[], Iterator[dict[str, Any]]]) -> Callable[[Path], None]:
+    """A .csv or .tsv, packed if its name says so."""
+
+    def make(path: Path) -> None:
+        made = list(rows())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "wt", encoding="utf-8", newline="") as file:
+            between = "\t" if ".tsv" in path.name else ","
+            writer = csv.DictWriter(file, list(made[0]), delimiter=between)
+            writer.writeheader()
+            writer.writerows(made)
+
+    return make
+
+
+def _write(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def _labelled() -> Iterator[dict[str, Any]]:
+    for number, (left, right) in enumerate(_neighbours()):
+        yield {"sentence1": left, "sentence2": right, "label": LABELS[number % 3]}
+
+
+def _scored() -> Iterator[dict[str, Any]]:
+    for number, (left, right) in enumerate(_neighbours()):
+        yield {"sentence1": left, "sentence2": right, "score": number % 6}
+
+
+def _neighbours() -> Iterator[tuple[str, str]]:
+    yield from zip(SENTENCES[:60], SENTENCES[60:], strict=True)
+
+
+def _bugs() -> Iterator[dict[str, Any]]:
+    for number, title in enumerate([*BUGS, *SENTENCES[:60]]):
+        yield {
+            "bug_id": number,
+            "title": title,
+            "description": f"{title}. It happens every time.",
+            "dup_of_id": 0 if number == 1 else "",
+        }
+
+
+def _translations() -> Iterator[dict[str, Any]]:
+    for text in SENTENCES[:96]:
+        yield {"en": text, "de": " ".join(word[::-1] for word in text.split())}
+
+
+def _jsonl(path: Path) -> None:
+    rows = [{"text": row["body"], "lang": row["lang"], "id": row["id"]} for row in _rows()]
+    _write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _documents(folder: Path) -> None:
+    """Six texts of three paragraphs."""
+    for number in range(6):
+        starts = range(number * 20, number * 20 + 18, 6)
+        paragraphs = [" ".join(SENTENCES[at : at + 6]) for at in starts]
+        _write(folder / f"page-{number}.txt", "\n\n".join(paragraphs))
+
+
+def _cross(labels: int) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        from tiny_cross import tiny_cross
+
+        tiny_cross(path, labels=labels)
+
+    return make
+
+
+def _glove(path: Path) -> None:
+    words = sorted({word.strip(".,?").lower() for text in SENTENCES for word in text.split()})
+    rows = [" ".join(f"{(at * 7 + n) % 11 / 10 - 0.5:.1f}" for n in range(50)) for at in range(len(words))]
+    _write(path, "".join(f"{word} {row}\n" for word, row in zip(words, rows, strict=True)))
+
+
+def _retrieval(folder: Path) -> None:
+    corpus = [{"doc_id": row["id"], "text": row["body"], "title": ""} for row in _rows()]
+    queries = [{"query_id": f"q{at}", "text": SENTENCES[at]} for at in range(9)]
+    right = [{"query_id": f"q{at}", "doc_id": f"a{at}", "relevance": 1} for at in range(9)]
+    for name, rows in (("corpus", corpus), ("queries", queries), ("qrels", right)):
+        _table(lambda rows=rows: iter(rows))(folder / f"faq-{name}.tsv")
+
+
+def _model() -> Any:
+    import gemel
+
+    return gemel.load(MODEL)
+
+
+def _pickled(path: Path) -> None:
+    """A tiny model with its weights as a pickle, where torch is there."""
+    if not os.environ.get("GEMEL_SLOW_DOCS"):
+        return
+    import torch
+    from safetensors.torch import load_file
+
+    tiny_bert(path)
+    torch.save(load_file(path / "model.safetensors"), path / "pytorch_model.bin")
+    (path / "model.safetensors").unlink()
+
+
+def _small(path: Path) -> None:
+    tiny_bert(path)
+
+
+FILES: dict[str, Callable[[Path], Any]] = {
+    "texts.txt": _text(SENTENCES),
+    "questions.txt": _text(SENTENCES[:40]),
+    "answers.txt": _text(SENTENCES[40:80]),
+    "tickets.csv": _table(_rows),
+    "new-tickets.csv": _table(lambda: (row for row in _rows() if row["number"] < 30)),
+    "articles.csv": _table(_rows),
+    "news.tsv.gz": _table(lambda: ({"text": row["body"]} for row in _rows())),
+    "docs.jsonl": _jsonl,
+    "documents": _documents,
+    "bugs.csv": _table(_bugs),
+    "openoffice-duplicate-bugs.tsv.gz": _table(_bugs),
+    "pairs.tsv": _table(_scored),
+    "pairs.tsv.gz": _table(_labelled),
+    "snli.tsv.gz": _table(_labelled),
+    "sts": lambda path: _table(_scored)(path / "stsb-test.tsv"),
+    "retrieval": _retrieval,
+    "en-de.tsv": _table(_translations),
+    "glove.6B.50d.txt": _glove,
+    "bert": _small,
+    "my-model": lambda path: tiny_bert(path, width=384, heads=12),
+    "my-model/training/metrics.jsonl": _text(['{"kind": "step", "step": 1, "loss": 0.5}']),
+    "old-model": _pickled,
+    "multilingual": _small,
+    "my-reranker": _cross(1),
+    "my-nli-model": _cross(3),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": _cross(1),
+}
+NAMES: dict[str, Callable[[], Any]] = {
+    "gemel": lambda: __import__("gemel"),
+    "model": _model,
+    "texts": lambda: list(SENTENCES),
+    "vectors": lambda: _model().encode(SENTENCES),
+    "queries": lambda: _model().encode(SENTENCES[:9]),
+    "corpus": lambda: _model().encode(SENTENCES),
+    "questions": lambda: _model().encode(SENTENCES[:40]),
+    "answers": lambda: _model().encode(SENTENCES[40:]),
+}
