@@ -82,7 +82,8 @@ def run_request(
     accelerator = open_accelerator(options)
     checkpoint = open_checkpoint(request)
     objective = open_objective(request, options, checkpoint)
-    _check_folder(request)
+    if accelerator.is_main_process:  # the others may come when the first has begun to write
+        _check_folder(request)
     examples = open_data(request, objective, options)
     tasks = open_tasks(request, rounds=0)  # an interval would cost more than the encoding
     network = open_network(request, checkpoint, examples, options, accelerator)
