@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
-from gemel.errors import GemelError, InputError, WorkError
+from gemel.errors import GemelError, WorkError
 from gemel.on_ray.summary import Counts
 
 Call = tuple[Any, ...]
@@ -188,7 +188,7 @@ class Pool:
 
     def _welcome(self, handle: _Handle, said: Any) -> None:  # noqa: ANN401
         if self._said is not None and said != self._said:
-            raise InputError(
+            raise WorkError(
                 f"a machine of the cluster would compute other bits: expected {self._said!r}, it has {said!r}. "
                 "Use machines with the same model files, gemel and processor features"
             )
@@ -207,15 +207,15 @@ class Pool:
             raise WorkError(
                 f"{_STARTS} workers in a row died before they were ready; the last: {_short(error)}"
             )
-        for ref, (owner, task) in list(self._watched.items()):
-            if owner is handle:
-                del self._watched[ref]
-                if task is not None:
-                    self._retry(task, error)
+        held = [(ref, task) for ref, (owner, task) in self._watched.items() if owner is handle]
+        for place, (ref, task) in enumerate(held):
+            del self._watched[ref]
+            if task is not None:
+                task.tries += place == 0  # it worked on the first; the others waited behind it
+                self._retry(task, error)
         self._start()
 
     def _retry(self, task: _Task, error: Exception) -> None:
-        task.tries += 1
         if task.tries >= _TRIES:
             raise WorkError(
                 f"task {task.number} lost its worker {task.tries} times, so it is not tried again; the last time: "

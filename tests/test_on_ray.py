@@ -1,0 +1,367 @@
+"""Jobs on Ray without Ray: a fake answers in a random order and loses workers. The real one: test_ray_cluster.py."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gemel
+from fake_ray import FakeRay
+from gemel.cli.main import main
+from gemel.errors import InputError, WorkError
+from gemel.on_ray.ahead import Ahead
+from gemel.on_ray.cluster import Cluster, address_of
+from gemel.on_ray.encoding import ModelOnRay
+from gemel.on_ray.pairs import pairs_on_ray
+from gemel.on_ray.queries import search_on_ray
+from gemel.on_ray.tiles import Tile, side_of, stripes
+from gemel.options import EncodeOptions
+from gemel.text.read import read_rows
+from tiny import tiny_bert
+
+WORDS = (
+    "the",
+    "a",
+    "man",
+    "cat",
+    "dog",
+    "is",
+    "was",
+    "playing",
+    "guitar",
+    "rain",
+    "stock",
+    "fell",
+    "rose",
+    "hello",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tiny_bert(tmp_path_factory.mktemp("models") / "tiny", prompts={"query": "how do i "})
+
+
+@pytest.fixture(scope="module")
+def here(folder):
+    return gemel.load(folder)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    chosen = random.Random(0)
+    return [" ".join(chosen.choices(WORDS, k=chosen.randint(0, 12))) for _ in range(500)]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Many near ones, many equal ones."""
+    rows = np.random.default_rng(0).integers(-2, 3, (1400, 6)).astype(np.float32)
+    return rows + np.float32(0.25)
+
+
+def every(number):
+    """Each so-manieth answer is lost with its worker."""
+    return lambda ref, count: ref.method == "work" and count % number == 0
+
+
+def on_fake(folder, ray, block_tokens=64, workers=3):
+    checkpoint = gemel.load(folder).checkpoint
+    return ModelOnRay(checkpoint, Cluster(ray, workers, 1), block_tokens=block_tokens)
+
+
+@pytest.mark.parametrize("dies", [lambda ref, count: False, every(7), every(3)])
+def test_vectors_are_those_of_one_machine_whoever_dies(folder, here, texts, dies):
+    ray = FakeRay(dies)
+    model = on_fake(folder, ray)
+    found, expected = model.encode_report(texts), here.encode_report(texts)
+    assert np.array_equal(found.vectors, expected.vectors)
+    assert np.array_equal(found.tokens, expected.tokens)
+    assert found.duplicates == expected.duplicates
+    assert ray.calls > 30
+
+
+def test_lost_workers_are_replaced_and_counted(folder, texts):
+    ray = FakeRay(every(10))
+    model = on_fake(folder, ray)
+    model.encode(texts)
+    summary = model._cluster.summary("encode", len(texts))
+    assert summary.workers_lost == ray.started - 3 > 0
+    assert summary.retries >= summary.workers_lost
+    assert summary.tasks == len(list(model.blocks(dict.fromkeys(texts))))
+    assert f"{summary.retries} tasks done again ({summary.workers_lost} workers" in summary.line()
+    assert json.loads(json.dumps(summary.to_json()))["rows"] == len(texts)
+
+
+def test_a_block_that_kills_every_worker_ends_the_job(folder, texts):
+    bad = texts[123]
+    ray = FakeRay(lambda ref, count: ref.method == "work" and bad in ref.arguments[0])
+    with pytest.raises(WorkError, match="lost its worker 4 times"):
+        on_fake(folder, ray).encode(texts)
+
+
+def test_workers_that_never_get_ready_end_the_job(folder, texts):
+    ray = FakeRay(lambda ref, count: ref.method == "ready")
+    with pytest.raises(WorkError, match="3 workers in a row died before they were ready"):
+        on_fake(folder, ray).encode(texts)
+
+
+def test_a_machine_with_other_weights_is_refused(folder, texts, tmp_path, monkeypatch):
+    other = tiny_bert(tmp_path / "other", seed=1)
+    model = on_fake(folder, FakeRay())
+    monkeypatch.setattr(model, "_source", on_fake(other, FakeRay())._source)
+    with pytest.raises(WorkError, match="would compute other bits"):
+        model.encode(texts)
+
+
+def test_small_questions_stay_here(folder, here):
+    ray = FakeRay()
+    assert np.array_equal(on_fake(folder, ray).encode(["a man"]), here.encode(["a man"]))
+    assert ray.started == 0
+
+
+def test_prompts_outputs_and_dims_reach_the_workers(folder, here, texts):
+    model = on_fake(folder, FakeRay(every(9)))
+    settings = {"prompt_name": "query", "output": "int8", "dim": 16}
+    assert np.array_equal(model.encode(texts, **settings), here.encode(texts, **settings))
+    assert np.array_equal(model.encode_query(texts), here.encode_query(texts))
+
+
+def test_long_texts_are_warned_of_or_refused_by_their_place(folder, texts):
+    model = on_fake(folder, FakeRay())
+    given = [*texts, "a man " * 100]
+    with pytest.warns(gemel.TruncationWarning, match="1 of 501 texts are longer than 64 tokens"):
+        model.encode(given)
+    with pytest.raises(InputError, match=r"texts\[500\] has 202 tokens"):
+        model.encode(given, on_long="error")
+
+
+# The folder.
+
+
+def lines(tmp_path, texts, name="in.txt"):
+    path = tmp_path / name
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
+
+
+def encoded(model, path, out, rows=37, **options):
+    ahead = Ahead(model, read_rows(path), EncodeOptions(**options))
+    said = {**model.fingerprint.to_json(), "engine": model.kernel}
+    gemel.encode_to_folder(ahead, ahead, out, fingerprint=said, checkpoint_rows=rows)
+
+
+def same_files(one, two):
+    names = sorted(path.name for path in Path(one).iterdir())
+    assert names == sorted(path.name for path in Path(two).iterdir())
+    _, differ, odd = filecmp.cmpfiles(one, two, names, shallow=False)
+    assert (differ, odd) == ([], [])
+
+
+@pytest.mark.parametrize("rows", [7, 90, 1000])
+def test_a_folder_is_the_same_bytes_whatever_dies(folder, here, texts, tmp_path, rows):
+    path = lines(tmp_path, texts)
+    said = {**here.fingerprint.to_json(), "engine": here.kernel}
+    gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=said)
+    encoded(on_fake(folder, FakeRay(every(5))), path, tmp_path / "two", rows=rows)
+    same_files(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_stopped_folder_goes_on_and_only_the_rest_is_encoded(folder, here, texts, tmp_path):
+    path = lines(tmp_path, texts)
+    said = {**here.fingerprint.to_json(), "engine": here.kernel}
+    gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=said)
+    with pytest.raises(WorkError):
+        encoded(on_fake(folder, FakeRay(lambda ref, count: count > 40)), path, tmp_path / "two")
+    done = json.loads((tmp_path / "two" / "progress.json").read_text())["rows"]
+    assert 0 < done < 500
+    model = on_fake(folder, FakeRay())
+    encoded(model, path, tmp_path / "two")
+    same_files(tmp_path / "one", tmp_path / "two")
+    blocks = len(list(model.blocks(texts[done:])))
+    assert model._cluster.counts.tasks == blocks
+
+
+def test_an_empty_file_and_a_bad_row_are_as_on_one_machine(folder, texts, tmp_path):
+    model = on_fake(folder, FakeRay())
+    encoded(model, lines(tmp_path, []), tmp_path / "empty")
+    assert len(gemel.read_folder(tmp_path / "empty")) == 0
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts) + '{"text": 3}\n')
+    with pytest.raises(InputError, match=r"bad.jsonl:501: 'text' must be a string"):
+        encoded(model, bad, tmp_path / "out")
+
+
+def test_a_text_that_is_refused_is_named_by_its_place_in_the_input(folder, texts, tmp_path):
+    path = lines(tmp_path, [*texts[:100], "a man " * 100, *texts[100:]])
+    with pytest.raises(InputError) as caught:
+        encoded(on_fake(folder, FakeRay()), path, tmp_path / "out", rows=30, on_long="error")
+    assert "texts[10] has 202 tokens" in str(caught.value)
+    assert "positions count from row 90 of the input" in str(caught.value)
+
+
+# Pairs.
+
+
+@pytest.mark.parametrize(("lefts", "rights", "same"), [(1000, 1000, True), (700, 1300, False), (5, 5, True)])
+@pytest.mark.parametrize("begin", [0, 3])
+def test_tiles_cover_every_pair_once(lefts, rights, same, begin):
+    seen = np.zeros((lefts, rights), dtype=int)
+    for stripe in stripes(lefts, rights, 128, same=same, begin=begin):
+        for tile in stripe:
+            seen[tile.top : tile.bottom, tile.first : tile.last] += 1
+            mask = np.triu(np.ones_like(seen), 1) if same else np.ones_like(seen)
+            assert tile.pairs(same=same) == mask[tile.top : tile.bottom, tile.first : tile.last].sum()
+    wanted = np.triu(np.ones_like(seen), 1) if same else np.ones_like(seen)
+    assert (seen[begin:][wanted[begin:] == 1] == 1).all()
+
+
+def test_sides_of_tiles_are_bounded():
+    assert side_of(100, None) == 512
+    assert side_of(100_000, None) == 6250
+    assert side_of(1_000_000, None) == 8192
+    assert side_of(10_000_000, None) == 78_125
+    assert side_of(1_000_000, 1_000_000) == 1000
+    assert Tile(0, 5, 5, 10).name == "tile-0-5-5-10.npy"
+
+
+QUESTIONS = [
+    {"k": 1},
+    {"k": 200},
+    {"k": 50, "min_score": 0.95},
+    {"min_score": 0.97},
+    {"k": 100, "metric": "euclidean"},
+    {"min_score": -2.0, "metric": "manhattan"},
+    {"k": 10**9, "min_score": 0.99},
+]
+
+
+def same_pairs(found, expected):
+    for name in ("score", "left", "right"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    assert found.compared == expected.compared
+    assert found.complete and expected.complete
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+@pytest.mark.parametrize("across", [False, True])
+def test_pairs_are_those_of_one_machine_to_the_bit(vectors, question, across):
+    question = {**question, "other": vectors[:900] + 1} if across else question
+    if question.get("k") == 10**9:
+        question = {**question, "k": 15_000_000}
+    expected = gemel.similar_pairs(vectors, **question)
+    found = pairs_on_ray(Cluster(FakeRay(every(3)), 3, 1), vectors, **question)
+    assert len(expected)
+    same_pairs(found, expected)
+
+
+@pytest.mark.parametrize("question", [{"k": 300}, {"min_score": 0.97}, {"k": 40, "min_score": 0.9}], ids=str)
+def test_pairs_in_a_folder_go_on_after_any_stop_and_end_as_the_same_bytes(vectors, question, tmp_path):
+    expected = gemel.similar_pairs(vectors, out=tmp_path / "one", **question)
+    for stop in (1, 2, 4, 5):
+        out = tmp_path / f"stopped-{stop}"
+        with pytest.raises(WorkError):
+            dies = lambda ref, count, stop=stop: count > 1 + stop  # noqa: E731
+            pairs_on_ray(Cluster(FakeRay(dies), 1, 1), vectors, out=out, **question)
+        again = FakeRay()
+        found = pairs_on_ray(Cluster(again, 1, 1), vectors, out=out, **question)
+        same_pairs(found, expected)
+        same_files(tmp_path / "one", out)
+
+
+def test_one_machine_goes_on_with_a_clusters_folder(vectors, tmp_path):
+    expected = gemel.similar_pairs(vectors, k=100, out=tmp_path / "one")
+    with pytest.raises(WorkError):
+        pairs_on_ray(
+            Cluster(FakeRay(lambda ref, count: count > 4), 1, 1), vectors, k=100, out=tmp_path / "two"
+        )
+    same_pairs(gemel.similar_pairs(vectors, k=100, out=tmp_path / "two"), expected)
+
+
+def test_little_memory_makes_small_tiles_and_the_same_folder(vectors, tmp_path):
+    gemel.similar_pairs(vectors, min_score=0.8, out=tmp_path / "one")
+    ray = FakeRay(every(50))
+    pairs_on_ray(Cluster(ray, 2, 1), vectors, min_score=0.8, memory=64 * 5_000, out=tmp_path / "two")
+    same_files(tmp_path / "one", tmp_path / "two")
+    with pytest.raises(InputError, match="more than 5,000 pairs reach min_score"):
+        pairs_on_ray(Cluster(FakeRay(), 2, 1), vectors, min_score=0.8, memory=64 * 5_000)
+
+
+def test_what_cannot_be_compared_is_said_as_on_one_machine(vectors):
+    cluster = Cluster(FakeRay(), 2, 1)
+    with pytest.raises(InputError, match="similar_pairs needs k"):
+        pairs_on_ray(cluster, vectors)
+    bad = vectors.copy()
+    bad[7, 2] = np.nan
+    with pytest.raises(InputError, match="vectors must be finite, but row 7 has NaN"):
+        pairs_on_ray(cluster, bad, k=3)
+    assert len(pairs_on_ray(cluster, vectors[:1], k=3)) == 0
+
+
+# Search.
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_hits_are_those_of_one_machine_to_the_bit(vectors, metric):
+    ray = FakeRay(every(4))
+    found = search_on_ray(Cluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
+    expected = gemel.search(vectors, vectors[:800], 9, metric)
+    assert np.array_equal(found.index, expected.index)
+    assert np.array_equal(found.score, expected.score)
+    assert ray.calls > 10
+
+
+# The index.
+
+
+def test_documents_are_encoded_by_workers_and_stored_as_ever(folder, here, texts, tmp_path):
+    model = on_fake(folder, FakeRay(every(6)))
+    distinct = list(dict.fromkeys(texts))
+    with gemel.open_index(":memory:", model) as one, gemel.open_index(":memory:", here) as two:
+        assert one.add(distinct, block=200) == two.add(distinct, block=200)
+        asked = one.search_many(distinct[:20], k=3), two.search_many(distinct[:20], k=3)
+        assert [[hit.score for hit in answer] for answer in asked[0]] == [
+            [hit.score for hit in answer] for answer in asked[1]
+        ]
+    assert model._cluster.counts.tasks > 10
+
+
+# The door.
+
+
+@pytest.mark.parametrize("wrong", ["dask", "ray:", "ray://", "ray://host", "ray://host:port", "rays://a:1"])
+def test_addresses_that_are_none_are_refused(wrong):
+    with pytest.raises(InputError, match="on must be 'ray' or 'ray://host:port'"):
+        address_of(wrong)
+
+
+def test_an_address_is_host_and_port():
+    assert address_of("ray") is None
+    assert address_of("ray://head:6379") == "head:6379"
+    with pytest.raises(InputError, match="is the port of Ray Client"):
+        address_of("ray://head:10001")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["encode", "in.txt", "--on", "ray"], "--on ray writes a folder"),
+        (
+            ["encode", "in.txt", "-o", "out", "--workers", "3"],
+            "--workers and --job-summary are about a cluster",
+        ),
+        (["encode", "in.txt", "-o", "out", "--on", "spark"], "on must be 'ray' or"),
+        (["pairs", "in.txt", "--on", "ray", "--fast", "5"], "--fast and --on are two ways"),
+        (["search", "in.txt", "--query", "a", "--on", "ray", "--coarse", "int8"], "--on compares everything"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(arguments, message, tmp_path, monkeypatch, capfd, folder):
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path, ["a man", "a dog"])
+    assert main([*arguments, "--model", str(folder)]) == 2
+    assert message in capfd.readouterr().err
