@@ -47,9 +47,10 @@ def sentence_graph(
     """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule)."""
     _check_prompt(checkpoint)
     nodes = PortableNodes()
-    mask = _mask(nodes, unknown)  # (b, t) float32
+    mask = _mask(nodes, unknown, checkpoint.max_length)  # (b, t) float32
     three = nodes.node("Unsqueeze", mask, nodes.integers(2))  # (b, t, 1)
-    inputs, modes = ("input_ids", "attention_mask"), checkpoint.pooling.modes
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+    modes = checkpoint.pooling.modes
     if checkpoint.kind == "static":
         table = static_table(checkpoint)
         hidden, width = add_words(nodes, table, precision), int(table.shape[1])
@@ -83,12 +84,18 @@ def _multiply(network: Network, precision: Precision) -> Multiply:
     return MultiplyInt8(WEIGHT_BITS, smoothing_factors(network)) if precision == "int8" else multiply_float32
 
 
-def _mask(nodes: PortableNodes, unknown: int | None) -> str:
+def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
+    """1 where a token counts. Where unknown ones do not, the first `most` known ones do, wherever they stand."""
     mask = nodes.cast("attention_mask", "FLOAT")
     if unknown is None:
         return mask
     known = nodes.node("Not", nodes.node("Equal", "input_ids", nodes.constant(np.array(unknown))))
-    return nodes.node("Mul", mask, nodes.cast(known, "FLOAT"))
+    mask = nodes.node("Mul", mask, nodes.cast(known, "FLOAT"))
+    if most is None:
+        return mask
+    running = nodes.node("CumSum", mask, nodes.constant(np.array(1)))
+    inside = nodes.cast(nodes.node("LessOrEqual", running, nodes.number(most)), "FLOAT")
+    return nodes.node("Mul", mask, inside)
 
 
 def _unseen(nodes: PortableNodes, mask: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gemel.errors import MissingExtra
+from gemel.errors import InputError
 from gemel.exporting.check import Feed, Run
 from gemel.exporting.onnx_file import OUTPUT
 from gemel.types import Vectors
@@ -35,7 +36,8 @@ def openvino_run(path: Path) -> Run:
 
 def _openvino() -> Any:  # noqa: ANN401 - a module without types
     try:
-        import openvino
+        return import_module("openvino")
     except ImportError as error:
-        raise MissingExtra("an export to OpenVINO", "openvino", "openvino") from error
-    return openvino
+        raise InputError(
+            "an export to OpenVINO needs the package 'openvino'. Install it with: pip install openvino"
+        ) from error

@@ -9,12 +9,16 @@ class PortableNodes(Nodes):
     """`Nodes` whose graphs any ONNX runtime can read. ONNX Runtime fuses what is spelled out here again."""
 
     def fused(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
-        spelled = {
-            "FusedMatMul": self._scores,
-            "RotaryEmbedding": self._rotate,
-            "MatMulIntegerToFloat": self._integer_product,
-        }
-        return spelled[kind](*inputs, **attributes)
+        match kind:
+            case "FusedMatMul":
+                alpha = attributes["alpha"]
+                assert isinstance(alpha, float) and attributes["transB"] == 1, "what the attention asks for"
+                return self._scores(*inputs, alpha=alpha)
+            case "RotaryEmbedding":
+                return self._rotate(*inputs)
+            case "MatMulIntegerToFloat":
+                return self._integer_product(*inputs)
+        raise AssertionError(f"{kind} is not spelled out in nodes of the standard")
 
     def cast(self, x: str, like: str) -> str:
         """`x` as numbers of the ONNX type named `like`: FLOAT, INT64."""
@@ -22,9 +26,8 @@ class PortableNodes(Nodes):
 
         return self.node("Cast", x, to=int(getattr(TensorProto, like)))
 
-    def _scores(self, q: str, k: str, *, alpha: float, transB: int) -> str:  # noqa: N803 - the operator's word
+    def _scores(self, q: str, k: str, *, alpha: float) -> str:
         """alpha * q @ k transposed, both (1, b, h, t, d/h)."""
-        assert transB == 1, "the attention multiplies by transposed keys"
         product = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 2, 4, 3]))
         return self.node("Mul", product, self.number(alpha))
 

@@ -32,7 +32,7 @@ def ready_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
         from tokenizers import processors
 
         tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
-    if checkpoint.max_length is not None:
+    if checkpoint.max_length is not None and not checkpoint.skip_unknown:  # that graph counts by itself
         tokenizer.enable_truncation(checkpoint.max_length)
     name = _padding(checkpoint, tokenizer)
     # The padding's id never counts, as the mask is 0 there; it only has to be a row of the table.

@@ -1,0 +1,84 @@
+"""`gemel export`: a model as one file for other runtimes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from gemel.exporting import Exported
+    from gemel.exporting.result import Format
+    from gemel.options import Precision
+
+EXAMPLES = """\b
+Examples:
+  gemel export all-MiniLM-L6-v2 -o ./minilm-onnx
+  gemel export ./my-model --precision int8 -o ./my-model.onnx"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("model")
+@click.option(
+    "--to",
+    type=click.Choice(["onnx", "openvino"]),
+    default="onnx",
+    show_default=True,
+    help="The format; openvino needs that package.",
+)
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A new folder, with tokenizer and config, or a file that ends in .onnx: the graph alone.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "int8"]),
+    default="float32",
+    show_default=True,
+    help="Numbers of the weights; int8 is a quarter of the size, faster and nearly as good.",
+)
+@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
+@click.option("--normalize/--no-normalize", default=None, help="Length 1. Default: as the checkpoint says.")
+@click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    model: str,
+    to: Format,
+    out: Path,
+    precision: Precision,
+    dim: int | None,
+    normalize: bool | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write MODEL, a name or a folder, as one graph that ONNX Runtime or OpenVINO runs without gemel.
+
+    Token ids and a mask go in, finished vectors come out: pooling, dense layers and length 1 are inside. The file's
+    vectors are compared with gemel's own before anything is written.
+    """
+    from gemel.exporting import export
+
+    done = export(model, out, to=to, precision=precision, dim=dim, normalize=normalize, overwrite=overwrite)
+    if as_json:
+        click.echo(json.dumps(done.to_json(), ensure_ascii=False))
+    else:
+        _show(done)
+
+
+def _show(done: Exported) -> None:
+    near = done.agreement
+    click.echo(
+        f"{done.path}: {done.to} in {done.precision}, {done.size / 1e6:,.1f} MB, {done.dim} dimensions"
+    )
+    click.echo(f"inputs {', '.join(done.inputs)}; output {done.output}")
+    click.echo(
+        f"checked on {near.texts} texts: numbers differ from gemel's by at most {near.difference:.1e}, "
+        f"cosine at least {near.cosine:.6f}"
+    )
+    for name, prompt in done.prompts.items():
+        click.echo(f"prompt {name}: put {prompt!r} in front of the text; it is not in the graph")
