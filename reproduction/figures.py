@@ -45,7 +45,8 @@ def curve_figure(axes: Axes, content: Content) -> None:
     axes.set_xlabel("NLI pairs")
     axes.set_ylabel("STS average, Spearman × 100")
     axes.set_title("Pairs that a small encoder needs")
-    axes.legend()
+    if axes.has_data():
+        axes.legend()
 
 
 def sts_figure(axes: Axes, content: Content) -> None:

@@ -19,10 +19,11 @@ from gemel.evaluation.samples import (
     compare,
 )
 from gemel.evaluation.scores import Scores
+from reproduction.adjusted import adjusted
 from reproduction.derived import files_of
 from reproduction.locks import alone
 from reproduction.making import make, source_of
-from reproduction.parts import Folders, Row, Suite
+from reproduction.parts import NLI, Folders, Row, Rows, Suite
 
 AVERAGE = "average"
 
@@ -35,6 +36,11 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
         measured = _measured(row, folders, rounds, place)
     names = {"label": row.label, "model": row.model.name, "suite": row.suite.name, "seed": row.seed}
     return {**names, **({"pooling": row.pooling} if row.pooling else {}), **made, **measured}
+
+
+def ready(row: Row, folders: Folders) -> bool:
+    """It was measured before: nothing is left to do but to read."""
+    return _place(row, folders).exists()
 
 
 def _measured(row: Row, folders: Folders, rounds: int, place: Path) -> dict[str, Any]:
@@ -52,7 +58,7 @@ def _measured(row: Row, folders: Folders, rounds: int, place: Path) -> dict[str,
 
 
 def _place(row: Row, folders: Folders) -> Path:
-    pooled = f"-{row.pooling}" if row.pooling else ""
+    pooled = "".join(f"-{part}" for part in (row.pooling, row.after) if part)
     return Path(folders.work) / "measured" / f"{row.model.name}{pooled}" / f"{suite_name(row.suite)}.json"
 
 
@@ -70,10 +76,15 @@ def _results(row: Row, folders: Folders, rounds: int) -> list[Scores]:
     paths = [path for rows in row.suite.files for path in files_of(rows, folders)]
     paths = paths or [Path(folders.data) / row.suite.folder]
     given = {"rounds": rounds, **dict(row.suite.settings)}
-    baseline = row.model.source in ("glove", "tfidf")
-    given |= {} if baseline else {"options": options}
-    given |= {"pooling": row.pooling} if row.pooling else {}
-    source = source_of(row.model, folders)
+    source: Any = source_of(row.model, folders)
+    if row.after:
+        fit_on = (
+            files_of(Rows(NLI, 5000, shape="texts"), folders)[0].read_text(encoding="utf-8").splitlines()[1:]
+        )
+        source = adjusted(source, row.after, row.pooling or None, fit_on, folders.threads or None)
+    else:
+        given |= {} if row.model.source in ("glove", "tfidf") else {"options": options}
+        given |= {"pooling": row.pooling} if row.pooling else {}
     found = [
         result for path in paths for result in gemel.evaluate(source, task=row.suite.task, data=path, **given)
     ]

@@ -77,6 +77,8 @@ class Row:
     seed: int = 0
     pooling: str = ""
     """Instead of the model's own."""
+    after: str = ""
+    """A method of gemel postprocess on the vectors, fitted on NLI texts."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 
 DATA has nli/, sts/, senteval/, ... as .tsv.gz; WEIGHTS has tinybert-4L-312/. GLOVE is a file or folder of word vectors
 (docs/baselines.md); without it the rows of GloVe are left out. Work is kept in --work: a finished run is not
-repeated, a killed one goes on. After every row results/TABLE-SCALE.json is written anew.
+repeated, a killed one goes on. After every row results/table-TABLE-SCALE.json is written anew. `all --ready` runs
+nothing and writes down what is there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from gemel.errors import GemelError
 from reproduction.differences import differences
 from reproduction.machine import describe
-from reproduction.measuring import measure
+from reproduction.measuring import measure, ready
 from reproduction.parts import Folders, Row
 from reproduction.plan import TABLES
 from reproduction.scales import SCALES, Scale
@@ -48,6 +49,9 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=HERE / "work")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     parser.add_argument("--only", default="", help="rows whose label begins so, as '(u' or 'STSb'")
+    parser.add_argument(
+        "--ready", action="store_true", help="run nothing: write down what the work folder has"
+    )
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     return parser.parse_args(words)
 
@@ -57,12 +61,10 @@ def rows_of(table: str, scale: Scale, folders: Folders) -> list[Row]:
     return [row for row in TABLES[table](scale) if row.model.source != "glove" or folders.glove]
 
 
-def run_table(table: str, scale: Scale, folders: Folders, out: Path, only: str = "") -> Path:
-    """All rows of a table; a row that fails is named and left out, the others are measured."""
+def run_table(table: str, scale: Scale, folders: Folders, out: Path, rows: list[Row]) -> Path:
+    """These rows of a table; one that fails is named and left out, the others are measured."""
     content = _heading(table, scale)
-    rows = rows_of(table, scale, folders)
-    content |= {"planned": len(rows), "rows": [], "failed": []}
-    rows = [row for row in rows if row.label.startswith(only)]
+    content |= {"planned": len(rows_of(table, scale, folders)), "rows": [], "failed": []}
     for number, row in enumerate(rows, 1):
         begin = time.monotonic()
         try:
@@ -79,6 +81,18 @@ def run_table(table: str, scale: Scale, folders: Folders, out: Path, only: str =
         )
     content["differences"] = differences(table, rows, content["rows"], folders)
     return _write(content, out)
+
+
+def run(table: str, options: argparse.Namespace, folders: Folders) -> None:
+    scale = SCALES[options.scale]
+    if table in TIMED:
+        if not options.ready:
+            time_table(table, scale, folders, options.out)
+        return
+    rows = [row for row in rows_of(table, scale, folders) if row.label.startswith(options.only)]
+    rows = [row for row in rows if ready(row, folders)] if options.ready else rows
+    if rows:
+        run_table(table, scale, folders, options.out, rows)
 
 
 def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
@@ -113,10 +127,7 @@ def main(words: list[str] | None = None) -> int:
     )
     try:
         for table in (*TABLES, *TIMED) if options.table == "all" else [options.table]:
-            if table in TIMED:
-                time_table(table, SCALES[options.scale], folders, options.out)
-            else:
-                run_table(table, SCALES[options.scale], folders, options.out, options.only)
+            run(table, options, folders)
     except GemelError as error:
         sys.stderr.write(f"reproduction: {error}\n")
         return 2

@@ -227,7 +227,12 @@ def test_a_table_is_measured_row_by_row_and_one_that_fails_is_named(folders, tmp
     good = Row("untrained, mean", plan.UNTRAINED, plan.STSB_TEST)
     bad = Row("bi-encoder, NLI", Made("nowhere", source="no-such-model"), plan.STSB_TEST)
     monkeypatch.setitem(plan.TABLES, "2", lambda scale: [bad, good])
-    content = json.loads(run.run_table("2", SCALES["small"], folders, tmp_path).read_text())
+    words = ["2", "--data", folders.data, "--weights", folders.weights, "--work", folders.work]
+    target, words = tmp_path / "table-2-small.json", [*words, "--threads", "1", "--out", str(tmp_path)]
+    assert run.main([*words, "--ready"]) == 0
+    assert not target.exists()
+    assert run.main(words) == 0
+    content = json.loads(target.read_text())
     assert [row["label"] for row in content["rows"]] == ["untrained, mean"]
     assert content["failed"][0]["label"] == "bi-encoder, NLI"
     assert set(content) >= {"command", "machine", "versions", "planned", "differences"}
