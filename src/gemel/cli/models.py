@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.model_wheel import wheel
+
 if TYPE_CHECKING:
     from gemel.checkpoint.folder import Checkpoint
 
@@ -18,7 +20,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, also chosen 
 
 @click.group(epilog="\b\nExamples:\n  gemel models pull all-MiniLM-L6-v2\n  gemel models show ./my-model")
 def command() -> None:
-    """List, fetch, describe, convert and remove models."""
+    """List, fetch, describe, convert, pack and remove models."""
+
+
+command.add_command(wheel)
 
 
 @command.command(
@@ -26,9 +31,10 @@ def command() -> None:
 )
 @_JSON
 def list_models(as_json: bool) -> None:
-    """Models in the cache, and those that are fetched by name when first used."""
+    """Models in the cache, those of installed wheels, and those that are fetched by name when first used."""
     from gemel.checkpoint.cache import models_folder
-    from gemel.checkpoint.sources import cached_models
+    from gemel.checkpoint.installed import installed_models
+    from gemel.checkpoint.sources import cached_models, folder_size
     from gemel.checkpoint.wheels import CARRIED
 
     cached = {model.name: model for model in cached_models()}
@@ -36,10 +42,15 @@ def list_models(as_json: bool) -> None:
         {"name": model.name, "cached": True, "size": model.size, "folder": str(model.folder)}
         for model in cached.values()
     ]
+    installed = {model.name: model for model in installed_models() if model.name not in cached}
+    rows += [
+        {"name": name, "cached": False, "size": folder_size(model.folder), "folder": str(model.folder)}
+        for name, model in installed.items()
+    ]
     rows += [
         {"name": model.name, "cached": False, "size": model.size, "folder": None}
         for model in CARRIED.values()
-        if model.name not in cached
+        if model.name not in cached and model.name not in installed
     ]
     if _wants_json(as_json):
         for row in rows:
@@ -47,7 +58,7 @@ def list_models(as_json: bool) -> None:
         return
     _echo_columns(
         [
-            (row["name"], _megabytes(row["size"]), "here" if row["cached"] else "can be fetched")
+            (row["name"], _megabytes(row["size"]), "here" if row["folder"] else "can be fetched")
             for row in rows
         ]
     )

@@ -1,0 +1,210 @@
+"""A model as a pip-installable wheel, so that a closed network can hand models out through its own package index.
+
+`gemel.load(NAME)` finds what is installed (`installed.py`). Code is not in it, but for a line that names the folder.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from gemel.checkpoint.cache import is_name
+from gemel.checkpoint.fingerprint import weights_hash
+from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
+from gemel.checkpoint.installed import GROUP, INSIDE
+from gemel.checkpoint.wheel_file import WheelWriter
+from gemel.errors import InputError, WorkError
+
+_VERSION = re.compile(r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?")
+_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_LICENCE = re.compile(r"[A-Za-z0-9.+() -]+")
+_SUFFIXES = {".json", ".txt", ".md", ".model", ".spm", ".safetensors"}
+_ELSEWHERE = {"onnx", "openvino"}  # sub-folders with the model once more, in other formats
+_LICENCE_FILES = re.compile(r"(LICEN[CS]E|COPYING|NOTICE)([._-].*)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ModelWheel:
+    """A wheel that was written."""
+
+    path: Path
+    name: str
+    """What pip calls it."""
+    version: str
+    model: str
+    """What `gemel.load` finds it by."""
+    size: int
+    weights_hash: str
+    licences: tuple[str, ...]
+    """The licence's name if it was given, and the files with its text."""
+
+
+@dataclass(frozen=True)
+class _Wheel:
+    """Everything that the wheel's own files say."""
+
+    model: str
+    name: str
+    version: str
+    hash: str
+    licence: str | None
+    texts: dict[str, Path]
+    """Licence texts and notices, by the name they get."""
+
+    @property
+    def package(self) -> str:
+        return re.sub(r"[-_.]+", "_", self.name).lower()
+
+    @property
+    def stem(self) -> str:
+        return f"{self.package}-{self.version}"
+
+
+def build_model_wheel(
+    folder: Path,
+    out: Path,
+    *,
+    model: str | None = None,
+    name: str | None = None,
+    version: str = "1.0",
+    licence: str | None = None,
+    licence_files: Sequence[Path] = (),
+    overwrite: bool = False,
+) -> ModelWheel:
+    """Write the wheel into the folder `out`; the same model and words give the same bytes.
+
+    `model` is the name for `gemel.load` (default: the folder's), `name` what pip calls it. `licence` is an SPDX
+    expression; it may be left out where the model's folder or `licence_files` hold the text.
+    """
+    checkpoint = read_checkpoint(folder, cross=is_cross_encoder(folder))
+    wheel = _describe(checkpoint, model or checkpoint.name, name, version, licence, licence_files)
+    target = Path(out) / f"{wheel.stem}-py3-none-any.whl"
+    if target.exists() and not overwrite:
+        raise InputError(f"{target} exists. Give another version, or overwrite it (overwrite=True)")
+    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with working.open("wb") as sink:
+            _write(wheel, model_files(folder), sink)
+        working.replace(target)
+    except OSError as error:
+        raise WorkError(f"cannot write {target}: {error}") from error
+    finally:
+        with suppress(OSError):
+            working.unlink(missing_ok=True)
+    said = (() if licence is None else (licence,)) + tuple(wheel.texts)
+    size = target.stat().st_size
+    return ModelWheel(target, wheel.name, wheel.version, wheel.model, size, wheel.hash, said)
+
+
+def model_files(folder: Path) -> dict[str, Path]:
+    """What belongs to the model, by its path below `folder`: no pickles, nothing hidden, no other formats of it."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if any(part.startswith(".") for part in parts) or parts[0] in _ELSEWHERE or not path.is_file():
+            continue
+        if path.suffix in _SUFFIXES or _LICENCE_FILES.fullmatch(path.name):
+            found["/".join(parts)] = path
+    return found
+
+
+def _describe(
+    checkpoint: Checkpoint,
+    model: str,
+    name: str | None,
+    version: str,
+    licence: str | None,
+    licence_files: Sequence[Path],
+) -> _Wheel:
+    if not is_name(model):
+        raise InputError(
+            f"{model!r} cannot be the name of a model. Names look like 'my-model' or 'org/my-model'"
+        )
+    name = name or "gemel-model-" + re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-").lower()
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot be the name of a wheel. Use letters, digits, '-', '_' and '.'")
+    if not _VERSION.fullmatch(version):
+        raise InputError(f"{version!r} is not a version of a wheel. Versions look like '1.0' or '2.1.post1'")
+    if licence is not None and not _LICENCE.fullmatch(licence):
+        raise InputError(f"{licence!r} is not the name of a licence. Names look like 'Apache-2.0' (spdx.org)")
+    texts = _licence_texts(checkpoint.folder, licence_files)
+    if licence is None and not any(not text.upper().startswith("NOTICE") for text in texts):
+        raise InputError(_no_licence(checkpoint.folder))
+    return _Wheel(model, name, version, weights_hash(checkpoint), licence, texts)
+
+
+def _licence_texts(folder: Path, given: Sequence[Path]) -> dict[str, Path]:
+    missing = [path for path in given if not path.is_file()]
+    if missing:
+        raise InputError(f"no file {missing[0]}: expected the text of a licence")
+    found = [
+        path for path in sorted(folder.iterdir()) if path.is_file() and _LICENCE_FILES.fullmatch(path.name)
+    ]
+    return {path.name: path for path in (*found, *given)}
+
+
+def _no_licence(folder: Path) -> str:
+    """The model card's word is a hint, not a licence: a person should say it."""
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace")[:10_000] if card.is_file() else ""
+    said = re.search(r"^license:\s*(\S+)\s*$", text, flags=re.MULTILINE)
+    hint = f" Its model card says {said[1]!r}." if said else ""
+    return (
+        f"{folder} has no licence text, and whoever installs the wheel must know the terms.{hint} "
+        "Name the licence (--licence Apache-2.0) or give its text (--licence-file FILE)"
+    )
+
+
+def _write(wheel: _Wheel, files: dict[str, Path], sink: IO[bytes]) -> None:
+    info = f"{wheel.stem}.dist-info"
+    with WheelWriter(sink, info) as writer:
+        writer.add_text(f"{wheel.package}/__init__.py", _INIT.format(model=wheel.model))
+        for name, path in files.items():
+            writer.add(f"{wheel.package}/{INSIDE}/{name}", path)
+        for name, path in wheel.texts.items():
+            writer.add(f"{info}/licenses/{name}", path)
+        writer.add_text(f"{info}/METADATA", _metadata(wheel))
+        writer.add_text(f"{info}/entry_points.txt", f"[{GROUP}]\n{wheel.model} = {wheel.package}\n")
+
+
+def _metadata(wheel: _Wheel) -> str:
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {wheel.name}",
+        f"Version: {wheel.version}",
+        f'Summary: The model {wheel.model} for gemel.load("{wheel.model}").',
+        "Description-Content-Type: text/markdown",
+        *([f"License-Expression: {wheel.licence}"] if wheel.licence else []),
+        *(f"License-File: {name}" for name in wheel.texts),
+    ]
+    return "\n".join(lines) + "\n\n" + _DESCRIPTION.format(wheel=wheel)
+
+
+_INIT = '''"""Carries the model {model}; gemel finds it without importing this."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "model"
+'''
+
+_DESCRIPTION = """\
+# {wheel.model}
+
+A model and nothing else. With gemel installed, and no network:
+
+```python
+import gemel
+
+model = gemel.load("{wheel.model}")
+```
+
+Other programs find the folder as `{wheel.package}.FOLDER`.
+
+sha256 of what computes: `{wheel.hash}`
+"""
