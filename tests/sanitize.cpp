@@ -60,11 +60,15 @@ static bool run(int int8, bool modern, long tokens, long texts, long width) {
     net.activation = 1 + tokens % 4;
     net.max_positions = places;
     net.prenorm = net.gated = modern;
-    std::vector<int32_t> ids(texts * tokens);
+    std::vector<int64_t> starts = {0};
+    for (int64_t text = 0; text < texts; text++) starts.push_back(starts.back() + (text % 2 ? (tokens + 1) / 2 : tokens));
+    const int64_t rows = starts.back();
+    std::vector<int32_t> ids(rows);
     for (size_t i = 0; i < ids.size(); i++) ids[i] = i % words;
-    std::vector<float> hidden(texts * tokens * width);
-    std::vector<char> memory(gemel_scratch_bytes(&net, texts, tokens));
-    for (int threads : {1, 3}) gemel_hidden(&net, ids.data(), texts, tokens, hidden.data(), memory.data(), threads);
+    std::vector<float> hidden(rows * width);
+    std::vector<char> memory(gemel_scratch_bytes(&net, rows, tokens));
+    for (int threads : {1, 3})
+        gemel_hidden(&net, ids.data(), starts.data(), texts, tokens, hidden.data(), memory.data(), threads);
     for (float x : hidden)
         if (!std::isfinite(x)) return false;
     return true;

@@ -51,6 +51,26 @@ def test_hidden_states_equal_the_reference(folder, level):
         np.testing.assert_allclose(engine.hidden(ids), states.last_hidden_state.numpy(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("precision", "level"), KERNELS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_groups_of_several_lengths_in_one_call_have_the_bits_of_calls_of_their_own(
+    plain, precision, level, threads
+):
+    engine = native.NativeEngine(plain, precision=precision, level=level)
+    groups = [some_ids(2, 31), some_ids(5, 7), some_ids(1, 1), some_ids(3, 17)]
+    for ids, states in zip(groups, engine.hidden_many(groups, threads), strict=True):
+        assert states.shape == (*ids.shape, engine.width)
+        np.testing.assert_array_equal(states, engine.hidden(ids))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_architecture_takes_several_lengths_in_one_call(folder, level):
+    engine = native.NativeEngine(read_network(*read_folder(folder)), level=level)
+    groups = [some_ids(2, 40), some_ids(3, 9)]
+    for ids, states in zip(groups, engine.hidden_many(groups), strict=True):
+        np.testing.assert_array_equal(states, engine.hidden(ids))
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_odd_widths_agree_with_onnx_runtime(plain, level):
     ids = some_ids(5, 23)

@@ -12,6 +12,7 @@ from time import perf_counter
 
 import numpy as np
 
+from gemel.encoder.engines.port import MixingEngine
 from gemel.encoder.lanes import usable_cores
 from gemel.errors import InputError
 from gemel.model import Model, Prepared
@@ -54,7 +55,11 @@ class Batcher:
         self._arriving = 0  # tokens of requests that are being tokenised, guessed
         self._tokenising = ThreadPoolExecutor(1, thread_name_prefix="gemel-tokenise")
         self.workers = Workers(
-            self._compute, self._deliver, threads=self.threads, batch_tokens=model.engine.batch_tokens
+            self._compute,
+            self._deliver,
+            threads=self.threads,
+            batch_tokens=model.engine.batch_tokens,
+            mixed=isinstance(model.engine, MixingEngine),
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Texts that wait for a worker: the small requests first, in turns between clients, equal lengths together.
+"""Texts that wait for a worker: the small requests first, in turns between clients, those that fit together.
 
 Knows neither HTTP nor vectors, and takes no lock: its owner does.
 """
@@ -91,7 +91,9 @@ class Turns:
 class Waiting:
     """All jobs that wait, and which of them go next."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, mixed: bool = False) -> None:
+        """`mixed`: texts of several lengths go into one batch, as the engine takes them in one call."""
+        self._mixed = mixed
         self.tokens = 0
         self.count = [0 for _ in Rank]
         self._ranks = [Turns() for _ in Rank]
@@ -105,20 +107,23 @@ class Waiting:
         self.tokens += job.length
         self.count[job.rank] += 1
         self._ranks[job.rank].put(job)
-        group = self._groups.get((job.length, job.kind))
+        group = self._groups.get(self._key(job))
         if group is None:
-            group = self._groups[job.length, job.kind] = [Turns() for _ in Rank]
+            group = self._groups[self._key(job)] = [Turns() for _ in Rank]
         group[job.rank].put(job)
 
     def take(self, budget: int) -> list[Job]:
-        """Jobs of one length and kind, up to `budget` tokens together, or a longer one alone; empty: none waits."""
+        """Jobs of one kind and, unless mixed, of one length: `budget` tokens together, or a longer one alone.
+
+        Empty: none waits.
+        """
         first = self._first()
         if first is None:
             return []
-        group = self._groups[first.length, first.kind]
+        group = self._groups[self._key(first)]
         batch, room = [first], budget - first.length
         for turns in group:
-            while room >= first.length and (job := turns.next(room)) is not None:
+            while room > 0 and (job := turns.next(room)) is not None:
                 self._leaves(job, State.TAKEN)
                 batch.append(job)
                 room -= job.length
@@ -149,6 +154,9 @@ class Waiting:
         self.count[job.rank] -= 1
 
     def _tidy(self, job: Job) -> None:
-        group = self._groups.get((job.length, job.kind))
+        group = self._groups.get(self._key(job))
         if group is not None and not sum(turns.tidy() for turns in group):  # all are tidied
-            del self._groups[job.length, job.kind]
+            del self._groups[self._key(job)]
+
+    def _key(self, job: Job) -> tuple[int, Kind]:
+        return 0 if self._mixed else job.length, job.kind

@@ -49,8 +49,10 @@ class Workers:
         *,
         threads: int,
         batch_tokens: int,
+        mixed: bool = False,
     ) -> None:
-        self.waiting = Waiting()
+        """`mixed`: the engine takes texts of several lengths in one call."""
+        self.waiting = Waiting(mixed=mixed)
         self.lock = threading.Lock()
         self.tokens_per_second = FIRST_GUESS
         """Of one worker, measured."""

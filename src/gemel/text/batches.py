@@ -1,4 +1,4 @@
-"""Which texts run together: only texts of exactly the same length, so nothing is ever padded."""
+"""Which texts run together: groups of texts of exactly the same length, so nothing is ever padded."""
 
 from __future__ import annotations
 
@@ -23,4 +23,20 @@ def same_length_batches(lengths: Sequence[int], rows_for: Callable[[int], int]) 
         if len(group):
             rows = max(1, rows_for(int(lengths[group[0]])))
             batches.extend(group[start : start + rows] for start in range(0, len(group), rows))
+    return batches
+
+
+def joined_batches(
+    groups: Sequence[Positions], costs: Sequence[tuple[int, int]], limits: tuple[int, int]
+) -> list[list[Positions]]:
+    """Neighbouring groups in one batch while both of their costs (tokens, bytes) stay within the limits together."""
+    batches: list[list[Positions]] = []
+    tokens = size = 0
+    for group, (more_tokens, more_bytes) in zip(groups, costs, strict=True):
+        if batches and tokens + more_tokens <= limits[0] and size + more_bytes <= limits[1]:
+            batches[-1].append(group)
+            tokens, size = tokens + more_tokens, size + more_bytes
+        else:
+            batches.append([group])
+            tokens, size = more_tokens, more_bytes
     return batches

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -125,7 +126,9 @@ def _library(level: str) -> ctypes.CDLL:
     library.gemel_scratch_bytes.restype = _number
     library.gemel_scratch_bytes.argtypes = (network, _number, _number)
     library.gemel_hidden.restype = None
-    library.gemel_hidden.argtypes = (network, _pointer, _number, _number, _pointer, _pointer, ctypes.c_int)
+    library.gemel_hidden.argtypes = (
+        network, _pointer, _pointer, _number, _number, _pointer, _pointer, ctypes.c_int,
+    )  # fmt: skip
     return library
 
 
@@ -172,24 +175,41 @@ class NativeEngine:
 
     def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
         """(b, t) token ids -> (b, t, width) hidden states; further threads share the matrices of the call."""
-        check_ids(ids, vocabulary=self._vocabulary, max_positions=self._max_positions)
-        ids = np.ascontiguousarray(ids, dtype=np.int32)
-        batch, tokens = ids.shape
-        out = np.empty((batch, tokens, self.width), dtype=np.float32)
-        memory = self._memory(batch, tokens)
+        return self.hidden_many([ids], threads)[0]
+
+    def hidden_many(self, groups: Sequence[Ids], threads: int = 1) -> list[Vectors]:
+        """`hidden` of each group, all of them in one call."""
+        for ids in groups:
+            check_ids(ids, vocabulary=self._vocabulary, max_positions=self._max_positions)
+        rows = np.concatenate([np.ascontiguousarray(ids, dtype=np.int32).ravel() for ids in groups])
+        lengths = np.repeat([ids.shape[1] for ids in groups], [len(ids) for ids in groups])
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        longest = int(lengths.max())
+        out = np.empty((len(rows), self.width), dtype=np.float32)
         self._library.gemel_hidden(
-            self._network, ids.ctypes.data, batch, tokens, out.ctypes.data, memory.ctypes.data, threads
+            self._network,
+            rows.ctypes.data,
+            starts.ctypes.data,
+            len(lengths),
+            longest,
+            out.ctypes.data,
+            self._memory(len(rows), longest).ctypes.data,
+            threads,
         )
-        return out
+        borders = np.cumsum([ids.size for ids in groups])[:-1]
+        return [
+            part.reshape(*ids.shape, self.width)
+            for ids, part in zip(groups, np.split(out, borders), strict=True)
+        ]
 
     def bytes_per_text(self, tokens: int) -> int:
         """Scratch memory and the hidden states."""
-        scratch: int = self._library.gemel_scratch_bytes(self._network, 1, tokens)
+        scratch: int = self._library.gemel_scratch_bytes(self._network, tokens, tokens)
         return scratch + 4 * tokens * self.width
 
-    def _memory(self, batch: int, tokens: int) -> NDArray[np.uint8]:
+    def _memory(self, rows: int, longest: int) -> NDArray[np.uint8]:
         """This thread's working memory, grown to the largest batch it has seen."""
-        size = self._library.gemel_scratch_bytes(self._network, batch, tokens)
+        size = self._library.gemel_scratch_bytes(self._network, rows, longest)
         memory: NDArray[np.uint8] | None = getattr(self._scratch, "memory", None)
         if memory is None or memory.size < size:
             memory = self._scratch.memory = np.empty(size, dtype=np.uint8)

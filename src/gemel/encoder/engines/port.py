@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from gemel.types import Ids, Vectors
 
@@ -27,4 +28,13 @@ class Engine(Protocol):
 
     def bytes_per_text(self, tokens: int) -> int:
         """Working memory that one text of so many tokens takes while it runs, result included."""
+        ...
+
+
+@runtime_checkable
+class MixingEngine(Engine, Protocol):
+    """An engine that takes groups of several lengths in one call, so that few texts of many lengths fill it."""
+
+    def hidden_many(self, groups: Sequence[Ids], threads: int = 1) -> list[Vectors]:
+        """`hidden` of each group."""
         ...

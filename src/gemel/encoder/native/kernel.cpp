@@ -1,7 +1,8 @@
 // A transformer encoder over packed weights, post-norm or pre-norm: token ids in, hidden states out.
 //
 // No state: the caller owns every buffer and may call from many threads at once.
-// All rows of a call have the same number of tokens, so there is no padding and no mask.
+// Texts of any lengths lie one behind the other, so there is no padding and no mask. The rows of a matrix product do not
+// know of each other and attention stays within a text, so a text's bits do not depend on its company.
 #include "matmul.h"
 #include "team.h"
 
@@ -92,8 +93,9 @@ struct Scratch {
     uint8_t *integers;
     int64_t bytes;
 
-    Scratch(const Network &net, int64_t batch, int64_t tokens, void *memory) : bytes(0) {
-        int64_t rows = batch * tokens, head = net.width / net.heads;
+    // `rows` tokens together, `tokens` in the longest text.
+    Scratch(const Network &net, int64_t rows, int64_t tokens, void *memory) : bytes(0) {
+        int64_t head = net.width / net.heads;
         int64_t widest = net.ffn_width > net.width ? net.ffn_width : net.width;
         widest = widest > net.table_width ? widest : net.table_width;
         char *base = (char *)memory;
@@ -298,26 +300,29 @@ static void attention(const Network &net, const Block &block, float *qkv, float 
 
 extern "C" {
 
-EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t batch, int64_t tokens) {
-    return Scratch(*net, batch, tokens, nullptr).bytes + 64;
+EXPORT int64_t gemel_scratch_bytes(const Network *net, int64_t rows, int64_t longest) {
+    return Scratch(*net, rows, longest, nullptr).bytes + 64;
 }
 
-// ids (batch, tokens) -> hidden (batch, tokens, width). Ids and lengths were checked by the caller.
-EXPORT void gemel_hidden(const Network *network, const int32_t *ids, int64_t batch, int64_t tokens, float *hidden,
-                         void *memory, int threads) {
+// ids (rows,) -> hidden (rows, width); text i is rows starts[i] to starts[i + 1]. Ids and lengths were checked by the caller.
+EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64_t *starts, int64_t texts, int64_t longest,
+                         float *hidden, void *memory, int threads) {
     const Network &net = *network;
     Team team(threads);
-    Scratch s(net, batch, tokens, (void *)round_up((int64_t)memory, 64));
-    int64_t rows = batch * tokens;
+    int64_t rows = starts[texts];
+    Scratch s(net, rows, longest, (void *)round_up((int64_t)memory, 64));
     float *table = net.projection ? s.wide : hidden;
-    for (int64_t r = 0; r < rows; r++)
-        add_and_norm(net.word + ids[r] * net.table_width, net.positions ? net.positions + r % tokens * net.table_width : nullptr,
-                     table + r * net.table_width, net.table_width, net.embedding_norm);
+    for (int64_t text = 0; text < texts; text++)
+        for (int64_t r = starts[text]; r < starts[text + 1]; r++)
+            add_and_norm(net.word + ids[r] * net.table_width,
+                         net.positions ? net.positions + (r - starts[text]) * net.table_width : nullptr,
+                         table + r * net.table_width, net.table_width, net.embedding_norm);
     if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s, team);
     auto attend = [&](const Block &block, const float *x) {  // x -> s.x
         linear(block.qkv, x, s.qkv, rows, NONE, s, team);
-        for (int64_t b = 0; b < batch; b++)
-            attention(net, block, s.qkv + b * tokens * 3 * net.width, s.context + b * tokens * net.width, tokens, s);
+        for (int64_t text = 0; text < texts; text++)
+            attention(net, block, s.qkv + starts[text] * 3 * net.width, s.context + starts[text] * net.width,
+                      starts[text + 1] - starts[text], s);
         linear(block.out, s.context, s.x, rows, NONE, s, team);
     };
     auto feed_forward = [&](const Block &block, const float *x) {  // x -> s.x

@@ -30,11 +30,10 @@ def nearest(
     chosen = None if where is None else sight.chosen(sight.view.meeting(where))
     if chosen is None and not sight.whole:
         chosen = sight.alive
-    if sight.lists is None or exact or _few(sight.lists, k, chosen):
-        found = _compared(sight, queries, k, chosen, 0)
-    else:
-        found = _listed(sight, queries, k, chosen)
-    return [_ranked(sight, query, k, slots) for query, slots in zip(queries, found, strict=True)]
+    every = sight.lists is None or exact or _few(sight.lists, k, chosen)
+    find = _compared if every else _listed
+    found = find(sight, queries, k, chosen)
+    return [_ranked(sight, query, k, slots, every) for query, slots in zip(queries, found, strict=True)]
 
 
 def _few(lists: Lists, k: int, chosen: NDArray[np.bool_] | None) -> bool:
@@ -65,7 +64,7 @@ def _listed(sight: Sight, queries: Vectors, k: int, chosen: NDArray[np.bool_] | 
 
 
 def _compared(
-    sight: Sight, queries: Vectors, k: int, chosen: NDArray[np.bool_] | None, first: int
+    sight: Sight, queries: Vectors, k: int, chosen: NDArray[np.bool_] | None, first: int = 0
 ) -> list[Slots]:
     """Of the slots from `first` on those that may be among the k best, by one matrix product."""
     slots: Slots | None = None
@@ -106,7 +105,7 @@ def _reaching(score: Vectors, k: int) -> Slots:
     return np.flatnonzero(score >= floor)
 
 
-def _ranked(sight: Sight, query: Vectors, k: int, slots: Slots) -> Passages:
+def _ranked(sight: Sight, query: Vectors, k: int, slots: Slots, exact: bool) -> Passages:
     """By exact score, then id and part."""
     vectors = sight.copies.vectors(slots)
     count = np.arange(len(slots))
@@ -125,4 +124,5 @@ def _ranked(sight: Sight, query: Vectors, k: int, slots: Slots) -> Passages:
         fields=sight.view.fields_at(position[order]),
         score=score[order],
         vector=vectors[order],
+        exact=exact,
     )
