@@ -28,8 +28,16 @@ LAYERS = [
     },
     {"encode_folder", "trial", "scale_plan", "evaluation", "from_texts", "index", "exporting"},
     {"training", "clusters", "maps"},
-    {"integrations", "cluster_folder", "near_duplicates", "evaluate_models", "train_models", "explanation"},
-    {"distillation", "on_ray", "serve"},
+    {
+        "integrations",
+        "compat",
+        "cluster_folder",
+        "near_duplicates",
+        "evaluate_models",
+        "train_models",
+        "explanation",
+    },
+    {"distillation", "on_ray", "serve", "sklearn"},
     {"cli"},
 ]
 DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
@@ -37,7 +45,7 @@ DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere
 # Who may import what, as path prefixes below src/gemel. A package that is not here may not be imported.
 HOMES = {
     "scipy": ["evaluation/", "clusters/agglomerative.py"],
-    "sklearn": ["evaluation/", "clusters/", "maps/places.py"],
+    "sklearn": ["evaluation/", "clusters/", "maps/places.py", "sklearn/"],
     "threadpoolctl": ["evaluation/one_thread.py"],
     "mteb": ["integrations/mteb.py"],
     "numpy": [""],
@@ -50,11 +58,13 @@ HOMES = {
         "distillation/static_folder.py",
         "encoder/int8_weights.py",
         "encode_folder/",
+        "sklearn/stored.py",
         "training/snapshots.py",
     ],
     "onnx": ["encoder/engines/onnx", "exporting/"],
     "onnxruntime": ["encoder/engines/onnx.py", "cli/info.py", "exporting/check.py"],
     "torch": [
+        "compat/arrays.py",
         "encoder/engines/torch.py",
         "checkpoint/convert.py",
         "postprocess/flow.py",
@@ -110,6 +120,8 @@ HEAVY = {
     "ray",
     "rich",
 }
+# A class that derives from theirs needs the package at the top; the folder's __init__ loads these on first use.
+DERIVED = {"sklearn/vectors.py", "sklearn/few_shot.py"}
 WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}
 
 
@@ -206,7 +218,11 @@ def test_third_party_packages_stay_at_home():
 
 
 def test_heavy_packages_are_imported_where_they_are_used():
-    wrong = [str(found) for found in IMPORTS if found.top and found.name.split(".")[0] in HEAVY]
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if found.top and found.name.split(".")[0] in HEAVY and found.file not in DERIVED
+    ]
     assert not wrong, "import these inside the function that needs them:\n" + "\n".join(wrong)
 
 

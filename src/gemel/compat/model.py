@@ -1,0 +1,257 @@
+"""`SentenceTransformer`: their class on a gemel model. What it does not do, it refuses with the gemel way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.write import write_checkpoint
+from gemel.compat.arrays import as_rows, is_one, like, to_tensor
+from gemel.compat.elsewhere import LOADING, MEMBERS, refuse
+from gemel.compat.quantized import quantize_embeddings
+from gemel.errors import InputError
+from gemel.model import Model, load
+from gemel.options import EncodeOptions, EngineName
+from gemel.similarity import METRICS, normalize, row_scores, scores
+
+_ENGINES: dict[str, EngineName] = {"torch": "auto", "onnx": "onnxruntime"}
+
+
+class SentenceTransformer:
+    """The calls of sentence-transformers' class of this name. `model` is the gemel model inside.
+
+    A text over the model's length is cut without a word, as there; `gemel.load(...).encode` tells.
+    """
+
+    def __init__(
+        self,
+        model_name_or_path: str | Path | Model,
+        *,
+        device: str | None = None,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        backend: str = "torch",
+        similarity_fn_name: str | None = None,
+        truncate_dim: int | None = None,
+        **others: Any,
+    ) -> None:
+        """`device` None is the CPU. `backend` torch is gemel's own choice of an engine, onnx is ONNX Runtime."""
+        refuse(others, LOADING)
+        if backend not in _ENGINES:
+            raise InputError(
+                f"backend must be torch or onnx, got {backend!r}. gemel's engines: docs/engines.md"
+            )
+        self.device = str(device or "cpu")
+        if isinstance(model_name_or_path, Model):
+            self.model = model_name_or_path
+        else:
+            engine = _ENGINES[backend]
+            self.model = load(
+                model_name_or_path,
+                revision=revision,
+                offline=local_files_only,
+                device=self.device,
+                engine=engine,
+            )
+        checkpoint = self.model.checkpoint
+        self.prompts: dict[str, str] = {"query": "", "document": "", **checkpoint.prompts, **(prompts or {})}
+        self.default_prompt_name = default_prompt_name or checkpoint.default_prompt_name
+        self._prompt_text(None, self.default_prompt_name)
+        self.similarity_fn_name = similarity_fn_name or checkpoint.similarity or "cosine"
+        self.truncate_dim = truncate_dim
+        self.max_seq_length = self.model.max_length
+
+    def encode(  # noqa: PLR0913, PLR0917 - their arguments
+        self,
+        inputs: str | Sequence[str] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        *,
+        sentences: str | Sequence[str] | None = None,
+        **others: Any,
+    ) -> Any:  # noqa: ANN401 - an array, a tensor or a list, as the arguments say
+        """(n, dim), or (dim,) for one string. `sentences` is the older name of `inputs`.
+
+        `batch_size` changes nothing: gemel batches by length and memory, and no batch changes a bit.
+        """
+        refuse(others, MEMBERS)
+        self._check_device(device)
+        if batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, got {batch_size}")
+        given = inputs if inputs is not None else sentences
+        if given is None:
+            raise InputError("encode takes a text or a list of texts, got nothing")
+        single = isinstance(given, str)
+        texts = [given] if isinstance(given, str) else given
+        options = self._options(self._prompt_text(prompt, prompt_name), bool(show_progress_bar))
+        tensors = convert_to_tensor or not convert_to_numpy
+        if output_value != "sentence_embedding":
+            return self._tokens(texts, options, output_value, single=single, tensors=tensors)
+        vectors = self._cut(self.model.encode(texts, options), truncate_dim)
+        ready = quantize_embeddings(normalize(vectors) if normalize_embeddings else vectors, precision)
+        if not tensors:
+            return ready[0] if single else ready
+        whole = to_tensor(ready)
+        if single:
+            return whole[0]
+        return whole if convert_to_tensor else list(whole)
+
+    def encode_query(
+        self,
+        inputs: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *arguments: Any,
+        **named: Any,
+    ) -> Any:  # noqa: ANN401 - as encode
+        """`encode` with the prompt "query", where none is given; the default prompt is not used."""
+        own = self.prompts.get("query", "") if prompt_name is None and prompt is None else prompt
+        return self.encode(inputs, prompt_name, own, *arguments, **named)
+
+    def encode_document(
+        self,
+        inputs: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *arguments: Any,
+        **named: Any,
+    ) -> Any:  # noqa: ANN401 - as encode
+        """`encode` with the prompt "document", where none is given; the default prompt is not used."""
+        own = self.prompts.get("document", "") if prompt_name is None and prompt is None else prompt
+        return self.encode(inputs, prompt_name, own, *arguments, **named)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - arrays or tensors
+        """(n, m) scores by `similarity_fn_name`. Arrays give an array, tensors a tensor."""
+        found = scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name)
+        return like(found, embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - as above
+        """(n,) scores of row i with row i; a number for two single vectors."""
+        found: Any = row_scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name)
+        found = like(found, embeddings1, embeddings2)
+        return found[0] if is_one(embeddings1) and is_one(embeddings2) else found
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Numbers in a vector, `truncate_dim` considered."""
+        return min(self.truncate_dim or self.model.dim, self.model.dim)
+
+    get_embedding_dimension = get_sentence_embedding_dimension
+
+    def get_max_seq_length(self) -> int | None:
+        return self.max_seq_length
+
+    @contextmanager
+    def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
+        """Inside, vectors have `truncate_dim` numbers."""
+        before, self.truncate_dim = self.truncate_dim, truncate_dim
+        try:
+            yield
+        finally:
+            self.truncate_dim = before
+
+    truncate_sentence_embeddings = truncate_embeddings
+
+    def save(self, path: str | Path, **others: Any) -> None:
+        """Write a folder that gemel and sentence-transformers load, prompts and max_seq_length with it.
+
+        A model that is there is replaced, as theirs does; anything else is left alone.
+        """
+        if others.pop("safe_serialization", True) is not True:
+            raise InputError("safe_serialization=False would write a pickle; gemel writes safetensors only")
+        kept = {"model_name", "create_model_card", "train_datasets"}
+        refuse({name: value for name, value in others.items() if name not in kept}, MEMBERS)
+        checkpoint = replace(
+            self.model.checkpoint,
+            prompts=dict(self.prompts),
+            default_prompt_name=self.default_prompt_name,
+            max_length=self.max_seq_length,
+            similarity=self.similarity_fn_name,
+        )
+        write_checkpoint(checkpoint, path, overwrite=True)
+
+    save_pretrained = save
+
+    def to(self, device: str) -> Self:
+        """Itself, if `device` is where it is."""
+        self._check_device(device)
+        return self
+
+    def eval(self) -> Self:
+        """Itself: a gemel model never trains."""
+        return self
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """cosine, dot, euclidean or manhattan"""
+        return self._similarity
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, name: str) -> None:
+        METRICS[str(getattr(name, "value", name))]
+        self._similarity = str(getattr(name, "value", name))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # An AttributeError, so that hasattr() says the truth.
+        way = f" {MEMBERS[name]}" if name in MEMBERS else ""
+        raise AttributeError(f"gemel.compat.SentenceTransformer has no {name!r}.{way}", name=name, obj=self)
+
+    def __repr__(self) -> str:
+        return f"SentenceTransformer({self.model!r})"
+
+    # What their arguments mean here.
+
+    def _prompt_text(self, prompt: str | None, name: str | None) -> str:
+        if prompt is not None:
+            return prompt
+        name = name or self.default_prompt_name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            known = ", ".join(sorted(self.prompts))
+            raise InputError(f"unknown prompt {name!r}. The model {self.model.name} brings: {known}")
+        return self.prompts[name]
+
+    def _options(self, prompt: str, progress: bool) -> EncodeOptions:
+        length = None if self.max_seq_length == self.model.max_length else self.max_seq_length
+        return EncodeOptions(prompt=prompt, max_length=length, on_long="truncate", progress=progress)
+
+    def _cut(self, vectors: NDArray[Any], truncate_dim: int | None) -> NDArray[np.float32]:
+        """The first numbers, not scaled again: that is what `normalize_embeddings` is for."""
+        dim = truncate_dim or self.truncate_dim
+        return np.ascontiguousarray(vectors[:, :dim] if dim else vectors)
+
+    def _tokens(
+        self, texts: Sequence[str], options: EncodeOptions, value: str | None, *, single: bool, tensors: bool
+    ) -> Any:  # noqa: ANN401 - one (t, width) or a list of them
+        if value != "token_embeddings":
+            raise InputError(
+                f"output_value must be sentence_embedding or token_embeddings, got {value!r}. "
+                "Tokens by name with their vectors: gemel.load(...).tokens(texts)"
+            )
+        found = [each.vectors for each in self.model.tokens(texts, options)]
+        ready: list[Any] = [to_tensor(each) for each in found] if tensors else cast("list[Any]", found)
+        return ready[0] if single else ready
+
+    def _check_device(self, device: object) -> None:
+        if device is not None and str(device) != self.device:
+            raise InputError(
+                f"the model runs on {self.device!r} and stays there, got device={device!r}. "
+                "Load it for another one: SentenceTransformer(name, device=...); all cores are used anyway"
+            )
