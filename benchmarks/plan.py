@@ -3,9 +3,9 @@
     python benchmarks/plan.py              50,000, 100,000 and 200,000 real sentences
     python benchmarks/plan.py --quick      5,000 and 10,000, no results file
 
-Each size is a process of its own. The time that counts is that of the processor (all threads together, kernel time
-apart), not that of the clock: it moves less when others use the machine. `python docs/scale.py` makes the constants
-of `gemel plan` out of the results.
+Each size is a process of its own on one core. The time that counts is that of the processor, not that of the clock: it
+moves less when others use the machine, and threads that wait for one another do not count as work. Then
+benchmarks/plan_fit.py makes the constants of `gemel plan`, and docs/scale_page.py the tables of its page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from machine import describe
 HERE = Path(__file__).parent
 SIZES = (50_000, 100_000, 200_000)
 QUERIES = 300
-BLOCK = 20_000
+LOOKS = 200  # for ids that are not there: a write does so twice, for all ids of its block
+CENTRES, ROWS = 500, 5_000
+BLOCK = 2048  # documents a commit: what `gemel index add` takes
 sys.path.append(str(HERE / "peers"))  # the reader of this process's memory is the workers'
 
 
@@ -49,6 +51,8 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
 
 def inside(options: argparse.Namespace) -> None:
     """The child that builds, or the one that only asks. Prints one JSON object."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import gemel
 
     vectors = np.load(options.vectors, mmap_mode="r")[: options.inside]
@@ -75,7 +79,9 @@ def _built(index: Any, vectors: np.ndarray, texts: list[str], options: argparse.
             )
 
     before = memory_mb("VmRSS")
-    out: dict[str, Any] = {"write": timed(write), "build": timed(index.compact)}
+    out: dict[str, Any] = {"write": timed(write)}
+    out |= {"fragments": index.stats().details["fragments"], "manifest_bytes": _manifest(options.folder)}
+    out["build"] = timed(index.compact)
     files = [file for file in Path(options.folder).rglob("*") if file.is_file()]
     table = index.stats()
     return out | {
@@ -85,6 +91,12 @@ def _built(index: Any, vectors: np.ndarray, texts: list[str], options: argparse.
         "layout": table.layout,
         "recall": table.recall,
     }
+
+
+def _manifest(folder: str) -> int:
+    """Of the newest version: it names every fragment, and each commit writes one."""
+    newest = max(Path(folder).rglob("*.manifest"), key=lambda file: file.stat().st_mtime)
+    return newest.stat().st_size
 
 
 def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict[str, Any]:  # noqa: ANN401
@@ -99,9 +111,33 @@ def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict
         for query in queries:
             index.search(query, k=10)
 
+    def look() -> None:
+        for number in range(LOOKS):
+            index.get([f"absent {number}"])
+
     ask()
+    rate = CENTRES * ROWS * vectors.shape[1] / _products(vectors)["cpu"]
     best = min((timed(ask) for _ in range(3)), key=lambda time: time["cpu"])
-    return {"open": opened, "open_mb": memory, "queries": len(queries), "ask": best}
+    return {
+        "open": opened,
+        "open_mb": memory,
+        "queries": len(queries),
+        "ask": best,
+        "looks": LOOKS,
+        "look": timed(look),
+        "list_products": rate,
+    }
+
+
+def _products(vectors: np.ndarray) -> dict[str, float]:
+    """Rows find the nearest of some centres: what k-means and filling lists consist of."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat.add(np.ascontiguousarray(vectors[:CENTRES]))
+    rows = np.ascontiguousarray(vectors[-ROWS:])
+    return min((timed(lambda: flat.search(rows, 1)) for _ in range(3)), key=lambda time: time["cpu"])
 
 
 def measure(count: int, data: index_data.Data) -> dict[str, Any]:
@@ -140,7 +176,7 @@ def main() -> int:
         return 2
     dim = int(np.load(data.corpus, mmap_mode="r").shape[1])
     facts = {"made": datetime.now(UTC).isoformat(timespec="seconds"), "machine": describe(), "dim": dim}
-    facts |= {"threads": os.cpu_count(), "sizes": [measure(count, data) for count in sizes]}
+    facts |= {"threads": 1, "block": BLOCK, "sizes": [measure(count, data) for count in sizes]}
     text = json.dumps(facts, indent=1) + "\n"
     if not options.quick:
         options.out.write_text(text, encoding="utf-8")

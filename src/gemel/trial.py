@@ -37,6 +37,8 @@ class Trial:
     batch_tokens: int
     threads: int
     texts_per_second: float
+    mean_tokens: float
+    """Tokens of a text that counted, on average."""
     cosine: float
     """The lowest cosine between a vector and that of the first float32 combination."""
     processor: str
@@ -81,6 +83,7 @@ def run_trials(
             else:
                 models.append(Model(checkpoint, precision=precision, engine=engine))
     lanes = threads or usable_cores()
+    tokens = float(models[0].encode_report(texts, threads=lanes, on_long="truncate").kept.mean())
     times: dict[tuple[int, int], float] = {}
     vectors: dict[int, AnyVectors] = {}
     for _ in range(rounds + 1):  # the first round warms up and counts too: only the best is kept
@@ -100,6 +103,7 @@ def run_trials(
                 batch_tokens=size,
                 threads=lanes,
                 texts_per_second=len(texts) / seconds,
+                mean_tokens=tokens,
                 cosine=float(np.einsum("ij,ij->i", vectors[number], vectors[0]).min()),
                 processor=processor(),
             )
@@ -114,6 +118,8 @@ def keep_winners(model: str | Path, trials: Trials) -> list[Trial]:
     checkpoint = read_checkpoint(find_model(model))
     network = read_network(checkpoint.config, checkpoint.weights)
     for trial in trials.winners():
-        choice = Choice(trial.engine, trial.batch_tokens, trial.threads, trial.texts_per_second)
+        choice = Choice(
+            trial.engine, trial.batch_tokens, trial.threads, trial.texts_per_second, trial.mean_tokens
+        )
         remember(network, trial.precision, choice)
     return trials.winners()

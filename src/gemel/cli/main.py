@@ -49,6 +49,7 @@ VERBS.add("pairs")(Verb("gemel.cli.pairs", "Find the most similar pairs of texts
 VERBS.add("search")(Verb("gemel.cli.search", "Find the best texts of a file for a query."))
 VERBS.add("index")(Verb("gemel.cli.index", "Keep texts with their vectors; search, add and delete."))
 VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they do, word by word."))
+VERBS.add("plan")(Verb("gemel.cli.plan", "Say what a number of texts would cost, and what breaks first."))
 VERBS.add("serve")(Verb("gemel.cli.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.

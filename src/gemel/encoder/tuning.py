@@ -26,6 +26,8 @@ class Choice:
     batch_tokens: int
     threads: int
     texts_per_second: float
+    mean_tokens: float | None = None
+    """Of the texts that it was measured with; `gemel plan` needs it. None: an older gemel measured."""
 
 
 def tuning_file() -> Path:
