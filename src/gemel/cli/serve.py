@@ -50,9 +50,10 @@ def command(model: str, options: ServeOptions) -> None:
     """
     try:
         from gemel.serve.run import Running
+
+        Running(model, options, _say_ready(options)).run()
     except ModuleNotFoundError as error:
         raise MissingExtra("gemel serve", str(error.name), "serve") from error
-    Running(model, options, _say_ready(options)).run()
 
 
 def _say_ready(options: ServeOptions) -> Callable[[str, ServerServices], None]:

@@ -10,7 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from gemel.serve import health
 from gemel.serve.doors import LOOPBACK_NAMES
-from gemel.serve.errors import add_error_handlers
+from gemel.serve.framework_errors import add_error_handlers
 from gemel.serve.health import Health
 from gemel.serve.keys import Keys
 from gemel.serve.logs import RequestLog

@@ -8,10 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import orjson
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 from gemel.errors import GemelError, InputError, MissingExtra
 from gemel.serve.limits import EncodeFailed, Overloaded, TooLarge, TooLate
@@ -109,30 +105,4 @@ def problem_of(error: Exception) -> Problem:
             return Problem(400, _FOLDERS.sub("…/", str(error)), "invalid_request")
         case EncodeFailed():
             return Problem(500, str(error), "encode_failed")
-        case HTTPException():
-            return Problem(error.status_code, str(error.detail), headers=error.headers or {})
-        case RequestValidationError():
-            return Problem(422, _first_mistake(error), "invalid_request")
     return Problem(500, "the server failed at this request; its log says why", "internal_error")
-
-
-def _first_mistake(error: RequestValidationError) -> str:
-    mistakes = error.errors()
-    if not mistakes:
-        return "the request is not of the form that this route takes"
-    place = ".".join(str(part) for part in mistakes[0].get("loc", ()) if part != "body")
-    text = str(mistakes[0].get("msg", "not of the right form"))
-    return f"{place}: {text}" if place else text
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Errors that FastAPI would answer by itself get their protocol's shape; all others reach the shell."""
-
-    async def answer(request: Request, error: Exception) -> Response:
-        path, problem = request.url.path, problem_of(error)
-        return Response(
-            error_body(path, problem), problem.status, dict(problem.headers), media_type="application/json"
-        )
-
-    for kind in (HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, answer)

@@ -8,21 +8,22 @@ import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from gemel.errors import InputError, WorkError
-from gemel.serve.app import create_app
 from gemel.serve.front import Front
 from gemel.serve.keys import Keys, read_keys
-from gemel.serve.loading import load_services
 from gemel.serve.memory import Room, memory_bytes, room
 from gemel.serve.options import ServeOptions
-from gemel.serve.services import ServerServices
 from gemel.serve.shell import App
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from gemel.serve.services import ServerServices
 
 HEADER_SECONDS = 15.0  # until a new connection has sent its first headers
 IDLE_SECONDS = 75  # a connection between two requests
@@ -109,7 +110,10 @@ class Running:
         )
 
     async def _start(self) -> App:
-        services = self._services = await asyncio.to_thread(load_services, self._model, self._options)
+        # Side by side: reading weights and importing the web framework take about as long as each other.
+        loading = asyncio.to_thread(_load, self._model, self._options)
+        services, create_app = await asyncio.gather(loading, asyncio.to_thread(_application))
+        self._services = services
         app = create_app(services, self._options, self._keys)
         state = await app.state.health.ready()
         if not state.ready:
@@ -140,6 +144,18 @@ class Running:
                 )
                 self._end()
                 return
+
+
+def _load(model: str, options: ServeOptions) -> ServerServices:
+    from gemel.serve.loading import load_services
+
+    return load_services(model, options)
+
+
+def _application() -> Callable[[ServerServices, ServeOptions, Keys], FastAPI]:
+    from gemel.serve.app import create_app
+
+    return create_app
 
 
 def checked_keys(options: ServeOptions) -> Keys:

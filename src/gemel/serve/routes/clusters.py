@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from gemel.clusters import Clusters, cluster
 from gemel.errors import MissingExtra
-from gemel.maps import layout
-from gemel.maps.places import Places
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.reading import Own, client_of, example, read, takes
 from gemel.serve.routes.texts import check_sizes, embed_many
 from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    from gemel.clusters import Clusters
+    from gemel.maps.places import Places
 
 _MAPPED = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
 _SLOW = 2000  # texts for what takes far more time with more of them: a thread at work cannot be stopped
@@ -103,6 +104,8 @@ def _check_work(asked: ClustersRequest) -> None:
 
 def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
     """The answer but for its seconds. Runs on a worker thread."""
+    from gemel.clusters import cluster  # a server starts sooner without what its first requests do not need
+
     found = cluster(
         vectors,
         method=asked.method,
@@ -120,6 +123,8 @@ def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
 
 
 def _places(asked: ClustersRequest, vectors: Vectors) -> Places:
+    from gemel.maps import layout
+
     if asked.layout == "tsne":
         return layout(vectors, "tsne")
     if asked.layout == "pca" or len(vectors) > _MAPPED:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from gemel.explanation import Explanation, explain
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.reading import Own, example, read, takes
 from gemel.serve.routes.texts import check_sizes
+
+if TYPE_CHECKING:
+    from gemel.explanation import Explanation
 
 MOST_TOKENS = 512  # of a text: the table has the product of two such numbers
 
@@ -55,6 +59,8 @@ def add_explain(routes: APIRouter, services: Services) -> None:
 
 def _explained(services: Services, asked: ExplainRequest) -> Explanation:
     """Runs on a worker thread."""
+    from gemel.explanation import explain  # a server starts sooner without it
+
     model = services.model
     if model.max_length is None or model.max_length > MOST_TOKENS:
         for name, content in zip(
