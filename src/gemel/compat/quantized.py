@@ -32,17 +32,15 @@ def quantize_embeddings(
     rows = as_rows(embeddings).astype(np.float32)
     if precision == "float32":
         return like(rows, embeddings)
-    if precision in ("binary", "ubinary"):
-        packed = np.packbits(rows > 0, axis=1)
-        # The signed form is the same byte less 128, not the same bits.
-        return like(
-            packed if precision == "ubinary" else (packed.astype(np.int16) - 128).astype(np.int8), embeddings
-        )
-    start, step = _steps(rows, ranges, calibration_embeddings)
-    level = (rows - start) / step
-    if precision == "uint8":
-        return like(np.clip(level, 0, 255).astype(np.uint8), embeddings)
-    return like(np.clip(level - 128, -128, 127).astype(np.int8), embeddings)
+    if precision.endswith("binary"):
+        levels = np.packbits(rows > 0, axis=1)
+    else:
+        start, step = _steps(rows, ranges, calibration_embeddings)
+        levels = np.clip((rows - start) / step, 0, 255).astype(np.uint8)
+    if precision.startswith("u"):
+        return like(levels, embeddings)
+    # The signed form is the byte less 128, not the same bits.
+    return like((levels.astype(np.int16) - 128).astype(np.int8), embeddings)
 
 
 def _steps(rows: Any, ranges: Any, calibration: Any) -> tuple[Any, Any]:  # noqa: ANN401 - arrays
