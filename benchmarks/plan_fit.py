@@ -108,7 +108,7 @@ def constants() -> dict[str, Any]:
     scans = scanning()
     name = read("pairs")["machine"]["processor"]
     where = "benchmarks/results (encode-10000, pairs, plan)"
-    made: dict[str, Any] = {"source": f"committed {where}, measured on two cores of {name}"}
+    made: dict[str, Any] = {"source": f"committed {where}, measured on one and two cores of {name}"}
     made["encode_flop"] = {name: float(f"{rate:.4g}") for name, rate in encoding().items()}
     numbers = {**scans, **indexing()}
     return made | {name: float(f"{value:.4g}") for name, value in numbers.items()}

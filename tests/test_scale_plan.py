@@ -13,6 +13,8 @@ from gemel.errors import InputError
 from gemel.scale_plan import Question, committed, costs, here, plan
 from gemel.scale_plan.breaking import up_to
 from gemel.scale_plan.words import amount, duration, moment, size
+from gemel.trial import keep_winners, run_trials
+from tiny import tiny_bert
 
 ROOT = Path(__file__).parent.parent
 sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs")]
@@ -147,6 +149,18 @@ def test_the_rate_of_gemel_bench_is_taken_and_named(cache):
     assert plan(question, known).part("encode").core_hours == pytest.approx(1e6 / 500 / 3600)
     assert here(replace(question, layers=12)) == committed()
     assert here(replace(question, precision="int8")) == committed()
+
+
+def test_what_gemel_bench_leaves_is_what_is_read(cache, tmp_path):
+    model = tiny_bert(tmp_path / "tiny")
+    config = json.loads((model / "config.json").read_text())
+    shape = {"layers": "num_hidden_layers", "width": "hidden_size", "inner": "intermediate_size"}
+    question = Question(texts=1e6, **{name: config[key] for name, key in shape.items()})
+    assert here(question) == committed()
+    kept = keep_winners(model, run_trials(model, ["a man", "a woman is here"], threads=1, rounds=1))
+    rate = next(trial for trial in kept if trial.precision == "float32")
+    expected = rate.texts_per_second * question.flop(rate.mean_tokens)
+    assert here(question).encode_flop["float32"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{}"])
