@@ -1,0 +1,81 @@
+"""What each extra promises, as a program that must run where nothing but gemel and that extra is installed.
+
+A program finds a small model in the folder `model`. It starts in an empty folder and needs no network.
+"""
+
+from __future__ import annotations
+
+START = (
+    'import gemel\nmodel = gemel.load("model")\ntexts = ["hello world", "a man is playing a guitar"] * 8\n'
+)
+DEVELOPERS = {"test", "docs"}
+"""Extras for working on gemel, not for using it."""
+
+PROMISES = {
+    "core": """
+assert model.engine_name == "native", f"{model.engine_name}: were the kernels compiled?"
+vectors = model.encode(texts)
+assert len(gemel.similar_pairs(vectors, k=3)) == 3
+assert gemel.search(vectors[:1], vectors, k=1).index.tolist() == [[0]]
+from gemel.exporting import export
+assert export(model, "m.onnx").agreement.difference < 1e-5
+""",
+    "hub": """
+from gemel.checkpoint.hub import hub_installed
+assert hub_installed()
+""",
+    "parquet": """
+import pyarrow, pyarrow.parquet
+pyarrow.parquet.write_table(pyarrow.table({"text": texts}), "texts.parquet")
+from gemel.cli.main import main
+assert main(["encode", "texts.parquet", "--model", "model", "-o", "vectors"]) == 0
+""",
+    "pandas": """
+assert len(gemel.similar_pairs(model.encode(texts), k=3).to_pandas()) == 3
+""",
+    "ann": """
+assert gemel.similar_pairs(model.encode(texts), k=3, approximate=4).recall is not None
+""",
+    "index": """
+with gemel.open_index("tickets", model="model") as index:
+    index.add(texts[:2], ids=["a", "b"])
+    assert index.search("hello world", k=1)[0].id == "a"
+""",
+    "postgres": """
+import psycopg, psycopg_pool
+import gemel.index.postgres
+""",
+    "serve": """
+import fastapi, orjson, prometheus_client, uvicorn
+import gemel.serve.app, gemel.serve.run
+""",
+    "evaluate": """
+rows = "".join(f"{left}\\t{right}\\t{n}\\n" for n, (left, right) in enumerate(zip(texts, texts[1:])))
+open("sts.tsv", "w").write("sentence1\\tsentence2\\tscore\\n" + rows)
+from gemel.cli.main import main
+assert main(["evaluate", "model", "--task", "sts", "--data", "sts.tsv"]) == 0
+""",
+    "mteb": """
+import mteb
+from gemel.integrations.mteb import GemelEncoder
+assert GemelEncoder(model).mteb_model_meta is not None
+""",
+    "train": """
+rows = "".join(f"{left}\\t{right}\\n" for left, right in zip(texts, texts[1:]))
+open("pairs.tsv", "w").write("anchor\\tpositive\\n" + rows)
+from gemel.cli.main import main
+words = "train pairs.tsv --model model --objective in-batch-ranking --epochs 1 -o out"
+assert main(words.split()) == 0
+assert gemel.load("out").dim == model.dim
+""",
+    "lora": """
+import peft
+import gemel.training.run
+""",
+}
+"""Extra -> program; "core" is gemel without any."""
+
+
+def program(extra: str) -> str:
+    """The whole program of an extra."""
+    return START + PROMISES[extra].lstrip("\n")
