@@ -6,12 +6,16 @@ import csv
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tiny import tiny_bert
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tiny import tiny_bert, tiny_tokenizer
 
 MODEL = "all-MiniLM-L6-v2"
 SENTENCES = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()[:120]
@@ -103,6 +107,22 @@ def _bugs() -> Iterator[dict[str, Any]]:
         }
 
 
+def _known() -> Iterator[dict[str, Any]]:
+    """Reports and those that they repeat."""
+    titles = [*BUGS, *SENTENCES[:60]]
+    for number in range(0, len(titles), 2):
+        sides = {"": titles[number], "dup_": titles[number + 1]}
+        row: dict[str, Any] = {"bug_id": number, "dup_of_id": number + 1}
+        for side, title in sides.items():
+            row |= {f"{side}title": title, f"{side}description": f"{title}. It happens every time."}
+        yield row
+
+
+def _judged() -> Iterator[dict[str, Any]]:
+    for number, (left, right) in enumerate(_neighbours()):
+        yield {"sentence1": left, "sentence2": left if number % 2 else right, "label": number % 2}
+
+
 def _translations() -> Iterator[dict[str, Any]]:
     for text in SENTENCES[:96]:
         yield {"en": text, "de": " ".join(word[::-1] for word in text.split())}
@@ -122,10 +142,23 @@ def _documents(folder: Path) -> None:
 
 
 def _cross(labels: int) -> Callable[[Path], None]:
-    def make(path: Path) -> None:
-        from tiny_cross import tiny_cross
+    """A cross-encoder of random numbers, made of the tiny encoder."""
 
-        tiny_cross(path, labels=labels)
+    def make(path: Path) -> None:
+        tiny_bert(path)
+        random = np.random.default_rng(0)
+        weights = {f"bert.{name}": value for name, value in load_file(path / "model.safetensors").items()}
+        for name, rows in (("bert.pooler.dense", 32), ("classifier", labels)):
+            weights[f"{name}.weight"] = random.normal(0, 0.2, (rows, 32)).astype(np.float32)
+            weights[f"{name}.bias"] = np.zeros(rows, dtype=np.float32)
+        config = json.loads((path / "config.json").read_text())
+        names = {str(at): LABELS[at] for at in range(labels)}
+        config |= {"architectures": ["BertForSequenceClassification"], "id2label": names}
+        shutil.rmtree(path)
+        path.mkdir()
+        save_file(weights, path / "model.safetensors")
+        _write(path / "config.json", json.dumps(config))
+        tiny_tokenizer(path / "tokenizer.json")
 
     return make
 
@@ -178,6 +211,10 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "documents": _documents,
     "bugs.csv": _table(_bugs),
     "openoffice-duplicate-bugs.tsv.gz": _table(_bugs),
+    "known-duplicates.tsv": _table(_known),
+    "labelled-pairs.tsv": _table(_judged),
+    "train.tsv": _table(lambda: ({"anchor": left, "positive": right} for left, right in _neighbours())),
+    "dev.tsv": _table(lambda: ({**row, "sentence2": SENTENCES[-1 - at]} for at, row in enumerate(_scored()))),
     "pairs.tsv": _table(_scored),
     "pairs.tsv.gz": _table(_labelled),
     "snli.tsv.gz": _table(_labelled),

@@ -46,15 +46,15 @@ def run_page(page, folder, small_model):
     """Pages that show what was printed get the real model, if it was fetched before."""
     shows = any(block.output is not None for block in read_story(page).blocks)
     real = cached_folders().get(MODEL) if shows else None
-    place = folder / "cache"
+    place = folder / "cache" / "gemel"
     skip = shutil.ignore_patterns(".gemel")
     shutil.copytree(real or small_model, place / "models" / MODEL, ignore=skip)
     (folder / "work").mkdir()
     environment = {
-        **os.environ,
+        **{key: value for key, value in os.environ.items() if not key.startswith("GEMEL_") or "DOCS" in key},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
-        "GEMEL_CACHE": str(place),
+        "XDG_CACHE_HOME": str(place.parent),
         "GEMEL_OFFLINE": "1",
         "GEMEL_DOCS_REAL_MODEL": "1" if real else "",
         "OMP_NUM_THREADS": "1",
