@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).parent.parent
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 BROUGHT = {
     "README.md": "project/readme.md",
     "ARCHITECTURE.md": "project/architecture.md",
@@ -33,27 +35,34 @@ PICTURES = {".svg", ".png"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The navigation without the pages that are not there, and with the pages of `FOLDER/*`."""
-    config.nav = _present(config.nav or [])
+    """The navigation without the pages that are not there, and with the pages of `FOLDER/*` that it does not name."""
+    items = config.nav or []
+    config.nav = _present(items, set(_targets(items)))
     return config
 
 
-def _present(items: list[Any]) -> list[Any]:
+def _targets(items: list[Any]) -> Iterator[str]:
+    for item in items:
+        target = next(iter(item.values())) if isinstance(item, dict) else item
+        yield from _targets(target) if isinstance(target, list) else [target]
+
+
+def _present(items: list[Any], named: set[str]) -> list[Any]:
     kept: list[Any] = []
     for item in items:
-        ((title, target),) = item.items() if isinstance(item, dict) else ((None, item),)
+        target = next(iter(item.values())) if isinstance(item, dict) else item
         if isinstance(target, list):
-            kept.append({title: _present(target)})
+            kept.append({next(iter(item)): _present(target, named)})
         elif target.endswith("/*"):
-            folder = ROOT / "docs" / target[:-2]
-            kept.append({title: [page.relative_to(ROOT / "docs").as_posix() for page in _pages(folder)]})
-        elif (ROOT / "docs" / target).exists() or (target in HOMES and (ROOT / HOMES[target]).exists()):
+            pages = [page for page in _pages(target[:-2]) if page not in named]
+            kept += [{next(iter(item)): pages}] if isinstance(item, dict) else pages
+        elif (DOCS / target).exists() or (target in HOMES and (ROOT / HOMES[target]).exists()):
             kept.append(item)
     return kept
 
 
-def _pages(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.md"))
+def _pages(folder: str) -> list[str]:
+    return sorted(page.relative_to(DOCS).as_posix() for page in (DOCS / folder).glob("*.md"))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -75,7 +84,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links as the site needs them; blocks of code are left alone."""
     uri = page.file.src_uri
-    source = ROOT / HOMES[uri] if uri in HOMES else ROOT / "docs" / uri
+    source = ROOT / HOMES[uri] if uri in HOMES else DOCS / uri
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.DOTALL | re.MULTILINE)
     for at in range(0, len(parts), 2):
         parts[at] = LINK.sub(lambda found: _turned(found, source, uri, files), parts[at])
