@@ -38,6 +38,18 @@ def test_the_generated_pages_are_fresh():
     assert done.returncode == 0, done.stderr
 
 
+def test_the_drawings_are_fresh():
+    done = subprocess.run(
+        [sys.executable, "docs/drawings.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(gemel.__all__))
+def test_every_public_name_is_in_the_page_of_the_python_interface(name):
+    assert f"### gemel.{name}\n" in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_is_in_the_reference(name):
     assert f"## gemel {name}\n" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")

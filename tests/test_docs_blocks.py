@@ -28,6 +28,7 @@ PAGES = [
     for page in sorted((ROOT / "docs").rglob("*.md"))
     if page.relative_to(ROOT).as_posix() not in ELSEWHERE
 ]
+SECONDS = 1200 if os.environ.get("GEMEL_SLOW_DOCS") else 250
 STORIES = [page for page in PAGES if any(block.runs for block in read_story(page).blocks)]
 
 
@@ -69,12 +70,22 @@ def run_page(page, folder, small_model):
         text=True,
         encoding="utf-8",
         check=False,
-        timeout=250,
+        timeout=SECONDS,
     )
 
 
+@pytest.mark.timeout(SECONDS + 50)
 @pytest.mark.parametrize("page", STORIES, ids=name)
 def test_the_blocks_of_a_page_run(page, tmp_path, small_model):
+    if "\ncurl " in page.read_text(encoding="utf-8") and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    done = run_page(page, tmp_path, small_model)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_python_blocks_of_the_readme_run(tmp_path, small_model):
+    blocks = [block for block in read_story(ROOT / "README.md").blocks if block.language == "python"]
+    page = page_of(tmp_path, "\n".join(f"```python\n{block.code}```" for block in blocks))
     done = run_page(page, tmp_path, small_model)
     assert done.returncode == 0, done.stderr
 
