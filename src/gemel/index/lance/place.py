@@ -10,15 +10,19 @@ notes/
 from __future__ import annotations
 
 import json
+import secrets
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
+from gemel.index.lance import seal
+from gemel.index.lance.bucket import Bucket
 from gemel.index.lance.disk import Synced, locked, sync
-from gemel.index.lance.pointer import Bucket, Folder, Pointer
+from gemel.index.lance.pointer import Folder, Pointer
+from gemel.index.lance.recovery import open_last_good
 from gemel.index.lance.sight import LARGE
 from gemel.index.lance.table import LanceTable
 from gemel.index.lance.versions import Versions
@@ -42,6 +46,10 @@ class LancePlace:
         _check_installed()
         self._files: Folder | Bucket = Bucket(str(place)) if "://" in str(place) else Folder(str(place))
         self._folder = self._files.path if isinstance(self._files, Folder) else None
+        self._bucket = self._files if isinstance(self._files, Bucket) else None
+        self._here = threading.RLock()
+        """In a bucket threads wait for one another; other processes are noticed when a commit comes too late."""
+        self._token = secrets.token_hex(8)
         self._durable, self._read_only = durable, read_only
         self._large, self._many = large, many
         self._building = ExitStack()
@@ -65,12 +73,15 @@ class LancePlace:
             raise InputError(f"there is an index at {self.name} already. Open it, or name another place")
         self._files.prepare()
         with self._alone():
-            if self._files.read() is not None:
-                raise InputError(
-                    f"there is an index at {self.name} already: another process was faster. Open it"
-                )
             first = Pointer(1)
-            self._begin(first, header)
+            self._refuse_second()
+            if self._bucket is None:
+                self._files.drop(first.table)  # of a process that died
+            try:
+                self._begin(first, header)
+            except WorkError:  # no lock in a bucket: Lance lets one of two begin
+                self._refuse_second()
+                raise
             self._files.write(first)
             if self._folder is not None and self._durable:
                 sync(self._folder.parent)
@@ -80,10 +91,12 @@ class LancePlace:
         self._refuse_read_only()
         coming = self._pointer().next
         if self._next is None:
-            self._hold_next()
+            self._hold_next(coming)
         try:
             if not self._goes_on(coming, header):
+                self._files.drop(coming.table)
                 self._begin(coming, header)
+            self._claim(coming)
             self._next = self._table(coming)
         except BaseException:
             self._next = None
@@ -97,6 +110,7 @@ class LancePlace:
         pointer = self._pointer()
         if self._folder is not None and self._durable:
             Synced(Path(self._files.uri(pointer.next.table))).catch_up()
+        self._mark_moved(pointer)
         self._files.write(pointer.next)
         self._next = None
         self._building.close()
@@ -105,18 +119,19 @@ class LancePlace:
 
     def abandon(self) -> None:
         self._refuse_read_only()
+        coming = self._pointer().next
         if self._next is None:
-            self._hold_next()
+            self._hold_next(coming)
         self._next = None
         try:
-            self._files.drop(self._pointer().next.table)
+            self._files.drop(coming.table)
         finally:
             self._building.close()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         self._refuse_read_only()
-        with self._alone():
+        with self._alone(), self._sealed():
             yield
 
     def close(self) -> None:
@@ -134,7 +149,8 @@ class LancePlace:
             self._files.uri(pointer.table),
             self.name,
             guard=lambda: self._guard(pointer),
-            cache=self._folder / "cache" if self._folder is not None else None,
+            cache=self._files.cache,
+            options=self._bucket.options if self._bucket is not None else None,
             durable=self._durable,
             read_only=self._read_only,
             large=self._large,
@@ -150,7 +166,8 @@ class LancePlace:
                 yield
             return
         with self._alone():
-            if self._files.read() != pointer:
+            # A table in a bucket says itself when it was replaced, in the same breath as a commit.
+            if self._bucket is None and self._files.read() != pointer:
                 raise WorkError(
                     f"the index {self.name} was migrated to another model meanwhile. Open it again, then repeat this"
                 )
@@ -160,7 +177,11 @@ class LancePlace:
     def _alone(self) -> Iterator[None]:
         """No other thread or process writes; the thread that holds it may ask again."""
         me = threading.get_ident()
-        if self._folder is None or self._owner == me:
+        if self._folder is None:
+            with self._here:
+                yield
+            return
+        if self._owner == me:
             yield
             return
         with locked(self._folder / "lock"):
@@ -170,13 +191,40 @@ class LancePlace:
             finally:
                 self._owner = None
 
-    def _hold_next(self) -> None:
+    def _sealed(self) -> AbstractContextManager[None]:
+        """In a bucket other processes are kept out by a mark in the table."""
+        if self._bucket is None:
+            return nullcontext()
+        return seal.held(self._opened(self._pointer()), self.name, self._token)
+
+    def _opened(self, pointer: Pointer) -> Callable[[], Any]:
+        """Opens the newest version of a table in a bucket."""
+        assert self._bucket is not None
+        uri, options = self._bucket.uri(pointer.table), self._bucket.options
+        return lambda: open_last_good(uri, options)
+
+    def _hold_next(self, coming: Pointer) -> None:
         if self._folder is None:
+            if self._files.has(coming.table):
+                self._claim(coming)
             return
         held: AbstractContextManager[bool] = locked(self._folder / "next.lock", wait=False)
         if not self._building.enter_context(held):
             self._building.close()
             raise WorkError(f"another process is migrating {self.name}. Wait for it, or stop it")
+
+    def _claim(self, coming: Pointer) -> None:
+        if self._bucket is not None:
+            opened = self._opened(coming)
+            seal.claim(opened, self.name, self._token)
+            self._building.callback(seal.release, opened, self._token)
+
+    def _mark_moved(self, pointer: Pointer) -> None:
+        if self._bucket is None:
+            return
+        if not seal.builds(self._opened(pointer.next)(), self._token):
+            raise WorkError(f"another process took over the migration of {self.name}. Nothing was switched")
+        seal.move(self._opened(pointer), self.name, self._token, pointer.next.current)
 
     def _goes_on(self, pointer: Pointer, header: Header) -> bool:
         """A table that a process left half done, for the same model."""
@@ -188,12 +236,15 @@ class LancePlace:
         return False
 
     def _begin(self, pointer: Pointer, header: Header) -> None:
-        self._files.drop(pointer.table)
         uri = self._files.uri(pointer.table)
-        Versions.create(uri, header, None)
+        Versions.create(uri, header, self._bucket.options if self._bucket is not None else None)
         if self._folder is not None and self._durable:
             Synced(Path(uri)).catch_up()
             sync(self._folder)
+
+    def _refuse_second(self) -> None:
+        if self._files.read() is not None:
+            raise InputError(f"there is an index at {self.name} already: another process was faster. Open it")
 
     def _refuse_read_only(self) -> None:
         if self._read_only:

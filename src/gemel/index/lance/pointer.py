@@ -1,4 +1,4 @@
-"""index.json: which table of an index is the current one. A folder, or a bucket through pyarrow, the same bytes."""
+"""index.json: which table of an index is the current one, and what may lie beside it in a folder."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = Path(path).expanduser().absolute()
         self.name = path
+        self.cache = self.path / "cache"
 
     def read(self) -> Pointer | None:
         """None: nothing is there, or what a killed `create` left. Anything else is an error that says what."""
@@ -52,11 +53,11 @@ class Folder:
             raise WorkError(
                 f"the index {self.name} cannot be read: {error.strerror}. Check its rights"
             ) from error
-        return _parsed(text, self.name)
+        return parsed(text, self.name)
 
     def write(self, pointer: Pointer) -> None:
         try:
-            write_json(self.path / _NAME, _content(pointer))
+            write_json(self.path / _NAME, content(pointer))
         except OSError as error:
             raise WorkError(
                 f"could not write to {self.name}: {error.strerror}. Nothing was changed"
@@ -78,7 +79,7 @@ class Folder:
 
     def drop(self, table: str) -> None:
         shutil.rmtree(self.path / table, ignore_errors=True)
-        for cache in (self.path / "cache").glob(f"{Path(table).stem}-*"):
+        for cache in self.cache.glob(f"{Path(table).stem}-*"):
             shutil.rmtree(cache, ignore_errors=True)
 
     def _refuse_foreign(self) -> None:
@@ -95,66 +96,13 @@ class Folder:
             )
 
 
-class Bucket:
-    """An index in an object store: no locks, no cache beside it."""
-
-    def __init__(self, url: str) -> None:
-        self.name = url
-        self._url = url.rstrip("/")
-
-    def read(self) -> Pointer | None:
-        files, root = self._files()
-        try:
-            with files.open_input_stream(f"{root}/{_NAME}") as file:
-                return _parsed(file.read().decode("utf-8"), self.name)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise WorkError(f"the index {self.name} cannot be read: {error}") from error
-
-    def write(self, pointer: Pointer) -> None:
-        files, root = self._files()
-        try:
-            with files.open_output_stream(f"{root}/{_NAME}") as file:
-                file.write(json.dumps(_content(pointer), indent=1).encode())
-        except OSError as error:
-            raise WorkError(f"could not write to {self.name}: {error}. Nothing was changed") from error
-
-    def prepare(self) -> None:
-        """Folders are not made in a bucket; the local stand-in of tests needs one."""
-        if self._url.startswith("file://"):
-            files, root = self._files()
-            files.create_dir(root, recursive=True)
-
-    def uri(self, table: str) -> str:
-        return f"{self._url}/{table}"
-
-    def has(self, table: str) -> bool:
-        from pyarrow import fs
-
-        files, root = self._files()
-        found = files.get_file_info(fs.FileSelector(f"{root}/{table}", allow_not_found=True))
-        return bool(found)
-
-    def drop(self, table: str) -> None:
-        files, root = self._files()
-        if self.has(table):
-            files.delete_dir(f"{root}/{table}")
-
-    def _files(self) -> tuple[Any, str]:
-        from pyarrow import fs
-
-        try:
-            return fs.FileSystem.from_uri(self._url)  # type: ignore[no-any-return]
-        except (OSError, ValueError) as error:
-            raise InputError(f"{self.name} is no place for an index: {error}") from error
-
-
-def _content(pointer: Pointer) -> dict[str, Any]:
+def content(pointer: Pointer) -> dict[str, Any]:
+    """What is written, in a folder and in a bucket."""
     return {"what": "a gemel index", "format": FORMAT, "current": pointer.current}
 
 
-def _parsed(text: str, name: str) -> Pointer:
+def parsed(text: str, name: str) -> Pointer:
+    """InputError for what gemel did not write, or a newer one did."""
     try:
         about = json.loads(text)
         version, current = int(about["format"]), int(about["current"])

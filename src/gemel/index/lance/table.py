@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from gemel.index.lance import finding
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
 from gemel.index.lance.disk import bytes_below
+from gemel.index.lance.optimistic import Added
+from gemel.index.lance.seal import repeated
 from gemel.index.lance.sight import LARGE, Sights
-from gemel.index.lance.versions import Preempted, Versions, reading
+from gemel.index.lance.versions import Versions, reading
 from gemel.index.lance.view import Positions, View
 from gemel.index.lance.words import MANY, Words
 from gemel.index.port import Count, FieldType, Header, Passages, Rows, TableStats
@@ -25,7 +27,6 @@ from gemel.types import Vectors
 
 _SMALL = 8_192  # rows; fragments below it are merged after a write when there are many
 _MANY_SMALL = 64
-_TRIES = 20
 _KEPT = timedelta(hours=1)  # versions that are younger stay, for readers in other processes
 
 
@@ -68,13 +69,7 @@ class LanceTable:
 
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
         with self._guard():
-            header = self._versions.newest().header
-            for name, kind in fields.items():
-                if header.fields.get(name, kind) != kind:
-                    raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
-            new = {column_of(n): arrow_type(kind) for n, kind in fields.items() if n not in header.fields}
-            if new:
-                self._versions.add_columns(new)
+            self._repeated(lambda view: self._add_fields(view.header, fields))
 
     def known(self, ids: Sequence[str]) -> dict[str, str]:
         view = self._versions.newest()
@@ -88,7 +83,14 @@ class LanceTable:
         if not len(rows):
             return
         with self._guard():
-            self._merge_small(self._repeated(lambda view: self._write(view, rows, replace=replace)))
+            added = Added(to_arrow(rows, schema_of(self._versions.newest().header)))
+            try:
+                view = self._repeated(lambda view: self._write(view, rows, added, replace=replace))
+            except WorkError:
+                # In a bucket the answer may get lost on the way; in a folder, what is there may not be on disk.
+                if "://" not in self._uri or not added.arrived(view := self._versions.newest()):
+                    raise
+            self._merge_small(view)
 
     def delete(self, ids: Sequence[str]) -> int:
         if not len(ids):
@@ -138,12 +140,11 @@ class LanceTable:
 
     def compact(self) -> None:
         with self._guard():
-            view = self._versions.recovered()
-            if self._words.wanted(view):
-                view = self._versions.change(by_words.create)
-            view = self._versions.change(lambda dataset: dataset.optimize.optimize_indices())
-            view = self._versions.change(lambda dataset: dataset.optimize.compact_files(num_threads=1))
-            self._versions.change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
+            if self._words.wanted(self._versions.recovered()):
+                self._change(by_words.create)
+            self._change(lambda dataset: dataset.optimize.optimize_indices())
+            self._change(lambda dataset: dataset.optimize.compact_files(num_threads=1))
+            self._change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
         self._sights.build(self._versions.newest())
 
     def stats(self) -> TableStats:
@@ -170,26 +171,34 @@ class LanceTable:
     def close(self) -> None:
         """Memory that is mapped goes with the last who uses it."""
 
+    def _change(self, work: Callable[[Any], object]) -> View:
+        return repeated(lambda: self._versions.change(work))
+
     def _rows(self, view: View, position: Positions) -> Rows:
         with reading(self._place):
             return to_rows(view.take(position, None), list(view.header.fields))
 
     def _repeated(self, work: Callable[[View], Result]) -> Result:
         """On the newest view; anew where no lock keeps other writers out and one of them was faster."""
-        for _ in range(_TRIES):
-            try:
-                return work(self._versions.newest())
-            except Preempted:
-                continue
-        return work(self._versions.newest())
+        return repeated(lambda: work(self._versions.newest()))
 
-    def _write(self, view: View, rows: Rows, *, replace: bool) -> View:
+    def _write(self, view: View, rows: Rows, added: Added, *, replace: bool) -> View:
+        if added.arrived(view):
+            return view
         there = view.of_ids(rows.id)
         if len(there) and not replace:
             taken = set(view.ids_at(there))
             name = next(each for each in rows.id if each in taken)
             raise InputError(f"{name!r} is there already. Use existing='replace' or 'skip'")
-        return self._versions.commit(view, there, to_arrow(rows, schema_of(view.header)))
+        return self._versions.commit(view, there, added)
+
+    def _add_fields(self, header: Header, fields: Mapping[str, FieldType]) -> None:
+        for name, kind in fields.items():
+            if header.fields.get(name, kind) != kind:
+                raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
+        new = {column_of(n): arrow_type(kind) for n, kind in fields.items() if n not in header.fields}
+        if new:
+            self._versions.add_columns(new)
 
     def _without(self, view: View, position: Positions) -> int:
         if len(position):

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from gemel.errors import GemelError, WorkError
 from gemel.index.lance.columns import schema_of
 from gemel.index.lance.disk import Synced
+from gemel.index.lance.optimistic import Added, merged
 from gemel.index.lance.recovery import first_line, open_last_good, set_aside, torn
+from gemel.index.lance.seal import Preempted, check_open, said
 from gemel.index.lance.view import Positions, View, look
 from gemel.index.port import Header
 
@@ -26,18 +28,15 @@ def same_rows(one: View, other: View) -> bool:
     ]
 
 
-class Preempted(WorkError):
-    """Another writer was faster, where no lock keeps writers apart: look again and repeat."""
-
-
 class Versions:
     """Safe to use from several threads; writers are serialised by the table above it."""
 
     def __init__(self, uri: str, place: str, *, durable: bool, options: dict[str, str] | None) -> None:
         self._uri, self._place, self._options = uri, place, options
         self._lock = threading.Lock()
-        local = "://" not in uri
-        self._synced = Synced(Path(uri)) if durable and local else None
+        self._shared = "://" in uri
+        """No lock keeps other writers out."""
+        self._synced = Synced(Path(uri)) if durable and not self._shared else None
         self._view = look(open_last_good(uri, options), None, place)
         self._good = self._view.dataset.latest_version
         """Newest version when we looked; greater than the view's own where that one could not be read."""
@@ -48,7 +47,7 @@ class Versions:
         import lance
 
         schema = schema_of(header)
-        with _said(uri):
+        with said(uri):
             lance.write_dataset(schema.empty_table(), uri, mode="create", storage_options=options)
 
     def newest(self) -> View:
@@ -63,24 +62,28 @@ class Versions:
                     self._adopt(self._at(newest), newest)
                 return self._view
 
-    def commit(self, seen: View, removed: Positions, added: pa.Table | None) -> View:
+    def commit(self, seen: View, removed: Positions, added: Added | None) -> View:
         """One new version without the rows of `removed` and with those of `added`, which were found in `seen`."""
         from lance import LanceDataset, LanceOperation
-        from lance.fragment import write_fragments
 
-        view = self.recovered()
+        view = self._writable()
         if view.version != seen.version and not same_rows(view, seen):
             raise Preempted(f"others write to {self._place} at the same time. Nothing was changed; try again")
         dataset = view.dataset
-        with _said(self._place):
-            new = write_fragments(added, dataset, mode="append") if added is not None else []
+        if self._shared:
+            with said(self._place):
+                operation: Any = merged(view, removed, added, self._options)
+                LanceDataset.commit(dataset, operation, read_version=dataset.version)
+            return self._finished()
+        with said(self._place):
+            new = added.written(dataset) if added is not None else []
             updated, emptied = [], []
             for fragment, rows in view.by_fragment(removed):
                 left = dataset.get_fragment(fragment).delete_rows(rows)
                 (emptied.append(fragment) if left is None else updated.append(left))
             self.sync()  # what a version names is on disk before the version is
             if not len(removed):
-                operation: Any = LanceOperation.Append(new)
+                operation = LanceOperation.Append(new)
             elif not new:
                 operation = LanceOperation.Delete(updated, emptied, "by row")
             else:
@@ -90,8 +93,8 @@ class Versions:
 
     def change(self, work: Callable[[Any], object]) -> View:
         """A commit, or several, that Lance makes itself on the dataset it is given: new columns, compaction."""
-        view = self.recovered()
-        with _said(self._place):
+        view = self._writable()
+        with said(self._place):
             work(view.dataset.checkout_version(view.version))
         return self._finished()
 
@@ -102,13 +105,19 @@ class Versions:
         fields = [pa.field(name, kind) for name, kind in columns.items()]
         return self.change(lambda dataset: dataset.add_columns(fields))
 
+    def _writable(self) -> View:
+        view = self.recovered()
+        if self._shared:
+            check_open(view.dataset, self._place)
+        return view
+
     def recovered(self) -> View:
         """The newest view; where it is not the newest version, what could not be read is out of the way."""
         view = self.newest()
         with self._lock:
             if view.version == self._good:
                 return view
-            with _said(self._place):
+            with said(self._place):
                 try:
                     dataset = view.dataset.checkout_version(view.version)
                     dataset.restore()  # version n + 1 is what the last good one was
@@ -125,7 +134,7 @@ class Versions:
             self._synced.catch_up()
 
     def _finished(self) -> View:
-        with _said(self._place, "The change is visible but perhaps not on disk"):
+        with said(self._place, "The change is visible but perhaps not on disk"):
             self.sync()
         return self.newest()
 
@@ -155,21 +164,4 @@ def reading(place: str) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError) as error:
         raise WorkError(
             f"could not read {place}: {first_line(error)}. If it was migrated or replaced, open it again"
-        ) from error
-
-
-@contextmanager
-def _said(place: str, then: str = "Nothing was changed") -> Iterator[None]:
-    """Errors of Lance and of the disk become a WorkError that names the place."""
-    from lance.commit import CommitConflictError
-
-    try:
-        yield
-    except GemelError:
-        raise
-    except CommitConflictError as error:
-        raise Preempted(f"others kept writing to {place} at the same time. {then}; try again") from error
-    except (OSError, ValueError, RuntimeError) as error:
-        raise WorkError(
-            f"could not write to {place}: {first_line(error)}. {then}; check rights and space, then try again"
         ) from error

@@ -1,0 +1,157 @@
+"""An index in an object store, through Lance's own client: one way to find keys, one set of settings.
+
+Pointers are never overwritten there: `index.json` names the first table, `index-2.json` the second, and the highest
+number counts. So a process that was stopped in the middle of a switch and comes back late cannot turn it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gemel.checkpoint.cache import cache_root
+from gemel.errors import GemelError, InputError, WorkError
+from gemel.index.lance.pointer import Pointer, content, parsed
+from gemel.index.lance.recovery import first_line
+
+_POINTER = re.compile(r"index(?:-(\d+))?\.json")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+class Bucket:
+    """`s3://bucket/path`. Keys come from the environment or the files where such tools keep them."""
+
+    def __init__(self, url: str) -> None:
+        refuse_secrets(url)
+        self.name = url
+        self._url = url.rstrip("/")
+        self.options = storage_options(url, os.environ)
+
+    @property
+    def cache(self) -> Path:
+        """Where this machine keeps what was built for search."""
+        where = f"{self.options.get('aws_endpoint', '')} {self._url}"
+        return cache_root() / "indexes" / hashlib.sha256(where.encode()).hexdigest()[:24]
+
+    def read(self) -> Pointer | None:
+        """None: nothing is there."""
+        with self._said("cannot be read"):
+            there = self._session().list_with_delimiter()
+            names = [Path(str(each)).name for each in there.objects]
+            found = [name for name in names if _POINTER.fullmatch(name)]
+            if found:
+                return max((self._pointer(name) for name in found), key=lambda each: each.current)
+            tables = [Path(str(each)).name for each in there.common_prefixes]
+        first = Pointer(1)
+        if first.table in tables and self.has(first.table):
+            return first  # whoever made it did not come to write its pointer
+        foreign = [*names, *(name for name in tables if not name.startswith("rows-"))]
+        if foreign:
+            raise InputError(
+                f"{self.name} is no index: it has no index.json but holds {min(foreign)!r}. Name another path"
+            )
+        return None
+
+    def write(self, pointer: Pointer) -> None:
+        name = "index.json" if pointer.current == 1 else f"index-{pointer.current}.json"
+        with tempfile.TemporaryDirectory(prefix="gemel-") as folder, self._said("could not be written to"):
+            file = Path(folder, "index.json")
+            file.write_text(json.dumps(content(pointer), indent=1), encoding="utf-8")
+            self._session().upload_file(str(file), name)
+
+    def prepare(self) -> None:
+        """Folders are not made in a bucket."""
+
+    def uri(self, table: str) -> str:
+        return f"{self._url}/{table}"
+
+    def has(self, table: str) -> bool:
+        import lance
+
+        try:
+            lance.dataset(self.uri(table), storage_options=self.options)
+        except (ValueError, OSError):
+            return False
+        return True
+
+    def drop(self, table: str) -> None:
+        """Every object of it; the manifests first, so that what is half gone is no table."""
+        with self._said("could not be written to"):
+            session = self._session()
+            names = [str(each) for each in session.list(table)]
+            manifests = [name for name in names if "/_versions/" in name]
+
+            def delete(name: str) -> None:
+                with suppress(OSError):  # gone already; what could not be deleted is no table any more
+                    session.delete_file(name)
+
+            for chosen in (manifests, [name for name in names if name not in set(manifests)]):
+                with ThreadPoolExecutor(8) as threads:
+                    list(threads.map(delete, chosen))
+        if self._url.startswith("file://"):  # the stand-in of tests has folders
+            shutil.rmtree(Path(urlsplit(self.uri(table)).path), ignore_errors=True)
+
+    def _pointer(self, name: str) -> Pointer:
+        with tempfile.TemporaryDirectory(prefix="gemel-") as folder:
+            file = Path(folder, "index.json")
+            self._session().download_file(name, str(file))
+            return parsed(file.read_text(encoding="utf-8"), self.name)
+
+    def _session(self) -> Any:  # noqa: ANN401 - lance has no types
+        from lance.file import LanceFileSession
+
+        return LanceFileSession(self._url, storage_options=self.options)
+
+    @contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except GemelError:
+            raise
+        except (OSError, ValueError, RuntimeError) as error:
+            raise WorkError(
+                f"the index {self.name} {what}: {first_line(error)}. Check AWS_ENDPOINT_URL, the keys and the bucket"
+            ) from error
+
+
+def refuse_secrets(url: str) -> None:
+    """A place is shown in messages and logs: it holds no keys."""
+    parts = urlsplit(url)
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise InputError(
+            f"the place {shown} was given with more than a bucket and a path. Keys belong into the environment "
+            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or ~/.aws/credentials, the server into AWS_ENDPOINT_URL"
+        )
+    if parts.scheme not in ("s3", "file"):
+        raise InputError(
+            f"{shown} is no place for an index. Give a folder, s3://bucket/path or postgresql://"
+        )
+    if parts.scheme == "s3" and not parts.path.strip("/"):
+        raise InputError(f"{shown} names a bucket without a path. Give s3://bucket/path")
+
+
+def storage_options(url: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What Lance is told beyond what it finds itself; never a key."""
+    if not url.startswith("s3://"):
+        return {}
+    out: dict[str, str] = {}
+    endpoint = next((environ[name] for name in _ENDPOINTS if environ.get(name)), None)
+    if endpoint is not None:
+        out["aws_endpoint"] = endpoint
+        if endpoint.startswith("http://"):
+            out["allow_http"] = "true"
+        # Servers other than Amazon's ask for no region, but requests are signed with one.
+        out["aws_region"] = next((environ[name] for name in _REGIONS if environ.get(name)), "us-east-1")
+    return out

@@ -1,0 +1,47 @@
+"""What a process of its own does to an index in a bucket; it prints what is acknowledged."""
+
+import sys
+
+from gemel.errors import InputError, WorkError
+from gemel.index.lance.place import LancePlace
+from index_contract import rows_of
+
+
+def write(table, name, count):
+    for number in range(int(count)):
+        ids = [f"{name}-{number}-{i}" for i in range(3)]
+        table.write(rows_of(ids, seed=number), replace=False)
+        yield from ids
+
+
+def delete(table, count):
+    for number in range(0, int(count), 4):
+        yield table.delete([f"old-{number + i:03}" for i in range(4)])
+
+
+def contend(table, name, count):
+    for number in range(int(count)):
+        try:
+            table.write(rows_of([f"doc-{number}"], texts=[f"of {name}"]), replace=False)
+            yield f"doc-{number}"
+        except InputError:
+            continue
+
+
+def persist(table, count):
+    """Each document until it is taken, as a patient caller would."""
+    for number in range(int(count)):
+        while True:
+            try:
+                table.write(rows_of([f"doc-{number:03}"]), replace=False)
+                break
+            except WorkError:
+                yield f"refused-{number}"
+        yield f"doc-{number:03}"
+
+
+if __name__ == "__main__":
+    verb, url, *rest = sys.argv[1:]
+    verbs = {"write": write, "delete": delete, "contend": contend, "persist": persist}
+    for said in verbs[verb](LancePlace(url).open(), *rest):
+        print(said, flush=True)
