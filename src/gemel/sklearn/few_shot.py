@@ -80,9 +80,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = _labels(y, len(texts))
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(
-                f"all texts have the class {self.classes_[0]!r}. Give texts of two classes or more"
-            )
+            said = self.classes_.tolist()[0]
+            raise InputError(f"all texts are of one class, {said!r}. Give texts of two classes or more")
+        self._forget()
         self.tuned_ = _can_train() if self.tune is None else bool(self.tune)
         self.encoder_ = self._tune(texts, numbers) if self.tuned_ else str(self.model)
         self.head_ = fit_head(self._encode(texts), numbers, C=self.C, seed=self.seed)
@@ -90,7 +90,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803 - their names
         """(n,) the most probable class of each text."""
-        return np.asarray(self.classes_[self._scores(X).argmax(axis=1)])
+        best = self._scores(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803 - their names
         """(n, classes) probabilities in the order of `classes_`."""
@@ -144,6 +145,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # The encoder: as it is named, or tuned.
 
+    _temporary: weakref.finalize[Any, Any] | None
+    """Removes the temporary folder; None where there is none."""
+
     def _tune(self, texts: list[str], numbers: NDArray[np.int64]) -> str:
         """Train on pairs; the folder of the trained model."""
         from gemel.train_models import train
@@ -152,11 +156,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pairs = pairs_from_labels(
             [prompt + text for text in texts], numbers, partners=self.partners, seed=self.seed
         )
+        place = self._place()
         train(
             self.model,
             pairs.columns(),
             objective="regression",
-            out=self._place(),
+            out=place,
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -164,18 +169,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=self.seed,
             checkpoint_steps=10**9,  # minutes of work: nothing to take up again
         )
-        return str(self._trained_in)
+        return str(place)
 
     def _place(self) -> Path:
         """Where the trained model goes."""
-        self._temporary: weakref.finalize[Any, Any] | None = None
         if self.folder is not None:
-            self._trained_in = Path(self.folder)
-            return self._trained_in
+            return Path(self.folder)
         place = Path(tempfile.mkdtemp(prefix="gemel-few-shot-"))
         self._temporary = weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-        self._trained_in = place / "model"
-        return self._trained_in
+        return place / "model"
+
+    def _forget(self) -> None:
+        """Remove the temporary model of an earlier fit."""
+        earlier = getattr(self, "_temporary", None)
+        if earlier is not None:
+            earlier()
+        self._temporary = None
 
     def _model(self) -> Model:
         return shared_model(self.encoder_)

@@ -57,6 +57,7 @@ class SentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
+        tags.transformer_tags.preserves_dtype = []  # texts in, float32 out
         tags.requires_fit = False
         return tags
 
