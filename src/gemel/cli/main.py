@@ -28,7 +28,7 @@ class Verb(NamedTuple):
 VERBS: Table[Verb] = Table("verb")
 VERBS.add("encode")(Verb("gemel.cli.encode", "Turn texts into vectors, on the screen or in a folder."))
 VERBS.add("evaluate")(Verb("gemel.cli.evaluate", "Score models on labelled data and say which is better."))
-VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert and remove models."))
+VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert, pack and remove models."))
 VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
 VERBS.add("info")(Verb("gemel.cli.info", "Show versions, engines, the processor and the cache."))
 VERBS.add("objectives")(Verb("gemel.cli.objectives", "List what a model can be trained on."))
@@ -42,6 +42,9 @@ VERBS.add("train")(
 )
 VERBS.add("distill")(
     Verb("gemel.cli.distill", "Make a smaller or faster model that agrees with a larger one.")
+)
+VERBS.add("export")(
+    Verb("gemel.cli.export", "Write a model as one ONNX or OpenVINO graph for other programs.")
 )
 VERBS.add("cluster")(Verb("gemel.cli.cluster", "Group similar texts, name the groups, draw a map."))
 VERBS.add("dedupe")(Verb("gemel.cli.dedupe", "Write a file without its duplicates, and a report of why."))
