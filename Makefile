@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 
-.PHONY: demo test check docs bench reproduce clean
+.PHONY: demo test test-slow check site docs bench reproduce clean
 
 $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/*/native/*.cpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +25,12 @@ demo: $(VENV)/core
 test: check
 	$(BIN)/python -m pytest
 
+# What takes minutes: kills, a cluster of two nodes, an object store of several servers, long pages of the docs.
+test-slow: $(VENV)/test
+	$(PIP) --editable '.[test-scale]'
+	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest -m slow
+	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest tests/test_index_crash.py tests/test_docs_blocks.py tests/test_ray_cluster.py tests/test_index_s3.py tests/test_training_processes.py
+
 check: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -32,6 +38,9 @@ check: $(VENV)/test
 
 docs: $(VENV)/test
 	$(BIN)/python docs/generate.py
+
+site: $(VENV)/test
+	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/core
 	$(BIN)/python benchmarks/encode.py
