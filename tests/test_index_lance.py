@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
+from gemel.index.lance import versions
 from gemel.index.lance.place import LancePlace
-from gemel.index.port import FORMAT
-from index_contract import Store, TableContract
+from gemel.index.port import FORMAT, Header
+from index_contract import DIM, Store, TableContract, rows_of
 
 
 class LanceStore(Store):
@@ -35,3 +36,19 @@ class TestLanceWithLists(TableContract):
     @pytest.fixture
     def store(self, tmp_path):
         return LanceStore(tmp_path / "notes", large=20, many=20)
+
+
+def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypatch):
+    """It was: the opened handle took the newer version for one that cannot be read, and restored its own."""
+    first = LancePlace(tmp_path / "notes").create(Header(DIM, {}, {}))
+    look = versions.look
+
+    def look_late(*arguments):
+        monkeypatch.setattr(versions, "look", look)
+        first.write(rows_of(["a"]), replace=False)
+        return look(*arguments)
+
+    monkeypatch.setattr(versions, "look", look_late)
+    second = LancePlace(tmp_path / "notes").open()
+    second.write(rows_of(["b"]), replace=False)
+    assert sorted(second.known(["a", "b"])) == ["a", "b"]

@@ -201,7 +201,7 @@ class LancePlace:
         """Opens the newest version of a table in a bucket."""
         assert self._bucket is not None
         uri, options = self._bucket.uri(pointer.table), self._bucket.options
-        return lambda: open_last_good(uri, options)
+        return lambda: open_last_good(uri, options).dataset
 
     def _hold_next(self, coming: Pointer) -> None:
         if self._folder is None:

@@ -7,6 +7,7 @@ whose bytes did not reach the disk. Such a version was not acknowledged unless t
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ class RecoveredWarning(UserWarning):
     """The newest version of an index could not be read; an older one was opened."""
 
 
-def open_last_good(uri: str, options: dict[str, str] | None) -> Any:  # noqa: ANN401 - lance has no types
+@dataclass(frozen=True, eq=False)
+class Good:
+    dataset: Any
+    newest: int
+    """The version of the dataset; a greater number: of versions up to that one none can be read."""
+
+
+def open_last_good(uri: str, options: dict[str, str] | None) -> Good:
     """The newest dataset that is whole. Warns where that is not the newest there is."""
     import lance
 
@@ -31,7 +39,8 @@ def open_last_good(uri: str, options: dict[str, str] | None) -> Any:  # noqa: AN
     except (ValueError, OSError) as error:
         found, reason = None, first_line(error)
     if reason is None:
-        return found
+        # Not what is the latest by now: another process may have committed since, and that version is whole.
+        return Good(found, found.version)
     if "://" in uri:
         raise WorkError(f"the table at {uri} cannot be read: {reason}")
     numbers = versions_in(Path(uri))
@@ -45,7 +54,7 @@ def open_last_good(uri: str, options: dict[str, str] | None) -> Any:  # noqa: AN
                 RecoveredWarning,
                 stacklevel=2,
             )
-            return older
+            return Good(older, numbers[0])
     raise WorkError(f"no version of {uri} can be read: {reason}. Restore the folder from a copy")
 
 

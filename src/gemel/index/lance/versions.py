@@ -12,7 +12,7 @@ from gemel.errors import GemelError, WorkError
 from gemel.index.lance.columns import schema_of
 from gemel.index.lance.disk import Synced
 from gemel.index.lance.optimistic import Added, merged
-from gemel.index.lance.recovery import first_line, open_last_good, set_aside, torn
+from gemel.index.lance.recovery import Good, first_line, open_last_good, set_aside, torn
 from gemel.index.lance.seal import Preempted, check_open, said
 from gemel.index.lance.view import Positions, View, look
 from gemel.index.port import Header
@@ -37,8 +37,8 @@ class Versions:
         self._shared = "://" in uri
         """No lock keeps other writers out."""
         self._synced = Synced(Path(uri)) if durable and not self._shared else None
-        self._view = look(open_last_good(uri, options), None, place)
-        self._good = self._view.dataset.latest_version
+        good = open_last_good(uri, options)
+        self._view, self._good = look(good.dataset, None, place), good.newest
         """Newest version when we looked; greater than the view's own where that one could not be read."""
 
     @staticmethod
@@ -48,7 +48,12 @@ class Versions:
 
         schema = schema_of(header)
         with said(uri):
-            lance.write_dataset(schema.empty_table(), uri, mode="create", storage_options=options)
+            if "://" not in uri:
+                lance.write_dataset(schema.empty_table(), uri, mode="create")
+                return
+            # Of two that write with mode="create" at once the second overwrites; without a retry it is refused.
+            empty = lance.LanceOperation.Overwrite(schema, [])
+            lance.LanceDataset.commit(uri, empty, storage_options=options, max_retries=0)
 
     def newest(self) -> View:
         """As it is now, writes of other processes included."""
@@ -59,7 +64,7 @@ class Versions:
             with self._lock:
                 newest = self._view.dataset.latest_version
                 if newest != self._good:
-                    self._adopt(self._at(newest), newest)
+                    self._adopt(self._at(newest))
                 return self._view
 
     def commit(self, seen: View, removed: Positions, added: Added | None) -> View:
@@ -121,12 +126,9 @@ class Versions:
                 try:
                     dataset = view.dataset.checkout_version(view.version)
                     dataset.restore()  # version n + 1 is what the last good one was
-                except (
-                    ValueError,
-                    OSError,
-                ):  # the newest manifest itself is torn: Lance cannot go on behind it
+                except (ValueError, OSError):  # the newest manifest is torn: Lance cannot go on behind it
                     set_aside(Path(self._uri), after=view.version)
-            self._adopt(open_last_good(self._uri, self._options), None)
+            self._adopt(open_last_good(self._uri, self._options))
             return self._view
 
     def sync(self) -> None:
@@ -138,20 +140,20 @@ class Versions:
             self.sync()
         return self.newest()
 
-    def _at(self, number: int) -> Any:  # noqa: ANN401 - lance has no types
+    def _at(self, number: int) -> Good:
         try:
             dataset = self._view.dataset.checkout_version(number)
             known = {piece.fragment for piece in self._view.pieces}
             fresh = any(fragment.fragment_id not in known for fragment in dataset.get_fragments())
             if not fresh or torn(dataset, self._uri) is None:
-                return dataset
+                return Good(dataset, number)
         except (ValueError, OSError):
             pass
         return open_last_good(self._uri, self._options)
 
-    def _adopt(self, dataset: Any, newest: int | None) -> None:  # noqa: ANN401
-        self._view = look(dataset, self._view, self._place)
-        self._good = newest if newest is not None else dataset.latest_version
+    def _adopt(self, good: Good) -> None:
+        self._view = look(good.dataset, self._view, self._place)
+        self._good = good.newest
 
 
 @contextmanager
