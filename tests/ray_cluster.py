@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -47,10 +48,14 @@ class RayCluster:
         """The process of a further node."""
         return self._start(cores, "--address", self.address)
 
-    def workers(self, node=None):
-        """Process ids of the workers that are busy with a job of gemel, of one node or of all."""
+    def workers(self, node=None, doing=r"(Encode|Tile|Search)Worker"):
+        """Process ids of the workers of gemel's jobs, of one node or of all; Ray puts into the title what they do."""
         sessions = [node.pid] if node else [each.pid for each in self.nodes]
-        return [pid for pid, session, title in processes() if session in sessions and "Worker" in title]
+        return [
+            pid
+            for pid, session, title in processes()
+            if session in sessions and re.match(f"ray::{doing}", title)
+        ]
 
     def kill_node(self, node):
         """kill -9 of everything that the node is."""

@@ -147,26 +147,23 @@ def test_a_killed_driver_goes_on_where_it_was(cluster, node, model, source, plai
 def test_pairs_with_a_killed_node_and_a_killed_driver_are_those_of_one_machine(
     cluster, node, model, tmp_path
 ):
-    texts = write_texts(tmp_path / "in.txt", 30_000)
+    texts = write_texts(tmp_path / "in.txt", 60_000)
     one, two = tmp_path / "one.tsv", tmp_path / "two.tsv"
-    Command(cluster, model, tmp_path, "pairs", texts, "--min-score", "0.999", "-o", one, on=False).done()
-    asked = ("pairs", texts, "--min-score", "0.999", "-o", two)
+    Command(cluster, model, tmp_path, "pairs", texts, "--min-score", "0.996", "-o", one, on=False).done()
+    asked = ("pairs", texts, "--min-score", "0.996", "-o", two)
     tiles = tmp_path / ".two.tsv.pairs" / "tiles"
     first = Command(cluster, model, tmp_path, *asked)
     until(lambda: tiles.exists() and any(tiles.iterdir()))
     first.process.kill()
     first.process.communicate()
+    until(lambda: not cluster.workers())
     again = Command(cluster, model, tmp_path, *asked)
-    until(lambda: any("TileWorker" in title for title in titles(cluster, node)))
+    until(lambda: cluster.workers(node, doing=r"TileWorker\.work"))
     cluster.kill_node(node)
     assert again.done()["workers_lost"] >= 1
     assert one.read_bytes() == two.read_bytes()
     assert one.read_text().count("\n") > 100
     assert not tiles.parent.exists()
-
-
-def titles(cluster, node):
-    return [Path(f"/proc/{pid}/cmdline").read_text() for pid in cluster.workers(node)]
 
 
 @pytest.mark.slow
@@ -184,8 +181,9 @@ def test_search_and_index_on_two_nodes(cluster, node, model, tmp_path):
     on = ["--on", f"ray://{cluster.address}", "--json"]
     for added in (5000, 0):
         done = subprocess.run(
-            [*gemel, "add", place, texts, *on], env=cluster.environment, capture_output=True, check=True
+            [*gemel, "add", place, texts, *on], env=cluster.environment, capture_output=True, check=False
         )
+        assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["added"] == added
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -12,6 +13,7 @@ from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.on_ray.pool import Pool, WorkerClass
 from gemel.on_ray.summary import Counts, JobSummary
 
+_REACH = 10.0  # seconds for an address to answer
 _CLIENT_PORT = "10001"  # of Ray Client, which is another protocol
 
 
@@ -125,6 +127,8 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
     # Ray's own notice about accelerators would stand between the lines of the command.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet = {"logging_level": "error", "log_to_driver": False}
+    if address is not None:
+        _check_reachable(address)  # Ray itself would try for many minutes
     try:
         ray.init(address=address or "auto", **quiet)
     except ConnectionError as error:
@@ -136,9 +140,17 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
         raise _unreachable(address or "RAY_ADDRESS", error) from error
 
 
+def _check_reachable(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH).close()
+    except OSError as error:
+        raise _unreachable(address, error) from error
+
+
 def _unreachable(address: str, error: Exception) -> WorkError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return WorkError(
-        f"cannot join the Ray cluster at {address}: {first} Run this on a machine of the cluster, and name the port "
+        f"cannot join the Ray cluster at {address}: {first}. Run this on a machine of the cluster, and name the port "
         "of ray start --head"
     )
