@@ -25,15 +25,16 @@ Run: TypeAlias = Callable[[Feed], Vectors]
 """Inputs by name to vectors: the exported file in its own runtime."""
 
 _MOST_APART = 1e-5
-_LEAST_COSINE = {"float32": 0.9999, "int8": 0.98}
-_SAMPLES, _BATCH, _LONG = 40, 9, 3000
+_LEAST_COSINE = {"float32": 0.9999, "int8": 0.95}  # int8: what is below is a fault, not a loss of precision
+_SAMPLES, _BATCH = 40, 9
 
 
 def check(
     run: Run, inputs: Sequence[str], tokenizer: Tokenizer, model: Model, options: EncodeOptions
 ) -> Agreement:
     """How near the two are; an error if that is too far for the precision in `options`."""
-    texts = sample_texts()
+    batches = sample_batches()
+    texts = [text for batch in batches for text in batch]
     precision: Precision = options.precision or "float32"
     wanted = model.encode(
         texts,
@@ -43,7 +44,6 @@ def check(
         dim=options.dim,
         precision="float32",
     )
-    batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
     given = np.concatenate([run(feed(tokenizer, batch, inputs)) for batch in batches])
     found = _agreement(given, wanted)
     too_far = precision == "float32" and found.difference > _MOST_APART
@@ -82,18 +82,13 @@ def onnx_run(path: Path) -> Run:
     return run
 
 
-def sample_texts() -> list[str]:
-    """Short and long, one that is cut, one without a word."""
+def sample_batches() -> list[list[str]]:
+    """Texts of many lengths together, then one of about 1,000 tokens, which most models cut; few are with that one."""
     lines = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()
     texts = lines[:_SAMPLES]
-    return [
-        *texts,
-        " ".join(texts[:3]),
-        " ".join(texts[:9]),
-        "",
-        (" ".join(texts) + " ") * (_LONG // 400),
-        "a",
-    ]
+    mixed = [*texts, " ".join(texts[:3]), " ".join(texts[:9]), ""]
+    batches = [mixed[start : start + _BATCH] for start in range(0, len(mixed), _BATCH)]
+    return [*batches, [" ".join(lines[:100]), "a"]]
 
 
 def _agreement(given: Vectors, wanted: Vectors) -> Agreement:
