@@ -106,12 +106,10 @@ class SentenceTransformer:
             return self._tokens(texts, options, output_value, single=single, tensors=tensors)
         vectors = self._cut(self.model.encode(texts, options), truncate_dim)
         ready = quantize_embeddings(normalize(vectors) if normalize_embeddings else vectors, precision)
-        if not tensors:
-            return ready[0] if single else ready
-        whole = to_tensor(ready)
+        whole = to_tensor(ready) if tensors else ready
         if single:
             return whole[0]
-        return whole if convert_to_tensor else list(whole)
+        return whole if convert_to_tensor or not tensors else list(whole)
 
     def encode_query(
         self,

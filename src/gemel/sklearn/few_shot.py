@@ -49,7 +49,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         partners: int = 8,
         epochs: float = 1.0,
         batch_size: int = 16,
-        learning_rate: float = 2e-5,
+        learning_rate: float = 1e-4,
         C: float = 10.0,  # noqa: N803 - their name
         prompt: str | None = None,
         prompt_name: str | None = None,
@@ -160,7 +160,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         train(
             self.model,
             pairs.columns(),
-            objective="regression",
+            objective="contrastive",
+            settings={"online": True},  # pairs that are right already stay as they are
             out=place,
             epochs=self.epochs,
             batch_size=self.batch_size,

@@ -15,16 +15,16 @@ from gemel.errors import InputError
 
 @dataclass(frozen=True)
 class LabelPairs:
-    """Rows for training: how alike the two texts of a row should be."""
+    """Rows for training."""
 
     left: list[str]
     right: list[str]
-    score: list[float]
+    label: list[int]
     """1 within a class, 0 across."""
 
     def columns(self) -> dict[str, list[Any]]:
         """As `gemel.train` takes them."""
-        return {"left": self.left, "right": self.right, "score": self.score}
+        return {"left": self.left, "right": self.right, "label": self.label}
 
 
 def pairs_from_labels(
@@ -47,7 +47,7 @@ def pairs_from_labels(
     return LabelPairs(
         left=[texts[i] for i, _ in chosen],
         right=[texts[j] for _, j in chosen],
-        score=[1.0] * len(alike) + [0.0] * len(unlike),
+        label=[1] * len(alike) + [0] * len(unlike),
     )
 
 
