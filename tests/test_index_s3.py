@@ -1,5 +1,6 @@
 """An index in a bucket, on a real S3 store of several processes: the contract, writers at once, a server that dies."""
 
+import functools
 import itertools
 import json
 import logging
@@ -69,9 +70,36 @@ def store(cluster):
     return S3Store(cluster)
 
 
+QUICK = {
+    "test_what_was_written_is_read_back",
+    "test_an_id_that_is_there_is_refused_and_nothing_is_written",
+    "test_replacing_drops_the_old_parts",
+    "test_deleted_documents_are_gone",
+    "test_fields_can_be_added",
+    "test_the_nearest_are_those_of_brute_force",
+    "test_words_find_what_holds_them",
+    "test_threads_lose_nothing",
+    "test_a_table_of_a_newer_format_is_refused",
+    "test_the_next_table_is_invisible_until_the_switch",
+    "test_a_next_table_is_gone_on_with_if_it_is_the_same",
+}
+
+
 @needs_server
 class TestS3(TableContract):
-    """All of the contract."""
+    """The laws that a store could break; with `-m slow` the others too."""
+
+
+def later(law):
+    @functools.wraps(law)
+    def same(*arguments, **named):
+        return law(*arguments, **named)
+
+    return pytest.mark.slow(same)
+
+
+for name in {each for each in dir(TableContract) if each.startswith("test_")} - QUICK:
+    setattr(TestS3, name, later(getattr(TableContract, name)))
 
 
 @needs_server

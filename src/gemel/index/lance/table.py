@@ -56,7 +56,9 @@ class LanceTable:
         self._uri, self._place, self._guard, self._cache = uri, place, guard, cache
         self._read_only = read_only
         self._versions = Versions(uri, place, durable=durable, options=options)
-        self._sights = Sights(cache if not read_only else None, Path(uri).stem, large=large)
+        self._shared = "://" in uri
+        """In a bucket: the cache is this machine's own, and no lock keeps other writers out."""
+        self._sights = Sights(cache, Path(uri).stem, keep=self._shared or not read_only, large=large)
         self._words = Words(many)
 
     @property
@@ -88,7 +90,7 @@ class LanceTable:
                 view = self._repeated(lambda view: self._write(view, rows, added, replace=replace))
             except WorkError:
                 # In a bucket the answer may get lost on the way; in a folder, what is there may not be on disk.
-                if "://" not in self._uri or not added.arrived(view := self._versions.newest()):
+                if not self._shared or not added.arrived(view := self._versions.newest()):
                     raise
             self._merge_small(view)
 
@@ -152,11 +154,10 @@ class LanceTable:
         count = view.count(None)
         sight = self._sights.peek(view)
         lists = sight.lists if sight is not None else None
-        local = "://" not in self._uri
         return TableStats(
             documents=count.documents,
             passages=count.passages,
-            bytes=self._bytes() if local else 0,
+            bytes=self._bytes(view),
             layout="exact" if lists is None else lists.layout,
             unindexed=sight.count - lists.count if sight is not None and lists is not None else 0,
             recall=None if lists is None else lists.recall,
@@ -224,7 +225,10 @@ class LanceTable:
             return view
         return self._versions.newest()
 
-    def _bytes(self) -> int:
+    def _bytes(self, view: View) -> int:
+        if self._shared:  # what the newest version names; to list a bucket costs time and money
+            files = (file for each in view.dataset.get_fragments() for file in each.metadata.files)
+            return sum(file.file_size_bytes or 0 for file in files)
         here = bytes_below(Path(self._uri))
         if self._cache is None:
             return here
