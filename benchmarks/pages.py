@@ -119,11 +119,34 @@ def _index_row(each: dict[str, Any]) -> list[str]:
     return [*row, f"{change['add_ms']:,.0f}", "–" if deleted is None else f"{deleted:,.0f}"]
 
 
+def few_shot(results: dict[str, Any]) -> str:
+    """A row a model: accuracy of the head alone and after tuning, draw by draw."""
+    rows = [["accuracy, %", "head alone", "tuned", "gain", "seconds", "tuned"]]
+    for name, found in results["models"].items():
+        row, seconds = [name], []
+        for way in ("head", "tuned"):
+            points = [100 * each["accuracy"] for each in found[way]]
+            row.append(f"{sum(points) / len(points):.1f} ({', '.join(f'{point:.1f}' for point in points)})")
+            seconds.append(f"{max(each['seconds'] for each in found[way]):.0f}")
+        gains = [
+            100 * (tuned["accuracy"] - head["accuracy"])
+            for head, tuned in zip(found["head"], found["tuned"], strict=True)
+        ]
+        rows.append([*row, f"{sum(gains) / len(gains):+.1f}", *seconds])
+    head = (
+        f"{results['machine']['processor']}, one thread that other work shared; {len(gains)} draws of "
+        f"{results['classes']} classes, {results['examples']} examples each, {results['test_texts'][0]} test texts: "
+        "the mean, and each draw."
+    )
+    return f"{head}\n\n{grid(rows)}"
+
+
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "recipes": ("training.md", "recipes.json", recipes),
     "train": ("training.md", "train.json", speed),
     "pairs": ("pairs.md", "pairs.json", pairs),
     "postprocess": ("postprocess.md", "postprocess.json", postprocess),
+    "few_shot": ("scikit-learn.md", "few_shot.json", few_shot),
 }
 
 

@@ -15,6 +15,6 @@ NEW = ["the courier never came", "reset my password please", "why did you take m
 texts = [text for some in EXAMPLES.values() for text in some]
 labels = [name for name, some in EXAMPLES.items() for _ in some]
 model = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2")
-classifier = FewShotClassifier(model, tune=False).fit(texts, labels)  # tune=True trains the model too
+classifier = FewShotClassifier(model).fit(texts, labels)  # tune=True trains the model too
 for text, name, chances in zip(NEW, classifier.predict(NEW), classifier.predict_proba(NEW), strict=True):
     print(f"{chances.max():.2f}  {name:9} {text}")

@@ -170,7 +170,7 @@ def test_a_tuned_model_can_have_a_place_of_its_own(folder, tmp_path):
 
 def test_without_the_train_extra_the_head_alone_is_fitted(folder, monkeypatch):
     monkeypatch.setattr(few_shot, "find_spec", lambda name: None)
-    assert FewShotClassifier(folder).fit(TEXTS, LABELS).tuned_ is False
+    assert FewShotClassifier(folder, tune=None).fit(TEXTS, LABELS).tuned_ is False
 
 
 def test_the_prompt_is_part_of_what_is_learnt(folder):

@@ -1,4 +1,4 @@
-"""`FewShotClassifier`: a few labelled texts tune the encoder by pairs, then a logistic head reads its vectors.
+"""`FewShotClassifier`: a logistic head on vectors, and if asked an encoder that the few texts tune by pairs first.
 
 The idea is SetFit's (arXiv 2209.11055): eight texts of a class are 28 pairs that belong together.
 """
@@ -33,8 +33,8 @@ _TRAINING = ("torch", "transformers", "accelerate")  # what the extra `train` br
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Texts to classes, from a handful of examples of each.
 
-    tune: train the encoder on pairs made of the examples. None: where the extra `train` is installed (`tuned_` says
-    what was done); False: the head alone, on the model as it is.
+    tune: train the encoder on pairs made of the examples; it pays for a plain encoder. False: the head alone, on the
+    model as it is. None: tune where the extra `train` is installed (`tuned_` says what was done).
     partners: pairs within a class that a text is in, at most; as many are drawn across classes.
     C: as in LogisticRegression, smaller is smoother.
     folder: where the tuned model goes; None: a temporary folder that goes when the classifier does. A classifier whose
@@ -45,7 +45,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         model: str | Path = "all-MiniLM-L6-v2",
         *,
-        tune: bool | None = None,
+        tune: bool | None = False,
         partners: int = 8,
         epochs: float = 1.0,
         batch_size: int = 16,
