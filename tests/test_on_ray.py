@@ -107,8 +107,21 @@ def test_a_block_that_kills_every_worker_ends_the_job(folder, texts):
 
 def test_workers_that_never_get_ready_end_the_job(folder, texts):
     ray = FakeRay(lambda ref, count: ref.method == "ready")
-    with pytest.raises(WorkError, match="3 workers in a row died before they were ready"):
+    with pytest.raises(WorkError, match="11 workers in a row died before they were ready"):
         on_fake(folder, ray).encode(texts)
+
+
+def test_the_job_goes_on_with_the_workers_that_could_start(folder, here, texts):
+    ready = []
+
+    def dies(ref, count):
+        if ref.method == "ready":
+            ready.append(ref)
+        return ref.method == "ready" and len(ready) > 1
+
+    ray = FakeRay(dies)
+    assert np.array_equal(on_fake(folder, ray).encode(texts), here.encode(texts))
+    assert ray.started <= 3 + 3 * 3
 
 
 def test_a_machine_with_other_weights_is_refused(folder, texts, tmp_path, monkeypatch):

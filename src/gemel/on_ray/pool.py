@@ -20,7 +20,7 @@ Call = tuple[Any, ...]
 
 _DEPTH = 2  # calls that a worker has at once: one it works on, one it goes on with
 _TRIES = 4  # times that a call may lose its worker before it is taken for the cause
-_STARTS = 3  # workers in a row that may die before they are ready
+_STARTS = 3  # times that a pool's number of workers may die before one of them is ready
 _PATIENCE = 600.0  # seconds to wait for the first worker; a cluster may have to start machines
 _SHARE = 0.9  # of a core that a thread asks for: some of every large node is left for others
 
@@ -73,12 +73,10 @@ class Pool:
         self._failed_starts = 0
         self._said: Any = None
         self._last_sign = monotonic()
+        self.size = size
+        """Workers that are wanted."""
         for _ in range(size):
             self._start()
-
-    @property
-    def size(self) -> int:
-        return len(self._handles)
 
     def expect(self, said: Any) -> None:  # noqa: ANN401
         """What every worker has to say when it is ready."""
@@ -201,19 +199,19 @@ class Pool:
         self._handles.remove(handle)
         self._counts.workers_lost += 1
         self._last_sign = monotonic()
-        if not handle.ready:
-            self._failed_starts += 1
-        if self._failed_starts >= _STARTS:
-            raise WorkError(
-                f"{_STARTS} workers in a row died before they were ready; the last: {_short(error)}"
-            )
+        self._failed_starts += not handle.ready
         held = [(ref, task) for ref, (owner, task) in self._watched.items() if owner is handle]
         for place, (ref, task) in enumerate(held):
             del self._watched[ref]
             if task is not None:
                 task.tries += place == 0  # it worked on the first; the others waited behind it
                 self._retry(task, error)
-        self._start()
+        if self._failed_starts < _STARTS * self.size:
+            self._start()
+        elif not self._handles:  # while others work, the job goes on with those
+            raise WorkError(
+                f"{self._failed_starts} workers in a row died before they were ready; the last: {_short(error)}"
+            )
 
     def _retry(self, task: _Task, error: Exception) -> None:
         if task.tries >= _TRIES:
