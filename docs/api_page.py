@@ -100,10 +100,11 @@ def _marked(shown: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]
 
 
 def _plain(parameter: str) -> str:
-    """Annotations are strings here: without their quotes."""
+    """Annotations are strings here: without their quotes. A function as a default has no name worth showing."""
     name, colon, rest = parameter.partition(": ")
     kind, equals, default = rest.partition(" = ")
-    return f"{name}{colon}{kind.strip(chr(39))}{equals}{default}"
+    shown = "..." if default.startswith("<") else default
+    return f"{name}{colon}{kind.strip(chr(39))}{equals}{shown}"
 
 
 def _result(whole: inspect.Signature) -> str:

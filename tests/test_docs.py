@@ -50,6 +50,10 @@ def test_every_public_name_is_in_the_page_of_the_python_interface(name):
     assert f"### gemel.{name}\n" in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
 
 
+def test_the_page_of_the_python_interface_is_the_same_in_every_run():
+    assert " at 0x" not in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_is_in_the_reference(name):
     assert f"## gemel {name}\n" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
