@@ -74,7 +74,7 @@ def place_of(place: str | Path | Place, *, durable: bool = True, read_only: bool
     said = str(place)
     if not said:
         raise InputError(
-            "the place of an index is empty. Give a folder, a postgresql:// address or ':memory:'"
+            "the place of an index is empty. Give a folder, an s3:// or postgresql:// address, or ':memory:'"
         )
     if said == ":memory:":
         return MemoryPlace()

@@ -18,7 +18,8 @@ Examples:
 def command() -> None:
     """Keep texts and their vectors, search and change them; the index knows its model.
 
-    PLACE is a folder, or postgresql://user@host/database#name for an index on a server.
+    PLACE is a folder, s3://bucket/path for an index in a bucket, or postgresql://user@host/database#name for one on a
+    server.
     """
 
 
