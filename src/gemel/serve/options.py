@@ -60,7 +60,7 @@ class ServeOptions:
     """Until a request is answered or given up."""
     body_seconds: float = 20.0
     """Until a request's body has arrived."""
-    cache: int | str = "64MB"
+    vector_cache: int | str = "64MB"
     """Memory for vectors of recent texts; 0 keeps none."""
     memory_limit: int | str | None = None
     """Memory of the process: at 90 % of it new work is refused, over it the process ends to be restarted."""
@@ -114,7 +114,7 @@ class ServeOptions:
 
     @property
     def cache_bytes(self) -> int:
-        return 0 if self.cache in (0, "0") else parse_bytes(self.cache)
+        return 0 if self.vector_cache in (0, "0") else parse_bytes(self.vector_cache)
 
     @property
     def memory_bytes(self) -> int | None:
