@@ -8,7 +8,7 @@ from __future__ import annotations
 START = (
     'import gemel\nmodel = gemel.load("model")\ntexts = ["hello world", "a man is playing a guitar"] * 8\n'
 )
-DEVELOPERS = {"test", "docs"}
+DEVELOPERS = {"test", "test-scale", "docs"}
 """Extras for working on gemel, not for using it."""
 
 PROMISES = {
@@ -48,6 +48,10 @@ import gemel.index.postgres
     "serve": """
 import fastapi, orjson, prometheus_client, uvicorn
 import gemel.serve.app, gemel.serve.run
+""",
+    "ray": """
+import ray, ray.data
+import gemel.on_ray
 """,
     "evaluate": """
 rows = "".join(f"{left}\\t{right}\\t{n}\\n" for n, (left, right) in enumerate(zip(texts, texts[1:])))
