@@ -21,7 +21,7 @@ from gemel.text.long_texts import warn_of_long
 from gemel.text.tokenizer import check_texts
 from gemel.types import EncodeReport
 
-BLOCK_TOKENS = 32_768  # of a task: about two seconds of a small model on one core
+BLOCK_TOKENS = 16_384  # of a task: a few seconds of a small model on one core
 
 
 @dataclass(frozen=True)
