@@ -29,13 +29,20 @@ def site(tmp_path_factory):
 
 
 def test_every_page_is_in_the_site(site):
-    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
+    pages = [
+        page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"
+    ]
     assert not [page for page in pages if not (site / page.with_suffix(".html")).is_file()]
     assert (site / "index.html").is_file()
 
 
 def test_pages_from_outside_of_docs_are_in_the_site(site):
-    for name in ("project/architecture", "project/contributing", "measured/benchmarks", "measured/reproduction"):
+    for name in (
+        "project/architecture",
+        "project/contributing",
+        "measured/benchmarks",
+        "measured/reproduction",
+    ):
         assert (site / f"{name}.html").is_file()
 
 
