@@ -66,7 +66,7 @@ def test_a_missing_file_is_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"x\ty\n1\t2\n" * 99)[:-9]])
 def test_a_broken_gz_is_refused(tmp_path, content):
     (tmp_path / "a.tsv.gz").write_bytes(content)
-    with pytest.raises(InputError, match="damaged|not a gzip|gzip"):
+    with pytest.raises(InputError, match="gzip"):
         read_table(tmp_path / "a.tsv.gz")
 
 
