@@ -32,6 +32,19 @@ SECONDS = 1200 if os.environ.get("GEMEL_SLOW_DOCS") else 250
 STORIES = [page for page in PAGES if any(block.runs for block in read_story(page).blocks)]
 
 
+QUICK = {
+    "docs/tutorial.md",
+    "docs/semantic-index.md",
+    "docs/migrating.md",
+    "docs/how-to/choose-a-threshold.md",
+}
+"""Pages whose blocks are part of every run; `make test-slow` runs those of all others."""
+
+
+def marked(page):
+    return page if name(page) in QUICK else pytest.param(page, marks=pytest.mark.slow)
+
+
 def name(page):
     return page.relative_to(ROOT).as_posix()
 
@@ -75,7 +88,7 @@ def run_page(page, folder, small_model):
 
 
 @pytest.mark.timeout(SECONDS + 50)
-@pytest.mark.parametrize("page", STORIES, ids=name)
+@pytest.mark.parametrize("page", [marked(page) for page in STORIES], ids=map(name, STORIES))
 def test_the_blocks_of_a_page_run(page, tmp_path, small_model):
     if "\ncurl " in page.read_text(encoding="utf-8") and shutil.which("curl") is None:
         pytest.skip("curl is not installed")

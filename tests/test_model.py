@@ -148,7 +148,7 @@ def test_the_report_says_what_became_of_each_text(folder):
 
 
 def test_repeated_texts_are_computed_once(folder):
-    model = gemel.load(folder)
+    model = gemel.load(folder, engine="onnxruntime")
     seen = []
     run = model.engine.hidden
     model.engine.hidden = lambda ids, threads: seen.append(len(ids)) or run(ids, threads)
