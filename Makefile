@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check site docs bench reproduce clean
+.PHONY: demo test test-slow check site release-check docs bench reproduce clean
 
 $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/*/native/*.cpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ check: $(VENV)/test
 
 docs: $(VENV)/test
 	$(BIN)/python docs/generate.py
+
+# The wheel and the source archive in clean environments, the core alone and with each extra.
+release-check:
+	$(PYTHON) release/check.py
 
 site: $(VENV)/test
 	$(BIN)/mkdocs build --strict
