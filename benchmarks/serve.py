@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def measure(server: Server, texts: list[str], seconds: float) -> dict[str, Any]:
     """One server: one client, 64 clients, and single queries beside requests of 1,000 texts."""
-    singles(server.port, server.model, texts[:200], clients=4, seconds=min(2.0, seconds))  # warm
+    singles(server.port, server.model, texts[:200] * 100, clients=4, seconds=min(2.0, seconds))  # warm
     fresh = iter(f"{text} {n}" for n in range(10**6) for text in texts)  # no sentence is sent twice
     take = lambda count: [next(fresh) for _ in range(count)]  # noqa: E731
     alone = singles(server.port, server.model, take(20_000), clients=1, seconds=seconds / 2)
