@@ -129,7 +129,7 @@ def compare(
                     "threads": options.threads,
                 }  # fmt: skip
                 result = run(python, f"train_{system}.py", request, options.threads)
-                result["stsb_dev"] = score(result["folder"], options.data)
+                result["stsb_dev"] = score(result.pop("folder"), options.data)
                 rounds[system].append(result)
                 print(
                     f"{setting.name}, {system}: {result['pairs_per_second']:.1f} pairs/s, "

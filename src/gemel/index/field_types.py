@@ -22,6 +22,14 @@ _LONGEST = 60  # bytes of a name; a server cuts longer ones
 _INT = 2**63
 
 
+def new_fields(known: Mapping[str, FieldType], fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
+    """Those of `fields` that a table lacks; one of another type than the table's is refused."""
+    for name, kind in fields.items():
+        if known.get(name, kind) != kind:
+            raise InputError(f"the field {name!r} is {known[name]} in this index, not {kind}")
+    return {name: kind for name, kind in fields.items() if name not in known}
+
+
 def check_fields(fields: Mapping[str, Any]) -> dict[str, FieldType]:
     """Declared fields, or an error that says what a name or type may be."""
     for name, kind in fields.items():

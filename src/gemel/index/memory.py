@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.index.field_types import new_fields
 from gemel.index.port import Count, FieldType, Header, Passages, Rows, Scalar, TableStats
 from gemel.index.where import Condition, matches
 from gemel.nearest import search
@@ -113,7 +114,7 @@ class MemoryTable:
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
         with self._guard(), self._writing:
             header = self._now.header
-            new = new_fields(header, fields)
+            new = new_fields(header.fields, fields)
             if not new:
                 return
             nulls = (None,) * len(new)
@@ -209,14 +210,6 @@ class MemoryTable:
 
     def _commit(self, documents: Mapping[str, _Document]) -> None:
         self._now = _Version(self._now.header, documents, self._now.number + 1)
-
-
-def new_fields(header: Header, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-    """Those of `fields` that the table lacks; one of another type than the table's is refused."""
-    for name, kind in fields.items():
-        if header.fields.get(name, kind) != kind:
-            raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
-    return {name: kind for name, kind in fields.items() if name not in header.fields}
 
 
 def _documents(rows: Rows, header: Header) -> dict[str, _Document]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemel.errors import InputError, WorkError
+from gemel.index.field_types import new_fields
 from gemel.index.lance import finding
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
@@ -194,10 +195,7 @@ class LanceTable:
         return self._versions.commit(view, there, added)
 
     def _add_fields(self, header: Header, fields: Mapping[str, FieldType]) -> None:
-        for name, kind in fields.items():
-            if header.fields.get(name, kind) != kind:
-                raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
-        new = {column_of(n): arrow_type(kind) for n, kind in fields.items() if n not in header.fields}
+        new = {column_of(n): arrow_type(kind) for n, kind in new_fields(header.fields, fields).items()}
         if new:
             self._versions.add_columns(new)
 

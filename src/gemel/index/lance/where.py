@@ -1,16 +1,14 @@
-"""Conditions over Arrow columns: as a mask of the rows in memory, and as the SQL that Lance filters with."""
+"""Conditions over Arrow columns, as a mask of the rows in memory."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import column_of
-from gemel.index.where import Both, Compare, Condition, Either, IsNull, Literals, Not, OneOf, links, pushed
+from gemel.index.where import Both, Compare, Condition, Either, IsNull, Literals, Not
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,47 +64,3 @@ def _one_of(column: Column, values: tuple[Literals, ...]) -> Column:
 def _zeros(values: tuple[Literals, ...]) -> list[float]:
     """Lists are looked up by bits, but 0.0 and -0.0 are equal."""
     return [0.0, -0.0] if any(isinstance(value, float) and value == 0 for value in values) else []
-
-
-def to_lance(condition: Condition) -> str:
-    """The condition in the SQL of Lance's `filter`: names in backticks, values as literals, nothing pasted.
-
-    `not` is pushed down to the comparisons: Lance needs a minute to read forty of them inside one another.
-    """
-    return _sql(pushed(condition))
-
-
-def _sql(condition: Condition) -> str:
-    if isinstance(condition, Either):
-        return " OR ".join(map(_sql, links(condition, Either)))
-    if isinstance(condition, Both):
-        parts = links(condition, Both)
-        return " AND ".join(f"({_sql(part)})" if isinstance(part, Either) else _sql(part) for part in parts)
-    negated = isinstance(condition, Not)
-    leaf: Any = condition.inner if isinstance(condition, Not) else condition
-    name = _name(leaf.field)
-    if isinstance(leaf, IsNull):
-        return f"{name} IS {'NOT ' if negated else ''}NULL"
-    if isinstance(leaf, OneOf):
-        if not leaf.values:
-            return "true" if negated else "false"
-        values = ", ".join(map(_literal, [*leaf.values, *_zeros(leaf.values)]))
-        return f"{name} {'NOT ' if negated else ''}IN ({values})"
-    return f"{name} {leaf.operator} {_literal(leaf.value)}"
-
-
-def _name(field: str) -> str:
-    column = "id" if field == "id" else column_of(field)
-    assert "`" not in column, "a column's name is escaped"
-    return f"`{column}`"
-
-
-def _literal(value: Literals) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if isinstance(value, float):
-        assert math.isfinite(value), "conditions hold finite numbers"
-        return f"{value!r}"
-    return str(value) if value > -(2**63) else f"({value + 1} - 1)"  # 2 to the 63rd alone is no int64

@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import FieldType, Header
+from gemel.index.field_types import new_fields
+from gemel.index.port import FieldType
 from gemel.index.postgres.binary import copy_into
 from gemel.index.postgres.catalog import lock_key, read_header, set_fields
 from gemel.index.postgres.columns import OURS, add_columns, column_of, qualified
@@ -82,20 +83,12 @@ def add_fields(connection: Connection, table: str, fields: Mapping[str, FieldTyp
     header = read_header(connection, table)
     if header is None:
         raise WorkError("the index was migrated meanwhile, nothing was changed. Open it again")
-    new = new_fields(header, fields)
+    new = new_fields(header.fields, fields)
     if new:
         for statement in add_columns(table, new):
             connection.execute(statement)
         set_fields(connection, table, header, {**header.fields, **new})
     return len(new)
-
-
-def new_fields(header: Header, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-    """Those of `fields` that the table lacks; one of another type than the table's is refused."""
-    for name, kind in fields.items():
-        if header.fields.get(name, kind) != kind:
-            raise InputError(f"the field {name!r} is {header.fields[name]} in this index, not {kind}")
-    return {name: kind for name, kind in fields.items() if name not in header.fields}
 
 
 def forget_old_tokens(connection: Connection) -> None:
