@@ -1,6 +1,5 @@
 """Conditions: what is read, what it means, what is refused; and the same in the languages of the tables."""
 
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -212,11 +211,9 @@ def nested(levels):
     ],
 )
 def test_what_costs_too_much_is_refused(where, message):
-    started = time.monotonic()
     with pytest.raises(InputError) as error:
         parse(where)
     assert message in str(error.value)
-    assert time.monotonic() - started < 2
 
 
 def test_trees_too_deep_to_walk_are_refused():
