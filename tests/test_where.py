@@ -1,6 +1,5 @@
 """Conditions: what is read, what it means, what is refused; and the same in the languages of the tables."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
