@@ -169,11 +169,48 @@ def serve(results: dict[str, Any]) -> str:
     return f"{grid(rows)}\n\n{notes}"
 
 
+def scale(results: dict[str, Any]) -> str:
+    """What Ray costs, what a kill costs, what a bucket costs."""
+    found, count = results["results"], results["count"]
+    rows = [["", "one process, s", "on Ray, s", "more"]]
+    for name, said in (
+        ("encode", f"encode {count:,} texts"),
+        ("pairs", f"best 10,000 pairs of {count:,} vectors"),
+    ):
+        each = found[name]
+        rows.append(
+            [said, f"{min(each['alone']):.1f}", f"{min(each['ray']):.1f}", f"{each['overhead']:+.1%}"]
+        )
+    kills = [["killed at a third", "seconds", "lost", "tasks done again"]]
+    for name, each in found["kills"].items():
+        lost = f"{each['lost']:.1f}" if "lost" in each else "–"
+        kills.append([name, f"{each['seconds']:.1f}", lost, str(each["retries"])])
+    store = found["s3"]
+    places = [["ms", "search p50", "p99", "write one", "open and first search"]]
+    keys = ("search_p50_ms", "search_p99_ms", "write_one_p50_ms", "open_and_first_search_ms")
+    places += [[name, *(f"{store[name][key]:.1f}" for key in keys)] for name in ("folder", "s3")]
+    return "\n\n".join(
+        (
+            f"{results['machine']['processor']}, two cores for all: a cluster that runs already against one process "
+            f"with two threads, best of {len(found['encode']['alone'])}. With a cluster started for the one command, "
+            f"encoding took {found['encode']['with_its_own_cluster']:.1f} s.",
+            grid(rows),
+            "Two nodes of one core each; lost is what it took longer than with nothing killed, and below zero where "
+            "that is less than the machine's noise. With the node goes its core: if one core does half the work of "
+            f"two, that alone costs {found['kills']['node']['lost_with_its_core']:.0f} s.",
+            grid(kills),
+            f"An index of {store['rows']:,} rows, one query at a time; the store's processes are on the same machine.",
+            grid(places),
+        )
+    )
+
+
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "recipes": ("training.md", "recipes.json", recipes),
     "train": ("training.md", "train.json", speed),
     "pairs": ("pairs.md", "pairs.json", pairs),
     "index": ("semantic-index.md", "index.json", index),
+    "scale": ("how-to/cluster.md", "scale.json", scale),
     "serve": ("serve.md", "serve.json", serve),
     "postprocess": ("postprocess.md", "postprocess.json", postprocess),
     "few_shot": ("scikit-learn.md", "few_shot.json", few_shot),

@@ -59,6 +59,15 @@ def encoding(known: Constants) -> Iterator[Check]:
                 sets=file == "encode-10000",
                 loose="one round only" if len(seconds) == 1 else "",
             )
+    found = read("scale")
+    asked = Question(texts=found["count"], mean_tokens=found["mean_tokens"], precision="float32")
+    for place, said in (("alone", "by one process"), ("ray", "on Ray")):
+        yield Check(
+            f"encode {asked.texts:,} texts of {asked.mean_tokens:.0f} tokens to a folder, float32, {said}",
+            min(found["results"]["encode"][place]) * 2,
+            costs.encode_seconds(asked, known, asked.texts),
+            sets=place == "alone",
+        )
     found = read("memory")
     asked = Question(texts=found["texts"], mean_tokens=MILLION_TOKENS, precision=found["precision"])
     yield Check(

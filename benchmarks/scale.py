@@ -71,15 +71,27 @@ class Job:
         return time.perf_counter() - self.started
 
 
+def varied(many: int) -> list[str]:
+    """So many distinct texts of few: a number stands before each."""
+    sample = shipped()
+    return list(
+        islice((f"{number} {text}" if number else text for number in count() for text in sample), many)
+    )
+
+
+def mean_tokens(model: str, texts: list[str]) -> float:
+    """As the model reads them, its own two at the ends included."""
+    from gemel import load
+
+    found = load(model).tokenizer.content(texts)
+    return round(2 + sum(map(len, found)) / len(texts), 2)
+
+
 class Bench:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options, self.folder = options, folder
         self.source = folder / "texts.txt"
-        sample = shipped()
-        varied = (f"{number} {text}" if number else text for number in count() for text in sample)
-        self.source.write_text(
-            "".join(f"{text}\n" for text in islice(varied, options.count)), encoding="utf-8"
-        )
+        self.source.write_text("".join(f"{text}\n" for text in varied(options.count)), encoding="utf-8")
         self._runs = count()
 
     def out(self) -> Path:
@@ -199,6 +211,7 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": machine,
         "count": options.count,
         "model": options.model,
+        "mean_tokens": mean_tokens(options.model, varied(options.count)),
         "results": found,
     }
     out = options.out or (None if options.quick else HERE / "results" / "scale.json")

@@ -83,7 +83,7 @@ SCALES = {
         sts=STS,
         senteval=SENTEVAL,
         senteval_rows=10_000,
-        student_texts=60_000,
+        student_texts=200_000,
         retrieval=True,
         rounds=1000,
     ),

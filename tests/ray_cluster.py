@@ -20,9 +20,10 @@ STORE = str(100_000_000)
 
 
 class RayCluster:
-    """`address` of the head; `environment` for whoever joins it."""
+    """`address` of the head; `environment` for whoever joins it. With `networks`, each node is in one of its own."""
 
-    def __init__(self, cores=2):
+    def __init__(self, cores=2, networks=None):
+        self.networks = networks
         self.folder = Path(tempfile.mkdtemp(prefix="gr-", dir="/tmp"))  # a socket's path must be short
         token = self.folder / "token"
         token.write_text(secrets.token_hex(32))
@@ -35,7 +36,7 @@ class RayCluster:
         }
         for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
             self.environment.pop(name, None)
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = f"{networks.hosts[0] if networks else '127.0.0.1'}:{free_port()}"
         self.nodes = []
         try:
             head = ("--head", "--port", self.address.split(":")[1], "--include-dashboard", "false")
@@ -86,6 +87,11 @@ class RayCluster:
             *arguments,
         ]
         command += ["--num-cpus", str(cores), "--object-store-memory", STORE]
+        if self.networks:
+            machine = min(len(self.nodes), 1)
+            command = self.networks.inside(
+                machine, [*command, "--node-ip-address", self.networks.hosts[machine]]
+            )
         log = self.folder / f"node-{len(self.nodes)}.log"
         with log.open("wb") as out:
             node = subprocess.Popen(

@@ -16,6 +16,7 @@ import pytest
 from ray_cluster import RayCluster, until
 from test_on_ray import WORDS, same_files
 from tiny import tiny_bert
+from two_networks import TwoNetworks, why_not
 
 pytest.importorskip("ray", reason="needs the extra ray: pip install 'gemel[ray]'")
 
@@ -74,6 +75,8 @@ class Command:
         command = [sys.executable, "-m", "gemel", *map(str, arguments), "--model", str(model)]
         if on:
             command += ["--on", f"ray://{cluster.address}", "--job-summary", str(self.summary)]
+        if on and cluster.networks:
+            command = cluster.networks.inside(0, command)
         self.process = subprocess.Popen(
             command, env=cluster.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -200,3 +203,33 @@ def test_a_cluster_that_is_not_there_is_said_in_one_line(cluster, model, tmp_pat
     )
     assert done.returncode == 1
     assert "cannot join the Ray cluster at 127.0.0.1:9" in done.stderr
+
+
+# Two nodes that share no network but a cable.
+
+
+@pytest.fixture
+def apart():
+    if why := why_not():
+        pytest.skip(why)
+    with TwoNetworks() as networks, RayCluster(networks=networks) as made:
+        made.add_node()
+        yield made
+
+
+@pytest.mark.slow
+def test_two_machines_and_then_one_behind_a_pulled_cable(apart, model, source, plain, tmp_path):
+    """Vectors and blocks go over the cable; then the second machine is silent, but alive."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    said = Command(apart, model, tmp_path, "encode", source, "-o", whole).done()
+    same_files(plain, whole)
+    assert (said["nodes"], said["nodes_lost"], said["retries"]) == (2, 0, 0)
+
+    command = Command(apart, model, tmp_path, "encode", source, "-o", cut)
+    until(lambda: rows_done(cut) > 0 and apart.workers(apart.nodes[1]))
+    apart.networks.cut()
+    said = command.done()
+    same_files(plain, cut)
+    assert said["rows"] == 120_000
+    assert said["workers_lost"] >= 1
+    assert said["retries"] >= 1
