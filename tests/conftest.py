@@ -1,6 +1,10 @@
 """What all tests share, whichever ran before."""
 
+import os
+
 import pytest
+
+os.environ["GEMEL_CONFIG"] = "none"  # whoever runs the tests may have settings of their own
 
 # Asserts in the contract of the index say what differed, as those of a test module do.
 pytest.register_assert_rewrite("index_contract")

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from gemel.errors import GemelError, WorkError
+from gemel.cli.settings import give_variables
+from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Table
 
 
@@ -30,7 +31,10 @@ VERBS.add("encode")(Verb("gemel.cli.encode", "Turn texts into vectors, on the sc
 VERBS.add("evaluate")(Verb("gemel.cli.evaluate", "Score models on labelled data and say which is better."))
 VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert, pack and remove models."))
 VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
-VERBS.add("info")(Verb("gemel.cli.info", "Show versions, engines, the processor and the cache."))
+VERBS.add("info")(
+    Verb("gemel.cli.info", "Show versions, engines, the processor, the cache and what is set where.")
+)
+VERBS.add("completion")(Verb("gemel.cli.completion", "Print what lets a shell complete verbs and flags."))
 VERBS.add("objectives")(Verb("gemel.cli.objectives", "List what a model can be trained on."))
 VERBS.add("postprocess")(
     Verb("gemel.cli.postprocess", "Fit whitening or the like on texts and save a new model.")
@@ -55,6 +59,9 @@ VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they
 VERBS.add("plan")(Verb("gemel.cli.plan", "Say what a number of texts would cost, and what breaks first."))
 VERBS.add("serve")(Verb("gemel.cli.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
 
+# Work although a file of settings is wrong; the first says what is.
+TOLERANT = ("info", "completion")
+
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
 _BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
@@ -68,7 +75,41 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         command = import_module(VERBS[cmd_name].module).command
         assert isinstance(command, click.Command), f"{VERBS[cmd_name].module}.command is no click command"
+        give_variables(command, (cmd_name,))
+        if ctx.resilient_parsing:  # a shell asks what could come next
+            from gemel.cli.completion import give_names
+
+            give_names(command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever a command returns
+        try:
+            return super().invoke(ctx)
+        except (InputError, ModelError, click.UsageError) as error:
+            from gemel.cli.config import note_origin
+
+            note_origin(ctx, error)
+            raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        wants_help = any(word in ctx.help_option_names for word in rest)
+        if name and command and not ctx.resilient_parsing and not wants_help:
+            from gemel.cli.config import use_files
+
+            use_files(ctx, command, [name, *rest], verbs=list(VERBS), tolerant=name in TOLERANT)
+        return name, command, rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        # click would import every verb for its line of help.
+        names = (name for name in VERBS if name.startswith(incomplete))
+        return [CompletionItem(name, help=VERBS[name].help) for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
@@ -106,6 +147,10 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    if asked := os.environ.get("_GEMEL_COMPLETE"):
+        from gemel.cli.completion import complete
+
+        return complete(cli, asked)
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
@@ -114,10 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except click.ClickException as error:
-        message = f"{error.format_message().rstrip('.')}. See: {name} --help"
+        message = f"{error.format_message().rstrip('.')}{_notes(error)}. See: {name} --help"
         return _fail(name, message, error.exit_code, debug)
     except GemelError as error:
-        return _fail(name, str(error), 1 if isinstance(error, WorkError) else 2, debug)
+        return _fail(name, f"{error}{_notes(error)}", 1 if isinstance(error, WorkError) else 2, debug)
     except BrokenPipeError:  # `gemel ... | head` is not a failure
         # The interpreter flushes standard output once more on its way out; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,6 +183,11 @@ def _run(arguments: list[str]) -> int:
         return end.exit_code
     sys.stdout.flush()
     return 0
+
+
+def _notes(error: Exception) -> str:
+    """Where a setting that the error speaks of comes from."""
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _fail(name: str, message: str, code: int, debug: bool) -> int:

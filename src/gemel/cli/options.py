@@ -29,7 +29,6 @@ def model_option(function: Function) -> Function:
         "-m",
         "--model",
         default=DEFAULT_MODEL,
-        envvar="GEMEL_MODEL",
         show_default=True,
         metavar="NAME",
         help="A model's name, or its folder.",
@@ -72,8 +71,8 @@ def _option(field: Field[Any], annotation: object, help: str) -> Callable[[Funct
 
 
 def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callable[[Function], Function]:  # noqa: ANN401
-    """The flag of one field: its name with hyphens, its type, its environment variable GEMEL_<NAME>."""
-    flag, envvar = "--" + name.replace("_", "-"), f"GEMEL_{name.upper()}"
+    """The flag of one field: its name with hyphens, its type. Its environment variables: settings.py."""
+    flag = "--" + name.replace("_", "-")
     kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
     shape: dict[str, Any] = {}
     if get_origin(annotation) is tuple:
@@ -87,7 +86,7 @@ def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callab
     else:
         shape = {"type": kinds[0] if len(kinds) == 1 else str}
     shown = default is not None and default != ()
-    return click.option(flag, name, default=default, envvar=envvar, show_default=shown, help=help, **shape)
+    return click.option(flag, name, default=default, show_default=shown, help=help, **shape)
 
 
 def flag_help(doc: str, names: list[str]) -> str:
