@@ -36,7 +36,11 @@ def command_line() -> str:
         "# The command line",
         NOTE,
         "`gemel VERB ...`, also `python -m gemel VERB ...`. Exit 0: done; 1: the work failed; 2: the request "
-        "was wrong, with one line on standard error; 130: interrupted. `--debug` shows the traceback.",
+        "was wrong, with one line on standard error; 130: interrupted. `--debug` shows the traceback. "
+        "Options can also be set in files and by environment variables: [configuration.md](configuration.md).",
+        "Standard output has the answer and nothing else; what is said about it goes to standard error. `--json` is "
+        "one object, or JSON lines where an answer has rows: the help of each verb says which. Colours are for "
+        "terminals, and `NO_COLOR` turns them off. A pipe that closes early (`gemel ... | head`) is no failure.",
     ]
     for path, text in _helps(cli, "gemel", None):
         parts += [f"{'#' * (path.count(' ') + 2)} {path}", f"```text\n{text}\n```"]

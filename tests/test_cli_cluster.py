@@ -86,7 +86,7 @@ def test_vectors_of_two_models_are_not_mixed(place, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("texts.tsv", "--k", "0"), "k must be a whole number of at least 1, got 0"),
+        (("texts.tsv", "--k", "0"), "0 is not in the range x>=1"),
         (("texts.tsv", "--k", "9"), "k=9 clusters of 8 different vectors"),
         (("texts.tsv", "--method", "dbscan"), "'dbscan' is not one of"),
         (("missing.tsv",), "no file at missing.tsv"),

@@ -64,7 +64,7 @@ def test_without_a_folder_the_vectors_are_json_lines(run, source, model):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["-"], ["--stdin"], [], ["-", "--input-format", "txt"]])
+@pytest.mark.parametrize("arguments", [["-"], [], ["-", "--input-format", "txt"]])
 def test_standard_input_is_read_as_lines(run, monkeypatch, arguments):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a man\n\na dog\n")))
     code, out, _ = run(*arguments)
@@ -163,7 +163,6 @@ def test_bad_rows_stop_the_run_or_are_counted(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{source}", "--stdin"], "--stdin were given"),
         (["{source}", "--format", "npy"], "Name it with -o"),
         (["{source}", "--overwrite"], "Name it with -o"),
         (["{source}"], "which column holds the texts"),
@@ -185,7 +184,6 @@ def test_there_is_a_flag_for_every_field_with_its_words_and_its_default():
     for field in fields(EncodeOptions):
         option = flags[field.name]
         assert option.opts == ["--" + field.name.replace("_", "-")]
-        assert option.envvar == f"GEMEL_{field.name.upper()}"
         assert option.default == (None if field.name == "progress" else field.default)
         assert docs[field.name].split()[0] in option.help
         assert "None:" not in option.help

@@ -28,7 +28,7 @@ def run(capsys, *words):
 
 
 def test_a_person_reads_what_was_done_and_how_even_it_became(place, capsys):
-    code, out, _ = run(capsys, "model", "--texts", "texts.txt", "-o", "new", "--dim", "6")
+    code, out, _ = run(capsys, "model", "--data", "texts.txt", "-o", "new", "--dim", "6")
     assert code == 0
     first, before, after = out.splitlines()
     assert first == f"new: whitening fitted on {len(MANY)} texts, 6 dimensions"
@@ -38,7 +38,7 @@ def test_a_person_reads_what_was_done_and_how_even_it_became(place, capsys):
 
 
 def test_json_is_one_object(place, capsys):
-    code, out, _ = run(capsys, "model", "--method", "centring", "--texts", "texts.txt", "-o", "new", "--json")
+    code, out, _ = run(capsys, "model", "--method", "centring", "--data", "texts.txt", "-o", "new", "--json")
     assert code == 0
     found = json.loads(out)
     assert set(found) == {"folder", "method", "texts", "dim", "before", "after", "note"}
@@ -50,7 +50,7 @@ def test_texts_of_several_columns(place, capsys):
     rows = [f"{left}\t{right}\t1" for left, right in zip(MANY[::2], MANY[1::2], strict=True)]
     (place / "pairs.tsv").write_text("\n".join(["one\ttwo\tscore", *rows]) + "\n", encoding="utf-8")
     columns = ("--text-column", "one", "--text-column", "two")
-    code, out, _ = run(capsys, "model", "--texts", "pairs.tsv", *columns, "-o", "new", "--json")
+    code, out, _ = run(capsys, "model", "--data", "pairs.tsv", *columns, "-o", "new", "--json")
     assert code == 0
     assert json.loads(out)["texts"] == len(MANY)
 
@@ -58,7 +58,7 @@ def test_texts_of_several_columns(place, capsys):
 def test_a_flow_is_trained_with_torch_and_used_without_it(place, capsys):
     pytest.importorskip("torch", reason="training a flow needs the extra train")
     flow = ("--method", "flow", "--epochs", "1")
-    code, out, _ = run(capsys, "model", "--texts", "texts.txt", "-o", "new", *flow)
+    code, out, _ = run(capsys, "model", "--data", "texts.txt", "-o", "new", *flow)
     assert code == 0
     assert "log-likelihood" in out
     np.save("expected.npy", gemel.load("new").encode(MANY))
@@ -74,15 +74,15 @@ def test_a_flow_is_trained_with_torch_and_used_without_it(place, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("model", "--texts", "texts.txt"), "Missing option '-o'"),
-        (("model", "--texts", "no.txt", "-o", "new"), "no file at no.txt"),
-        (("model", "--texts", "texts.txt", "-o", "model"), "exists and is not empty"),
-        (("model", "--texts", "texts.txt", "-o", "new", "--dim", "33"), "dim must be from 1 to 32"),
+        (("model", "--data", "texts.txt"), "Missing option '-o'"),
+        (("model", "--data", "no.txt", "-o", "new"), "no file at no.txt"),
+        (("model", "--data", "texts.txt", "-o", "model"), "exists and is not empty"),
+        (("model", "--data", "texts.txt", "-o", "new", "--dim", "33"), "dim must be from 1 to 32"),
         (
-            ("model", "--texts", "texts.txt", "-o", "new", "--method", "flow", "--dim", "3"),
+            ("model", "--data", "texts.txt", "-o", "new", "--method", "flow", "--dim", "3"),
             "'flow' has no setting 'dim'",
         ),
-        (("nowhere", "--texts", "texts.txt", "-o", "new"), "nowhere"),
+        (("nowhere", "--data", "texts.txt", "-o", "new"), "nowhere"),
     ],
 )
 def test_a_wrong_request_ends_with_2_and_one_line(place, capsys, monkeypatch, words, message):
@@ -99,7 +99,7 @@ def test_a_wrong_request_ends_with_2_and_one_line(place, capsys, monkeypatch, wo
 
 def test_overwrite_replaces_the_model(place, capsys):
     for dim in ("4", "5"):
-        assert run(capsys, "model", "--texts", "texts.txt", "-o", "new", "--dim", dim, "--overwrite")[0] == 0
+        assert run(capsys, "model", "--data", "texts.txt", "-o", "new", "--dim", dim, "--overwrite")[0] == 0
     assert gemel.load("new").dim == 5
 
 

@@ -148,7 +148,7 @@ def test_the_command_prints_json_when_piped(folder, capsys):
 
 def test_the_command_writes_a_page(folder, tmp_path, capsys):
     page = tmp_path / "why.html"
-    assert main(["explain", LEFT, RIGHT, "--model", str(folder), "--html", str(page)]) == 0
+    assert main(["explain", LEFT, RIGHT, "--model", str(folder), "-o", str(page)]) == 0
     assert "Cosine" in page.read_text(encoding="utf-8")
     assert str(page) in capsys.readouterr().err
 

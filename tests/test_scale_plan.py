@@ -77,7 +77,9 @@ def test_machines_divide_time_and_not_money():
 
 
 def test_more_queries_need_more_servers_and_no_fewer_than_one():
-    counts = [plan(Question(texts=1e9, queries=rate)).searching.servers for rate in (0, 10, 10_000)]
+    counts = [
+        plan(Question(texts=1e9, queries_per_second=rate)).searching.servers for rate in (0, 10, 10_000)
+    ]
     assert counts[0] == 1 and counts == sorted(counts) and counts[2] > 10
 
 
@@ -117,7 +119,7 @@ def test_the_search_for_a_limit_finds_it():
         ({"texts": 0}, "texts must be a number of at least 1, got 0"),
         ({"texts": float("nan")}, "texts must be"),
         ({"texts": 10, "cores": 0}, "cores must be"),
-        ({"texts": 10, "queries": -1}, "queries must not be negative"),
+        ({"texts": 10, "queries_per_second": -1}, "queries_per_second must not be negative"),
         ({"texts": 10, "memory": "much"}, "memory must be bytes or a size"),
         ({"texts": 10, "precision": "int4"}, "precision must be one of float32, int8"),
         ({"texts": 10, "block": 0}, "block must be at least 1"),
@@ -191,7 +193,7 @@ def test_the_command_shows_costs_and_what_breaks(cache, capsys):
 
 
 def test_the_command_gives_json(cache, capsys):
-    assert main(["plan", "--texts", "1e7", "--queries", "100", "--json"]) == 0
+    assert main(["plan", "--texts", "1e7", "--queries-per-second", "100", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert [part["name"] for part in made["parts"]] == ["encode", "index", "pairs"]
     assert made["question"]["texts"] == 1e7 and made["constants"]["source"]

@@ -37,7 +37,7 @@ class EncodeOptions:
     on_long: OnLong = "warn"
     """A text over `max_length`: warn and cut, error, truncate without a word, or chunk (windows, averaged)."""
     threads: int | None = None
-    """Texts are encoded on this many cores. None: all that the process may use. Never changes a bit."""
+    """Cores to use. None: all that the process may use. Never changes a bit."""
     memory: int | str = "256MB"
     """Working memory for activations, all threads together, in bytes or as "1GB". Never changes a bit."""
     progress: bool = False

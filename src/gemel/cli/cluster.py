@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import (
+    id_column_option,
+    input_format_option,
+    json_option,
+    k_option,
+    min_score_option,
+    out_option,
+    seed_option,
+    skip_bad_option,
+    text_column_option,
+)
 from gemel.cli.options import encode_options, model_option
+from gemel.cli.precision import precision_of
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,27 +41,21 @@ ROWS = 40  # clusters shown on a terminal
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("input", metavar="INPUT")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A folder for clusters.json, assignments.tsv, vectors.npy, map.html and map.png.",
-)
+@click.argument("file", metavar="FILE")
+@out_option("A folder for clusters.json, assignments.tsv, vectors.npy, map.html and map.png.", place="FOLDER")
 @click.option(
     "--method",
     type=click.Choice(["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"]),
     help="Default: communities; k-means with --k.",
 )
-@click.option(
-    "--min-score", type=float, help="communities, agglomerative: how similar. Default for communities: 0.75."
-)
-@click.option("-k", "--k", type=int, help="k-means and agglomerative: how many clusters.")
+@min_score_option("inside a group, for communities and agglomerative. Default for communities: 0.75")
+@k_option("clusters, for k-means and agglomerative")
 @click.option("--min-size", type=int, default=2, show_default=True, help="A smaller group is no cluster.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of k-means and of the map.")
+@seed_option("k-means and of the map")
 @click.option(
     "--earlier",
     type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
     help="A folder of an earlier run: the texts are added to its clusters, which keep their ids.",
 )
 @click.option(
@@ -60,19 +66,15 @@ ROWS = 40  # clusters shown on a terminal
     help="How the map is laid out; pca is faster, none leaves it out.",
 )
 @click.option("--cluster-memory", default="1GB", show_default=True, help="For neighbours and distances.")
-@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
-@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
-@click.option(
-    "--input-format",
-    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
-    help="What INPUT holds. Default: as its name ends; txt for standard input.",
-)
-@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and say how many.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a cluster. The same when piped.")
+@text_column_option()
+@id_column_option()
+@input_format_option
+@skip_bad_option
+@json_option("lines", piped=True, more="A row is a cluster.")
 @model_option
 @encode_options
 def command(
-    input: str,
+    file: str,
     out: Path | None,
     earlier: Path | None,
     model: str,
@@ -85,11 +87,10 @@ def command(
 ) -> None:
     """Group similar texts; name the groups; draw a map.
 
-    INPUT is a .txt file (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz;
-    - is standard input.
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
     """
     reading = {name: given.pop(name) for name in ("text_column", "id_column", "input_format", "skip_bad")}
-    rows = _read(input, **reading)
+    rows = _read(file, **reading)
     work = {"memory": cluster_memory, "threads": options.threads, "progress": options.progress}
     if earlier is not None:
         if given.pop("min_size") != 2 or any(given.values()):
@@ -100,15 +101,15 @@ def command(
     if out is not None:
         from gemel.cluster_folder import write_cluster_folder
 
-        title = f"Clusters of {Path(input).name if input != '-' else 'standard input'}"
+        title = f"Clusters of {Path(file).name if file != '-' else 'standard input'}"
         write_cluster_folder(out, found, title=title, map=None if map == "none" else map, seed=seed)
     _report(found.clusters, out, as_json)
 
 
-def _read(input: str, skip_bad: bool, input_format: Any, **columns: str | None) -> list[Row]:  # noqa: ANN401
+def _read(file: str, skip_bad: bool, input_format: Any, **columns: str | None) -> list[Row]:  # noqa: ANN401
     from gemel.text.read import read_rows
 
-    rows = read_rows(input, format=input_format, skip_bad=skip_bad, **columns)
+    rows = read_rows(file, format=input_format, skip_bad=skip_bad, **columns)
     found = list(rows)
     if rows.skipped:
         click.echo(f"{rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}", err=True)
@@ -121,7 +122,7 @@ def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, 
 
     if options.output == "binary":
         raise InputError("clusters are made of cosines, which bits do not have. Leave --output away")
-    encoder = gemel.load(model, precision=options.precision or "float32")
+    encoder = gemel.load(model, precision=precision_of(model, options))
     quiet = replace(options, on_long="truncate") if options.on_long == "warn" else options
     report = encoder.encode_report([row.text for row in rows], quiet)
     if len(report.truncated):

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import id_column_option, json_option, min_score_option, out_option, text_column_option
 from gemel.cli.options import encode_options, model_option
+from gemel.cli.precision import precision_of
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -28,14 +30,8 @@ ROWS = 15  # groups shown on a terminal
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A folder for kept.*, removed.*, report.html and report.json.",
-)
-@click.option("--min-score", type=float, default=0.9, show_default=True, help="How similar a duplicate is.")
+@out_option("A folder for kept.*, removed.*, report.html and report.json.", place="FOLDER", required=True)
+@min_score_option("of a duplicate", default=0.9)
 @click.option("--exact-only", is_flag=True, help="Only texts that are the same; no model is needed.")
 @click.option(
     "--keep",
@@ -48,15 +44,10 @@ ROWS = 15  # groups shown on a terminal
 @click.option(
     "--ignore-space/--no-ignore-space", default=True, show_default=True, help="Any space is one space."
 )
-@click.option(
-    "--text-column",
-    multiple=True,
-    metavar="NAME",
-    help='May be repeated: the columns are read as one text. Default: "text", or the only column.',
-)
-@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
+@text_column_option("May be repeated: the columns are read as one text.", multiple=True)
+@id_column_option()
 @click.option("--pairs-memory", default="1GB", show_default=True, help="For the pairs that are found.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object. The same when piped.")
+@json_option(piped=True)
 @model_option
 @encode_options
 def command(  # noqa: PLR0913 - one argument a flag
@@ -102,7 +93,7 @@ def _found(
     if options.output == "binary":
         raise InputError("duplicates are found by cosines, which bits do not have. Leave --output away")
     if model is not None:
-        settings["model"] = gemel.load(model, precision=options.precision or "float32")
+        settings["model"] = gemel.load(model, precision=precision_of(model, options))
         settings["options"] = replace(options, on_long="chunk") if options.on_long == "warn" else options
         settings |= {"threads": options.threads, "progress": options.progress}
     return gemel.dedupe(documents.texts, **settings)

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import click
 
+from gemel.cli.flags import json_option
 from gemel.cli.options import model_option
 
 QUERIES = ("How do I get my money back?", "The program keeps crashing on my phone.")
@@ -46,7 +47,7 @@ class Facts:
     epilog="\b\nExamples:\n  gemel demo\n  gemel demo --json\n  gemel demo --model path/to/a/folder"
 )
 @model_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+@json_option()
 def command(model: str, as_json: bool) -> None:
     """Encode sample sentences, show the most similar pairs and answer two searches."""
     import sys

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
+from gemel.cli.flags import json_option, out_option
 from gemel.cli.options import options_of
 from gemel.cli.train import role_columns
 from gemel.training.options import TrainOptions
@@ -25,13 +25,7 @@ Examples:
 @click.option(
     "--data", multiple=True, metavar="FILE", help="Texts or pairs of texts, no labels. May be repeated."
 )
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A folder for the student and its run.",
-)
+@out_option("A folder for the student and its run.", place="FOLDER", required=True)
 @click.option(
     "--how",
     type=click.Choice(["pairs", "vectors", "layers", "static"]),
@@ -79,7 +73,7 @@ Examples:
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: text=question."
 )
 @click.option("--resume", is_flag=True, help="Go on with the distillation in --out.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option()
 @options_of(TrainOptions)
 def command(
     teacher: str,

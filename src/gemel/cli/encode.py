@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import (
+    id_column_option,
+    input_format_option,
+    json_option,
+    out_option,
+    overwrite_option,
+    skip_bad_option,
+    text_column_option,
+)
 from gemel.cli.on_cluster import Machine, On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.errors import InputError
@@ -33,54 +43,49 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("input", required=False, metavar="[INPUT]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="A folder for the vectors. If the run is stopped, the same command goes on. "
+@click.argument("file", required=False, metavar="[FILE]")
+@out_option(
+    "A folder for the vectors. If the run is stopped, the same command goes on. "
     "Default: JSON lines on standard output.",
+    place="FOLDER",
 )
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read standard input; the same as INPUT -.")
-@click.option(
-    "--input-format",
-    type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
-    help="What INPUT holds. Default: as its name ends; txt for standard input.",
-)
-@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
-@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
-@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and say how many.")
+@input_format_option
+@text_column_option()
+@id_column_option()
+@skip_bad_option
 @click.option(
     "--format",
     type=click.Choice(["npy", "safetensors", "parquet", "jsonl"]),
     help="Files of the folder. Default: npy.",
 )
 @click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
-@click.option("--overwrite", is_flag=True, help="Start again in a folder that another job made.")
+@overwrite_option("what another job left in the folder")
+@json_option("lines", more="With -o: one object that says what was done.")
 @on_option
 @model_option
 @encode_options
 def command(
-    input: str | None,
+    *,
+    file: str | None,
     out: Path | None,
     model: str,
     options: EncodeOptions,
     format: str | None,
     keep_texts: bool,
     overwrite: bool,
+    as_json: bool,
     on: On | None,
     **reading: Any,
 ) -> None:
     """Turn texts into vectors.
 
-    INPUT is a .txt file (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz;
-    - is standard input.
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
     """
     if out is None and (overwrite or format not in (None, "jsonl")):
         raise InputError("--format and --overwrite are about a folder. Name it with -o")
     if out is None and on is not None:
         raise InputError("--on ray writes a folder. Name it with -o")
-    rows = _open_input(input, **reading)
+    rows = _open_input(file, **reading)
     settings = _quiet(options)
     with machine(on, model, options) as where:
         if out is None:
@@ -89,12 +94,15 @@ def command(
             _say(f"{encoder.counts.summary()}, {perf_counter() - started:.1f} s", rows)
             return
         job = {"format": format or "npy", "keep_texts": keep_texts, "overwrite": overwrite}
-        _to_folder(where, rows, out, settings, options.progress, job)
+        done = _to_folder(where, rows, out, settings, options.progress, job)
+    if as_json:
+        click.echo(json.dumps(done))
 
 
 def _to_folder(
     where: Machine, rows: Rows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
-) -> None:
+) -> dict[str, Any]:
+    """What was done, as JSON values."""
     from gemel.encode_folder import encode_to_folder
 
     model: Any = where.model
@@ -111,11 +119,12 @@ def _to_folder(
         )
     _say(_summary(result, encoder.counts), rows)
     where.done("encode", result.encoded_now)
+    facts = {**asdict(result), "path": str(result.path), **asdict(encoder.counts)}
+    return {"out": facts.pop("path"), **facts, "skipped": rows.skipped}
 
 
 def _open_input(
-    input: str | None,
-    from_stdin: bool,
+    file: str | None,
     input_format: Any,  # noqa: ANN401 - one of click's choices, which are those of read_rows
     text_column: str | None,
     id_column: str | None,
@@ -123,12 +132,10 @@ def _open_input(
 ) -> Rows:
     from gemel.text.read import read_rows
 
-    if from_stdin and input not in (None, "-"):
-        raise InputError(f"both {input!r} and --stdin were given. Choose one")
-    if input is None and not from_stdin and sys.stdin.isatty():
-        raise InputError("no input: name a file, or give - (or --stdin) to read what is typed or piped")
+    if file is None and sys.stdin.isatty():
+        raise InputError("no input: name a file, or give - to read what is typed or piped")
     return read_rows(
-        input or "-", text_column=text_column, id_column=id_column, format=input_format, skip_bad=skip_bad
+        file or "-", text_column=text_column, id_column=id_column, format=input_format, skip_bad=skip_bad
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import json_option, out_option, seed_option
 from gemel.cli.options import encode_options
 from gemel.errors import InputError
 
@@ -36,18 +37,22 @@ COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
 @click.command(epilog=EXAMPLES)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--task", required=True, metavar="NAME", help=f"One of {TASK_NAMES}.")
-@click.option("--data", required=True, type=click.Path(path_type=Path), help="A table, or a folder of them.")
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A table, or a folder of them.",
+)
 @click.option("--metric", help='cosine, dot, euclidean, manhattan, or "all" side by side. Default: cosine.')
 @click.option("--rounds", type=click.IntRange(0), help="Bootstrap draws of an interval. Default: 1000.")
-@click.option("--seed", type=click.IntRange(0), help="Of the draws and of what else is random. Default: 0.")
+@seed_option("the draws and of what else is random", default=None)
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the task, such as k=20."
 )
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="A folder for results.json, .md and a report."
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, also chosen when the output is piped.")
+@out_option("A folder for results.json, .md and a report.", place="FOLDER")
+@json_option("lines", piped=True, more="A row is a model on a data set.")
 @encode_options
 def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: Any) -> None:
     """Score each MODEL on labelled data; of several, say which is better and how sure that is.

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gemel.cli.flags import json_option, out_option, threads_option
 from gemel.cli.options import model_option
+from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   gemel explain "a man plays a guitar" "someone is playing an instrument"
-  gemel explain "refund not received" "where is my money" --html why.html"""
+  gemel explain "refund not received" "where is my money" -o why.html"""
 
 _FOR, _AGAINST = (15, 127, 192), (217, 99, 0)
 _MOST = 15  # pairs shown where the table does not fit
@@ -30,15 +32,15 @@ _STRONGEST = 0.75  # of the colour in the strongest cell
 @click.argument("left")
 @click.argument("right")
 @click.option("--tokens", is_flag=True, help="Show pieces of words as the model reads them, not whole words.")
-@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a page.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object. The same when piped.")
-@click.option("--threads", type=click.IntRange(1), help="Cores to use. Default: all.")
+@out_option("A file for a page that shows the table: .html.", place="FILE")
+@json_option(piped=True)
+@threads_option
 @model_option
 def command(
     left: str,
     right: str,
     tokens: bool,
-    page: Path | None,
+    out: Path | None,
     as_json: bool,
     threads: int | None,
     model: str,
@@ -49,14 +51,31 @@ def command(
     """
     import gemel
 
+    if out is not None:
+        _check(out)
     found = gemel.explain(gemel.load(model), left, right, threads=threads)
-    if page is not None:
-        page.write_text(found.to_html(), encoding="utf-8")
-        click.echo(f"{page}: cosine {found.score:.4f}", err=True)
-    if as_json or (not sys.stdout.isatty() and page is None):
+    if out is not None:
+        _write(out, found)
+    if as_json or (not sys.stdout.isatty() and out is None):
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
-    elif page is None:
+    elif out is None:
         _show(found if tokens else found.words())
+
+
+def _check(out: Path) -> None:
+    """Refuse a place that cannot be written before any work is done."""
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"cannot tell from its name what to write to {out}. Known ending: .html")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"no folder {out.absolute().parent}")
+
+
+def _write(out: Path, found: Explanation) -> None:
+    try:
+        out.write_text(found.to_html(), encoding="utf-8")
+    except OSError as error:
+        raise WorkError(f"cannot write {out}: {error}") from error
+    click.echo(f"{out}: cosine {found.score:.4f}", err=True)
 
 
 def _show(found: Explanation) -> None:
@@ -68,7 +87,9 @@ def _show(found: Explanation) -> None:
     if console.measure(table).minimum <= console.width:
         console.print(table)
         return
-    console.print(f"The table is wider than this screen (--html FILE shows it). The {_MOST} strongest pairs:")
+    console.print(
+        f"The table is wider than this screen (-o FILE.html shows it). The {_MOST} strongest pairs:"
+    )
     for value, one, other in strongest(found)[:_MOST]:
         console.print(f"  {value:6.3f}  {one} - {other}", markup=False, highlight=False)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gemel.cli.flags import json_option, out_option, overwrite_option, precision_option
+
 if TYPE_CHECKING:
     from gemel.exporting import Exported
     from gemel.exporting.result import Format
@@ -28,24 +30,16 @@ Examples:
     show_default=True,
     help="The format; openvino needs that package.",
 )
-@click.option(
-    "-o",
-    "--out",
+@out_option(
+    "A folder for the graph with tokenizer and config, or a file that ends in .onnx: the graph alone.",
+    place="PATH",
     required=True,
-    type=click.Path(path_type=Path),
-    help="A new folder, with tokenizer and config, or a file that ends in .onnx: the graph alone.",
 )
-@click.option(
-    "--precision",
-    type=click.Choice(["float32", "int8"]),
-    default="float32",
-    show_default=True,
-    help="Numbers of the weights; int8 is a quarter of the size, faster and nearly as good.",
-)
+@precision_option
 @click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
 @click.option("--normalize/--no-normalize", default=None, help="Length 1. Default: as the checkpoint says.")
-@click.option("--overwrite", is_flag=True, help="Replace the export that is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@overwrite_option("the export that is there")
+@json_option()
 def command(
     model: str,
     to: Format,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from gemel.cli.flags import json_option, out_option, overwrite_option
+
 
 @click.command(
     "wheel",
@@ -16,14 +18,7 @@ import click
     "\n  gemel models wheel ./my-model --licence-file LICENSE --name my-model-wheel --version 1.1",
 )
 @click.argument("model")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("dist"),
-    show_default=True,
-    help="The folder for the wheel.",
-)
+@out_option("A folder for the wheel.", place="FOLDER", default=Path("dist"), show_default=True)
 @click.option(
     "--as", "called", metavar="NAME", help="What gemel.load finds it by. Default: the model's name."
 )
@@ -33,11 +28,12 @@ import click
 @click.option(
     "--licence-file",
     type=click.Path(path_type=Path),
+    metavar="FILE",
     multiple=True,
     help="A file with the licence or a notice; may be repeated. Those in the model's folder come along anyway.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a wheel of the same name and version.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@overwrite_option("a wheel of the same name and version")
+@json_option()
 def wheel(
     model: str,
     out: Path,

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import json_option, out_option
 from gemel.cli.model_wheel import wheel
 
 if TYPE_CHECKING:
     from gemel.checkpoint.folder import Checkpoint
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, also chosen when the output is piped.")
 
 
 @click.group(epilog="\b\nExamples:\n  gemel models pull all-MiniLM-L6-v2\n  gemel models show ./my-model")
@@ -29,7 +28,7 @@ command.add_command(wheel)
 @command.command(
     "list", short_help="Models here and models to fetch.", epilog="\b\nExample:\n  gemel models list"
 )
-@_JSON
+@json_option("lines", piped=True, more="A row is a model.")
 def list_models(as_json: bool) -> None:
     """Models in the cache, those of installed wheels, and those that are fetched by name when first used."""
     from gemel.checkpoint.cache import models_folder
@@ -68,16 +67,18 @@ def list_models(as_json: bool) -> None:
 @command.command(short_help="Fetch a model now.", epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
 @click.argument("name")
 @click.option("--revision", help="A branch, tag or commit on the Hugging Face Hub.")
-def pull(name: str, revision: str | None) -> None:
+@json_option()
+def pull(name: str, revision: str | None, as_json: bool) -> None:
     """Fetch the model NAME now, so that later no network is needed; prints its folder."""
     from gemel.checkpoint.sources import pull as pull_model
 
-    click.echo(pull_model(name, revision=revision))
+    folder = pull_model(name, revision=revision)
+    click.echo(json.dumps({"name": name, "folder": str(folder)}) if as_json else folder)
 
 
 @command.command(short_help="What a model is.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
 @click.argument("model")
-@_JSON
+@json_option(piped=True)
 def show(model: str, as_json: bool) -> None:
     """What MODEL, a name or a folder, is: shape, pooling, prompts, hash. Fetches nothing."""
     from gemel.checkpoint.folder import read_checkpoint
@@ -93,11 +94,16 @@ def show(model: str, as_json: bool) -> None:
 
 @command.command(epilog="\b\nExample:\n  gemel models remove all-MiniLM-L6-v2")
 @click.argument("name")
-def remove(name: str) -> None:
+@json_option()
+def remove(name: str, as_json: bool) -> None:
     """Delete the model NAME from the cache."""
     from gemel.checkpoint.sources import remove as remove_model
 
-    click.echo(f"removed {remove_model(name)}", err=True)
+    folder = remove_model(name)
+    if as_json:
+        click.echo(json.dumps({"name": name, "folder": str(folder)}))
+    else:
+        click.echo(f"removed {folder}", err=True)
 
 
 @command.command(
@@ -105,12 +111,17 @@ def remove(name: str) -> None:
     epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model",
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="A new folder. Default: convert in place.")
-def convert(folder: Path, out: Path | None) -> None:
+@out_option("A folder for the copy. Default: convert in place.", place="FOLDER")
+@json_option()
+def convert(folder: Path, out: Path | None, as_json: bool) -> None:
     """Make safetensors of the pickled weights in FOLDER (extra: train); prints the files written."""
     from gemel.checkpoint.convert import convert as convert_model
 
     result = convert_model(folder, out)
+    if as_json:
+        written = [str(path) for path in result.written]
+        click.echo(json.dumps({"folder": str(result.folder), "written": written}))
+        return
     for path in result.written:
         click.echo(path)
     if not result.written:

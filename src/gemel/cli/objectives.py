@@ -6,9 +6,11 @@ import json
 
 import click
 
+from gemel.cli.flags import json_option
+
 
 @click.command(epilog="\b\nExamples:\n  gemel objectives\n  gemel objectives --json")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@json_option("lines")
 def command(as_json: bool) -> None:
     """List the objectives of training with the columns each needs."""
     from gemel.objectives.listing import listed

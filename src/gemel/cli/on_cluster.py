@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli.options import Function
-from gemel.errors import InputError
+from gemel.cli.precision import precision_of
+from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
     from gemel.model import Model
@@ -67,7 +68,6 @@ def on_option(function: Function) -> Function:
     return click.option(
         "--on",
         metavar="ray[://HOST:PORT]",
-        envvar="GEMEL_ON",
         help="Work on a Ray cluster: the one of RAY_ADDRESS or of this machine, or that of the address. "
         "The result is the same. Default: this machine alone.",
     )(decorated)
@@ -108,13 +108,17 @@ class Machine:
         summary = self.cluster.summary(verb, rows)
         click.echo(summary.line(), err=True)
         if self.on.job_summary is not None:
-            self.on.job_summary.write_text(json.dumps(summary.to_json(), indent=2) + "\n", encoding="utf-8")
+            text = json.dumps(summary.to_json(), indent=2) + "\n"
+            try:
+                self.on.job_summary.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise WorkError(f"cannot write {self.on.job_summary}: {error}") from error
 
 
 @contextmanager
 def machine(on: On | None, model: str, options: EncodeOptions) -> Iterator[Machine]:
     """The model on this machine or on the cluster."""
-    precision = options.precision or "float32"
+    precision = precision_of(model, options)
     if on is None:
         import gemel
 

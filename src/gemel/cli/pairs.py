@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import (
+    id_column_option,
+    json_option,
+    k_option,
+    min_score_option,
+    rows_out_option,
+    text_column_option,
+)
 from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.rows_out import RowsOut
@@ -29,14 +37,16 @@ _DEFAULT = 20
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
-@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
+@text_column_option()
+@id_column_option()
 @click.option("--other", metavar="FILE", help="Compare with the texts of this file, not within the first.")
-@click.option("--other-text-column", metavar="NAME", help="The column of --other. Default: --text-column.")
 @click.option(
-    "-k", type=click.IntRange(1), help=f"The best so many pairs. Default: {_DEFAULT}, if no cut is given."
+    "--other-text-column",
+    metavar="NAME",
+    help="The column of --other with the texts. Default: --text-column.",
 )
-@click.option("--min-score", type=float, help="All pairs with at least this cosine.")
+@k_option(f"pairs, the best ones. Default: {_DEFAULT}, if no cut is given")
+@min_score_option("of a pair; all such pairs are found")
 @click.option(
     "--expected-false",
     type=float,
@@ -45,14 +55,8 @@ _DEFAULT = 20
 )
 @click.option("--calibrate", "calibrated", is_flag=True, help="Say how many random pairs reach each score.")
 @fast_option
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write .tsv, .csv, .jsonl or .parquet. Pairs that do not fit into memory wait on disk beside it.",
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
+@rows_out_option(" Pairs that do not fit into memory wait on disk beside it.")
+@json_option("lines", piped=True)
 @on_option
 @model_option
 @encode_options

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 
+from gemel.cli.flags import json_option
 from gemel.cli.options import Function, field_docs, flag_help, flag_of
 from gemel.scale_plan.question import Question
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   gemel plan --texts 1e9 --mean-tokens 20 --cores 64 --memory 256GB --price-core-hour 0.04
-  gemel plan --texts 10000000 --precision int8 --queries 100 --json"""
+  gemel plan --texts 10000000 --precision int8 --queries-per-second 100 --json"""
 
 
 def question_options(function: Function) -> Function:
@@ -37,7 +38,7 @@ def question_options(function: Function) -> Function:
 
 @click.command(epilog=EXAMPLES)
 @question_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@json_option()
 def command(as_json: bool, **asked: Any) -> None:
     """Say what a number of texts costs: cores, hours, memory, bytes, money, and what breaks first.
 
@@ -75,8 +76,8 @@ def lines_of(made: Plan) -> list[str]:
     short = "" if search.memory <= asked.memory_bytes else ", more than a machine has"
     lines += [
         "",
-        f"search, {asked.queries:g} a second: {search.servers} server(s), {amount(search.money_month)} a month; "
-        f"a query takes {moment(search.core_seconds)} of a core",
+        f"search, {asked.queries_per_second:g} a second: {search.servers} server(s), "
+        f"{amount(search.money_month)} a month; a query takes {moment(search.core_seconds)} of a core",
         f"each server needs {size(search.memory)} of memory{short}; {size(search.mapped)} more are mapped from files",
         f"without an index a query takes {moment(search.exact_core_seconds)} of a core, a thousand asked at once",
         "",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gemel.cli.flags import json_option, out_option, overwrite_option, seed_option, text_column_option
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  gemel postprocess ./my-model --texts texts.txt -o ./my-model-white
-  gemel postprocess ./my-model --texts pairs.tsv.gz --text-column sentence1 --text-column sentence2
+  gemel postprocess ./my-model --data texts.txt -o ./my-model-white
+  gemel postprocess ./my-model --data pairs.tsv.gz --text-column sentence1 --text-column sentence2
     --method whitening --dim 128 -o ./my-model-128"""
 
 
@@ -30,24 +32,22 @@ Examples:
     help="What to fit; a flow needs the extra train.",
 )
 @click.option(
-    "--texts", required=True, metavar="FILE", help="Texts to fit on, as many as you have; no labels."
+    "--data", required=True, metavar="FILE", help="Texts to fit on, as many as you have; no labels."
 )
-@click.option("--text-column", multiple=True, metavar="NAME", help="A column with texts; may be repeated.")
+@text_column_option("May be repeated: each column is read.", multiple=True)
 @click.option("--dim", type=click.IntRange(1), help="whitening: keep so many directions. Default: all.")
 @click.option(
     "--remove", type=click.IntRange(0), help="all-but-the-top: directions to take away. Default: dim / 100."
 )
 @click.option("--epochs", type=click.IntRange(0), help="flow: passes over the texts. Default: 4.")
-@click.option("--seed", type=int, help="flow: of its first weights. Default: 0.")
-@click.option(
-    "-o", "--out", required=True, type=click.Path(path_type=Path), help="A folder for the new model."
-)
-@click.option("--overwrite", is_flag=True, help="Replace the model in that folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@seed_option("a flow's first weights", default=None)
+@out_option("A folder for the new model.", place="FOLDER", required=True)
+@overwrite_option("the model in that folder")
+@json_option()
 def command(
     model: str,
     method: str,
-    texts: str,
+    data: str,
     text_column: tuple[str, ...],
     out: Path,
     overwrite: bool,
@@ -64,7 +64,7 @@ def command(
 
     result = save_postprocessed(
         gemel.load(model),
-        _texts(texts, text_column),
+        _texts(data, text_column),
         out,
         method=method,
         settings=Settings(**settings),

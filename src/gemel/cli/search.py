@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import (
+    candidates_option,
+    id_column_option,
+    json_option,
+    k_option,
+    rows_out_option,
+    text_column_option,
+)
 from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.rows_out import RowsOut
@@ -27,35 +35,25 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("corpus", metavar="CORPUS")
 @click.option("--query", "typed", multiple=True, metavar="TEXT", help="What to look for; may be repeated.")
-@click.option("--queries", metavar="FILE", help="A file of queries, of the same kinds as CORPUS.")
-@click.option("--query-column", metavar="NAME", help="The column of --queries.")
-@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
-@click.option("--id-column", metavar="NAME", help="Default: rows are numbered from 0.")
+@click.option("--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet.")
+@click.option("--query-column", metavar="NAME", help="The column of --queries with the texts.")
+@text_column_option()
+@id_column_option()
 @click.option(
     "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; may be repeated."
 )
-@click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="Answers a query.")
+@k_option("answers a query", default=10)
 @click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
 @click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
-@click.option(
-    "--candidates",
-    type=click.IntRange(1),
-    help="Texts a query that --hybrid and --rerank look at. Default: 50, or -k if that is more.",
-)
+@candidates_option("Texts")
 @click.option(
     "--coarse",
     type=click.Choice(["int8", "binary"]),
     help="Find by small vectors first, score those exactly; the recall is measured and shown.",
 )
 @fast_option
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write .tsv, .csv, .jsonl or .parquet.",
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
+@rows_out_option()
+@json_option("lines", piped=True)
 @on_option
 @model_option
 @encode_options

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import json_option, out_option
 from gemel.cli.options import Function, field_docs, flag_of, options_of
 from gemel.objectives.flags import Setting, all_settings
 from gemel.objectives.table import OBJECTIVE_FILES
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   gemel train pairs.tsv.gz --model ./bert --objective classification -o my-model
-  gemel train triplets.jsonl --objective in-batch-ranking --batch-size 64 --eval-data stsb-dev.tsv -o my-model
-  gemel train stsb-train.tsv --model my-model --objective regression --epochs 4 -o my-model-sts
-  gemel train stsb-train.tsv --kind cross --objective regression -o my-reranker"""
+  gemel train triplets.jsonl --model all-MiniLM-L6-v2 --objective in-batch-ranking --batch-size 64 -o my-model
+  gemel train stsb-train.tsv --model my-model --objective regression --eval-data stsb-dev.tsv -o my-model-sts
+  gemel train stsb-train.tsv --model ./bert --kind cross --objective regression -o my-reranker"""
 
 
 def objective_settings(function: Function) -> Function:
@@ -50,7 +50,11 @@ def _help(setting: Setting) -> str:
 @click.command(epilog=EXAMPLES)
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option(
-    "-m", "--model", required=True, metavar="NAME", help="The model to start from: a name or a folder."
+    "-m",
+    "--model",
+    required=True,
+    metavar="NAME",
+    help="A model's name, or its folder: the one to start from.",
 )
 @click.option(
     "--objective",
@@ -58,9 +62,7 @@ def _help(setting: Setting) -> str:
     metavar="NAME",
     help=f"What to learn: {', '.join(sorted(OBJECTIVE_FILES))}. See: gemel objectives.",
 )
-@click.option(
-    "-o", "--out", required=True, type=click.Path(path_type=Path), help="A folder for the model and its run."
-)
+@out_option("A folder for the model and its run.", place="FOLDER", required=True)
 @click.option(
     "--kind",
     type=click.Choice(["twin", "cross"]),
@@ -84,7 +86,7 @@ def _help(setting: Setting) -> str:
     "--eval-task", default="sts", show_default=True, help="The task of --eval-data; see gemel evaluate."
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out from its last snapshot.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option()
 @options_of(TrainOptions)
 @objective_settings
 def command(

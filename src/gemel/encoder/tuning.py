@@ -1,7 +1,9 @@
-"""What was measured on this machine: the fastest engine and batch for a network's shape, kept in the cache.
+"""What was measured and chosen on this machine, kept in the cache.
 
-`gemel bench` writes it, `gemel.load` reads it. Nothing here changes a vector of one engine; between engines vectors
-agree to about 1e-6.
+tuning.json has the fastest engine and batch for a network's shape: `gemel bench` writes it, `gemel.load` reads it.
+Nothing in it changes a vector of one engine; between engines vectors agree to about 1e-6. precision.json has the
+precision that somebody chose for the weights of one model: commands read it, `gemel.load` does not, since its vectors
+differ.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gemel.checkpoint.cache import cache_root
+from gemel.checkpoint.fingerprint import weights_hash
+from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.network import Network
+from gemel.errors import WorkError
 from gemel.options import Precision
 
 
@@ -28,29 +34,92 @@ class Choice:
     texts_per_second: float
     mean_tokens: float | None = None
     """Of the texts that it was measured with; `gemel plan` needs it. None: an older gemel measured."""
+    model: str | None = None
+    """The model that it was measured with; others of its shape use it too."""
+
+
+@dataclass(frozen=True)
+class PrecisionChoice:
+    """What somebody said for one model."""
+
+    precision: Precision
+    model: str
+    """The name it was asked for by; what counts is the hash of its weights."""
 
 
 def tuning_file() -> Path:
     return cache_root() / "tuning.json"
 
 
+def precision_file() -> Path:
+    return cache_root() / "precision.json"
+
+
 def recall(network: Network, precision: Precision) -> Choice | None:
     """The choice measured before for this processor, shape and precision; None: nothing was, or it is unreadable."""
-    try:
-        return Choice(**_read()[_key(network, precision)])
-    except (KeyError, TypeError):
-        return None
+    return _choice(_read(tuning_file()).get(choice_key(network, precision)))
 
 
 def remember(network: Network, precision: Precision, choice: Choice) -> Path:
     """Keeps the choice; the file is replaced whole."""
     path = tuning_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = {**_read(), _key(network, precision): asdict(choice)}
-    working = path.with_name(f"{path.name}.{os.getpid()}.part")
-    working.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-    working.replace(path)
-    return path
+    return _write(path, {**_read(path), choice_key(network, precision): asdict(choice)})
+
+
+def recall_precision(checkpoint: Checkpoint) -> Precision | None:
+    """What was chosen for these weights on this processor; they are hashed only if anything was chosen here."""
+    content = _read(precision_file())
+    if not any(key.startswith(here()) for key in content):
+        return None
+    found = _precision(content.get(precision_key(checkpoint)))
+    return None if found is None else found.precision
+
+
+def remember_precision(checkpoint: Checkpoint, precision: Precision) -> Path:
+    """Keeps the precision for these weights on this processor."""
+    path = precision_file()
+    chosen = asdict(PrecisionChoice(precision, checkpoint.name))
+    return _write(path, {**_read(path), precision_key(checkpoint): chosen})
+
+
+def all_choices() -> dict[str, Choice]:
+    """Every readable row of tuning.json by its key."""
+    rows = {key: _choice(row) for key, row in _read(tuning_file()).items() if key.count("; ") >= 3}
+    return {key: row for key, row in rows.items() if row is not None}
+
+
+def all_precisions() -> dict[str, PrecisionChoice]:
+    """Every readable row of precision.json by its key."""
+    rows = {key: _precision(row) for key, row in _read(precision_file()).items()}
+    return {key: row for key, row in rows.items() if row is not None}
+
+
+def forget(path: Path, keys: Iterable[str]) -> None:
+    """Takes rows out of one of the two files."""
+    gone = set(keys)
+    if gone:
+        _write(path, {key: row for key, row in _read(path).items() if key not in gone})
+
+
+def choice_key(network: Network, precision: Precision) -> str:
+    """What a speed depends on."""
+    return f"{here()}; {shape_of(network)}; {precision}"
+
+
+def precision_key(checkpoint: Checkpoint) -> str:
+    """What a precision was chosen for: exactly these weights, wherever their folder is."""
+    return f"{here()}; {weights_hash(checkpoint)}"
+
+
+def shape_of(network: Network) -> str:
+    """What makes two networks equally fast."""
+    ffn = network.blocks[0].up.weight.shape[0]
+    return f"{len(network.blocks)} layers, {network.width} wide, {ffn} inner, {network.heads} heads"
+
+
+def here() -> str:
+    """This machine, as keys begin."""
+    return f"{processor()}; {os.cpu_count()} cores"
 
 
 def processor() -> str:
@@ -64,15 +133,33 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _read() -> dict[str, Any]:
+def _choice(row: object) -> Choice | None:
     try:
-        content = json.loads(tuning_file().read_text(encoding="utf-8"))
+        return Choice(**row) if isinstance(row, dict) else None
+    except TypeError:
+        return None
+
+
+def _precision(row: object) -> PrecisionChoice | None:
+    if not isinstance(row, dict) or row.get("precision") not in get_args(Precision):
+        return None
+    return PrecisionChoice(row["precision"], str(row.get("model", "")))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _key(network: Network, precision: Precision) -> str:
-    ffn = network.blocks[0].up.weight.shape[0]
-    shape = f"{len(network.blocks)} layers, {network.width} wide, {ffn} inner, {network.heads} heads"
-    return f"{processor()}; {os.cpu_count()} cores; {shape}; {precision}"
+def _write(path: Path, content: dict[str, Any]) -> Path:
+    working = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        working.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+        working.replace(path)
+    except OSError as error:
+        raise WorkError(f"cannot keep the choice in {path}: {error}") from error
+    return path

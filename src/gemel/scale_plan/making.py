@@ -65,7 +65,7 @@ def _searching(question: Question, known: Constants) -> Searching:
     texts = question.texts
     encode = costs.encode_seconds(question, known, 1)
     one = encode + costs.ask_seconds(question, known, texts)
-    servers = max(1, ceil(question.queries * one / (BUSY * question.cores)))
+    servers = max(1, ceil(question.queries_per_second * one / (BUSY * question.cores)))
     disk = costs.index_disk(question, known, texts) / 1e9 * question.price_gb_month
     return Searching(
         servers=servers,

@@ -27,15 +27,15 @@ class Question:
     inner: int = 1536
     """Numbers of its feed-forward step."""
     precision: Precision = "float32"
-    """Numbers that the network computes with: float32 or int8."""
+    """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
     cores: int = 64
     """Cores of one machine."""
     memory: int | str = "256GB"
     """Memory of one machine."""
     machines: int = 1
     """Machines for encoding and pairs. An index is built and held whole by each."""
-    queries: float = 10.0
-    """Searches a second, each with a text to encode."""
+    queries_per_second: float = 10.0
+    """Searches, each with a text to encode."""
     block: int = 2048
     """Documents a commit of the index, as in `gemel index add`."""
     price_core_hour: float = 0.04
@@ -49,7 +49,7 @@ class Question:
                 raise InputError(f"{name} must be a number of at least 1, got {getattr(self, name)!r}")
         if self.block < 1:
             raise InputError(f"block must be at least 1, got {self.block}")
-        for name in ("queries", "price_core_hour", "price_gb_month"):
+        for name in ("queries_per_second", "price_core_hour", "price_gb_month"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
         if self.text_bytes is not None and self.text_bytes < 0:

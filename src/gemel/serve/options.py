@@ -33,7 +33,7 @@ class ServeOptions:
     port: int = 8080
     """The port to listen on; 0 takes a free one."""
     threads: int | None = None
-    """Cores that encode. None: all that the process may use."""
+    """Cores to use. None: all that the process may use."""
     api_key_file: Path | None = None
     """A file of API keys, one a line: KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE. Also GEMEL_API_KEYS."""
     requests_per_minute: float | None = None

@@ -55,7 +55,7 @@ class TrainOptions:
     group_by_length: bool = True
     """Put rows of like length into a batch, so that little is padded."""
     seed: int = 0
-    """Of order, dropout and new weights."""
+    """The seed of order, dropout and new weights."""
     device: str | None = None
     """"cpu", "cuda", "mps". None: the best that is there."""
     threads: int | None = None
@@ -71,7 +71,7 @@ class TrainOptions:
     tracker: tuple[str, ...] = ()
     """Also report to tensorboard, wandb or mlflow, through accelerate."""
     skip_bad: bool = False
-    """Leave out rows that cannot be used, and count them, instead of stopping."""
+    """Leave out rows that cannot be used, and say how many."""
     force: bool = False
     """Train although the doctor finds the data certainly wrong, and go on when the vectors collapse."""
     progress: bool = False

@@ -9,7 +9,7 @@ from gemel.cli.index import care, reading, writing
 EXAMPLES = """\b
 Examples:
   gemel index create notes
-  gemel index add notes articles.csv --text-column body --id-column id
+  gemel index add notes articles.csv --text-column body --field lang --field year:int
   gemel index search notes "oil prices" -k 5 --where "year >= 2020 and lang = 'en'"
   gemel index search "postgresql://localhost/db#notes" "oil prices" """
 

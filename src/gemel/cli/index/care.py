@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import asdict
 
 import click
 
+from gemel.cli.flags import json_option, progress_option, shows_progress
 from gemel.cli.index.writing import place_argument
 from gemel.errors import WorkError
 
@@ -18,7 +19,8 @@ Example:
   gemel index compact notes""",
 )
 @place_argument
-def compact(place: str) -> None:
+@json_option()
+def compact(place: str, as_json: bool) -> None:
     """Merge small pieces of the index at PLACE, drop what was deleted, build what speeds up search."""
     import gemel
 
@@ -26,6 +28,10 @@ def compact(place: str) -> None:
         before = index.stats().bytes
         index.compact()
         after = index.stats()
+    if as_json:
+        facts = {"bytes_before": before, "bytes": after.bytes, "layout": after.layout}
+        click.echo(json.dumps({"place": place, **facts}))
+        return
     click.echo(f"{place}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
 
 
@@ -39,7 +45,7 @@ Example:
 @click.option(
     "--sample", type=click.IntRange(1), default=100, show_default=True, help="Documents encoded again."
 )
-@click.option("--json", "as_json", is_flag=True, help="What was checked, as JSON.")
+@json_option()
 def verify(place: str, sample: int, as_json: bool) -> None:
     """Check the index at PLACE: rows whole, vectors those of its model. Exit code 1 if something is wrong."""
     import gemel
@@ -59,12 +65,15 @@ def verify(place: str, sample: int, as_json: bool) -> None:
     short_help="Encode everything anew with another model.",
     epilog="""\b
 Example:
-  gemel index migrate notes --to ./my-model""",
+  gemel index migrate notes --model ./my-model""",
 )
 @place_argument
-@click.option("--to", required=True, metavar="MODEL", help="A model's name, or its folder.")
-@click.option("--progress/--no-progress", default=None, help="Default: when standard error is a terminal.")
-def migrate(place: str, to: str, progress: bool | None) -> None:
+@click.option(
+    "-m", "--model", required=True, metavar="NAME", help="A model's name, or its folder: the one to move to."
+)
+@progress_option
+@json_option()
+def migrate(place: str, model: str, progress: bool | None, as_json: bool) -> None:
     """Encode all documents of the index at PLACE with another model, then switch to it in one step.
 
     The old vectors go on answering until the switch. Stopped in the middle, run it again: what is done is kept.
@@ -72,5 +81,8 @@ def migrate(place: str, to: str, progress: bool | None) -> None:
     import gemel
 
     with gemel.open_index(place, create=False) as index:
-        done = index.migrate(to, progress=sys.stderr.isatty() if progress is None else progress)
-    click.echo(f"{place}: {done.summary()}", err=True)
+        done = index.migrate(model, progress=shows_progress(progress))
+    if as_json:
+        click.echo(json.dumps({"place": place, **asdict(done)}))
+    else:
+        click.echo(f"{place}: {done.summary()}", err=True)

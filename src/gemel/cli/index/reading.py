@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import candidates_option, json_option, k_option, rows_out_option
 from gemel.cli.index.writing import place_argument
 from gemel.cli.rows_out import RowsOut
 from gemel.errors import InputError
@@ -17,14 +18,7 @@ from gemel.errors import InputError
 if TYPE_CHECKING:
     from gemel.index.types import Answer
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines. The same when piped.")
-_OUT = click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write .tsv, .csv, .jsonl or .parquet.",
-)
+_ROWS = json_option("lines", piped=True)
 
 
 @click.command(
@@ -38,23 +32,29 @@ Examples:
 @place_argument
 @click.argument("query", nargs=-1, metavar="[QUERY]...")
 @click.option("--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet.")
-@click.option("--query-column", metavar="NAME", help="The column of --queries.")
-@click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="Documents a query.")
+@click.option("--query-column", metavar="NAME", help="The column of --queries with the texts.")
+@k_option("documents a query", default=10)
 @click.option(
     "--where", metavar="CONDITION", help="Only documents that meet it: \"year >= 2020 and lang = 'en'\"."
 )
-@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out the first ones: the next page.")
+@click.option(
+    "--offset",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Leave out the first ones: the next page.",
+)
 @click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
 @click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
-@click.option("--candidates", type=click.IntRange(1), help="Documents that --hybrid and --rerank look at.")
+@candidates_option("Documents")
 @click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
 @click.option(
     "--bridge",
     metavar="MODEL",
     help="Ask with another model than the one that made the index, through a map; says what that loses.",
 )
-@_OUT
-@_JSON
+@rows_out_option()
+@_ROWS
 def search(
     *,
     place: str,
@@ -95,8 +95,8 @@ Example:
 )
 @place_argument
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@_OUT
-@_JSON
+@rows_out_option()
+@_ROWS
 def get(place: str, ids: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1."""
     import gemel
@@ -121,7 +121,7 @@ Example:
   gemel index stats notes""",
 )
 @place_argument
-@_JSON
+@json_option(piped=True)
 def stats(place: str, as_json: bool) -> None:
     """Show what the index at PLACE holds, its model, its layout, and its recall measured against exact search."""
     import gemel

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gemel.cli.flags import (
+    id_column_option,
+    json_option,
+    precision_option,
+    progress_option,
+    shows_progress,
+    text_column_option,
+)
 from gemel.cli.on_cluster import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.cli.options import model_option
 from gemel.errors import InputError
@@ -28,7 +36,7 @@ _TYPES = ("text", "int", "float", "bool")
     epilog="""\b
 Examples:
   gemel index create notes
-  gemel index create notes --model ./my-model --field year:int --field lang
+  gemel index create tickets --model ./my-model --field year:int --field lang
   gemel index create "postgresql://localhost/db#notes" """,
 )
 @place_argument
@@ -46,10 +54,9 @@ Examples:
     type=click.IntRange(8),
     help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
 )
-@click.option("--dim", type=click.IntRange(1), help="Keep the first DIM numbers of each vector (matryoshka).")
-@click.option(
-    "--precision", type=click.Choice(["float32", "int8"]), default="float32", help="Of the computation."
-)
+@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
+@precision_option
+@json_option()
 def create(
     place: str,
     model: str,
@@ -57,6 +64,7 @@ def create(
     passage_tokens: int | None,
     dim: int | None,
     precision: str,
+    as_json: bool,
 ) -> None:
     """Make an empty index at PLACE, bound to a model."""
     import gemel
@@ -71,7 +79,11 @@ def create(
         passage_tokens=passage_tokens,
         create=True,
     ) as index:
-        click.echo(f"{index.place}: an empty index of {model}, {index.dim} dimensions", err=True)
+        made = {"place": str(index.place), "model": model, "dim": index.dim, "precision": precision}
+    if as_json:
+        click.echo(json.dumps(made))
+    else:
+        click.echo(f"{made['place']}: an empty index of {model}, {made['dim']} dimensions", err=True)
 
 
 @click.command(
@@ -85,10 +97,8 @@ Examples:
 )
 @place_argument
 @click.argument("file", metavar="FILE")
-@click.option("--text-column", metavar="NAME", help='Default: "text", or the only column with strings.')
-@click.option(
-    "--id-column", metavar="NAME", help='Default: "id" if there is one; else ids are made of the text.'
-)
+@text_column_option()
+@id_column_option('"id" if there is one; else ids are made of the text')
 @click.option(
     "--field",
     "typed",
@@ -113,8 +123,8 @@ Examples:
     default=None,
     help="Tidy up at the end and build what speeds up search. Default: when many documents were written.",
 )
-@click.option("--progress/--no-progress", default=None, help="Default: when standard error is a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="What was done, as JSON.")
+@progress_option
+@json_option()
 @on_option
 def add(  # noqa: PLR0913 - one argument a flag
     *,
@@ -157,13 +167,13 @@ def add(  # noqa: PLR0913 - one argument a flag
             fields=(each.fields for each in three) if stream.fields else None,
             existing=existing,
             block=block if on is None else max(block, CLUSTER_BLOCK),
-            progress=sys.stderr.isatty() if progress is None else progress,
+            progress=shows_progress(progress),
         )
         if done.added + done.replaced >= _MANY if compact is None else compact:
             index.compact()
         where.done("index add", done.added + done.replaced + done.unchanged)
     if as_json:
-        click.echo(json.dumps(done.__dict__))
+        click.echo(json.dumps({"place": place, **asdict(done)}))
     else:
         click.echo(f"{place}: {done.summary()}", err=True)
 
@@ -178,8 +188,11 @@ Examples:
 @place_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--where", metavar="CONDITION", help="All documents that meet it.")
-@click.option("--ids-file", type=click.Path(path_type=Path, exists=True), help="One id a line.")
-def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None) -> None:
+@click.option(
+    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id a line."
+)
+@json_option()
+def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool) -> None:
     """Delete documents of the index at PLACE by id, or by a condition on their fields."""
     import gemel
 
@@ -188,7 +201,10 @@ def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path |
         raise InputError("delete takes ids or --where, one of the two")
     with gemel.open_index(place, create=False) as index:
         gone = index.delete(where=where) if where is not None else index.delete(listed)
-    click.echo(f"{place}: {gone:,} documents deleted", err=True)
+    if as_json:
+        click.echo(json.dumps({"place": place, "deleted": gone}))
+    else:
+        click.echo(f"{place}: {gone:,} documents deleted", err=True)
 
 
 def _fields(typed: tuple[str, ...]) -> dict[str, Any]:
