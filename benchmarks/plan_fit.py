@@ -4,7 +4,8 @@
     python benchmarks/plan_fit.py --check    fail when it is stale
 
 Encoding comes from encode-10000.json (seconds) and scale.json (minutes), pairs and searches from pairs.json, the index
-from the two smaller sizes of plan.json. What is left over (stsb-test, 200,000 pairs, an index of 200,000) is what the model is checked against.
+from the two smaller sizes of plan.json. What is left over (stsb-test, 200,000 pairs, an index of
+200,000) is what the model is checked against.
 """
 
 from __future__ import annotations
