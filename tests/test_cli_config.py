@@ -139,6 +139,7 @@ def test_one_value_is_a_list_where_an_option_may_be_repeated(project, monkeypatc
         ("[encode]\non-long = 'cut'\n", "[encode] on-long: 'cut' is not one of "),
         ("[encode]\non-long = 'error'\non_long = 'warn'\n", "[encode] has on-long twice, with a hyphen and"),
         ("[encode\n", "gemel.toml is not TOML: "),
+        pytest.param(f"[encode]\nmodel = {'[' * 100_000}", "gemel.toml is not TOML: ", id="deep"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_key(project, refused, text, message):
@@ -204,11 +205,13 @@ def test_a_file_of_the_working_folder_opens_no_door(project, refused, user, tabl
 
 
 @pytest.mark.parametrize(
-    "name", ["//evil.example/share/m", r"\\evil.example\share\m", "smb://evil.example/m"]
+    "name", ["//evil.example/share/m", r"\\evil.example\share\m", r"/\evil.example/m", "smb://evil.example/m"]
 )
 def test_a_file_of_the_working_folder_names_no_other_machine(project, refused, user, name):
     project(f"[defaults]\nmodel = '{name}'\n")
     assert "[defaults] model names another machine" in refused()
+    project(f"[train]\neval-data = ['{name}']\n")
+    assert "[train] eval-data names another machine" in refused("train", "a.tsv")
 
 
 def test_the_user_s_own_file_may_do_that(user, encoded):

@@ -16,7 +16,7 @@ import click
 
 from gemel.cli.config_files import DEFAULTS, ConfigFile, check_known, read_files, user_file
 from gemel.cli.config_values import checked_value
-from gemel.cli.settings import MODELS, SHARED, Words, is_shared, options_by_key, rule_of, variables_of
+from gemel.cli.settings import LOCAL, SHARED, Words, is_shared, options_by_key, rule_of, variables_of
 from gemel.errors import GemelError, InputError, ModelError
 
 _RUNNING = "gemel.cli.config.running"
@@ -157,12 +157,12 @@ def _shared(command: click.Command, words: Words, file: ConfigFile) -> list[Give
 
 def _checked(given: Given, option: click.Option) -> Given:
     value = checked_value(option, given.value, given.where)
-    if given.file.from_project and given.key in MODELS:
+    if given.file.from_project and given.key in LOCAL:
         names = value if isinstance(value, list) else [value]
-        if any("://" in name or name.startswith(("//", "\\\\")) for name in names):
+        if any("://" in name or re.match(r"[/\\]{2}", name) for name in names):
             raise InputError(
                 f"{given.where} names another machine, which a file of the working folder may not. "
-                "Give the name of a model or a folder of this machine"
+                "Give a name, or a path of this machine"
             )
     return Given(given.key, value, given.table, given.file)
 

@@ -90,7 +90,7 @@ def _tables(path: Path, verbs: Iterable[str]) -> Mapping[str, Mapping[str, Any]]
             content = tomllib.load(stream)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # TOML that is none, or bytes that are no UTF-8
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or lists in lists without an end
         raise InputError(f"{path} is not TOML: {error}") from error
     for name, table in content.items():
         if not isinstance(table, dict):

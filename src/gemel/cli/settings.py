@@ -70,7 +70,8 @@ _TEXTS = frozenset(
         *("task", "eval-task", "eval-data", "objective", "keep"),
     }
 )
-MODELS = frozenset({"model", "rerank", "student", "bridge"})
+# Those of them that may be a path. On Windows a path can be another machine, which is asked with the user's name.
+LOCAL = frozenset({"model", "rerank", "student", "bridge", "eval-data"})
 _OPENS = "it decides who can reach the server, and what they find there"
 _USER_ONLY = {
     "on": "it would send texts to another machine",
