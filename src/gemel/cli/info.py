@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from gemel.cli.flags import json_option
+
 PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
-EXTRAS = ("huggingface_hub", "pyarrow", "torch", "transformers")
+OPTIONAL = ("huggingface_hub", "pyarrow", "torch", "transformers")
 # What kernels care about, as Linux names it: x86 in the first two lines, ARM in the third.
 FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw"),
@@ -17,40 +19,44 @@ FEATURES = (
 
 
 @click.command(epilog="\b\nExamples:\n  gemel info\n  gemel info --json")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(as_json: bool) -> None:
-    """Show versions, engines, the processor and the cache."""
-    facts = gather()
+@json_option()
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Show versions, extras, engines, the processor, the cache, and which settings come from where.
+
+    Made to be put into a bug report: keys and passwords are left out.
+    """
+    from gemel.cli.settings_report import report_lines, settings_report
+
+    facts, settings = gather(), settings_report(ctx.find_root())
     if as_json:
         import json
 
-        click.echo(json.dumps(facts))
-    else:
-        click.echo("\n".join(_lines(facts)))
+        click.echo(json.dumps({**facts, "settings": settings.to_json()}, default=str))
+        return
+    for name, text in [*_rows(facts), *report_lines(settings)]:
+        click.echo(f"{name:14} {text}".rstrip())
 
 
 def gather() -> dict[str, Any]:
     """Facts as plain JSON values; nothing is downloaded and no model is loaded."""
     import os
     import platform
+    from dataclasses import asdict
+
+    from gemel.cli.info_extras import extras, version_of
+    from gemel.trial import saved_choices
 
     return {
-        "versions": {name: _version(name) for name in PACKAGES + EXTRAS},
+        "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": {"cores": len(_cores()) or os.cpu_count(), "features": _features()},
+        "extras": [{**asdict(extra), "installed": extra.installed} for extra in extras()],
         "engines": _engines(),
+        "kept_by_bench": saved_choices().to_json(),
         "cache": _cache(),
     }
-
-
-def _version(package: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _cores() -> list[int]:
@@ -88,24 +94,43 @@ def _engines() -> dict[str, Any]:
 
 def _cache() -> dict[str, Any]:
     from gemel.checkpoint.cache import cache_root
-    from gemel.checkpoint.sources import cached_models
+    from gemel.checkpoint.sources import cached_models, folder_size
 
+    root = cache_root()
     models = [{"name": model.name, "size_mb": round(model.size / 10**6)} for model in cached_models()]
-    return {"folder": str(cache_root()), "models": models}
+    size = folder_size(root) if root.is_dir() else 0
+    return {"folder": str(root), "size_mb": round(size / 10**6), "models": models}
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and texts of lines for a person."""
     versions, kernels = facts["versions"], facts["engines"]["native"]["kernels"]
     cache, processor = facts["cache"], facts["processor"]
     rows = {
         "gemel": versions["gemel"] or "not installed as a package",
         "python": f"{facts['python']}, {facts['system']}",
         "packages": ", ".join(f"{name} {versions[name]}" for name in PACKAGES[1:]),
-        "extras": ", ".join(f"{name} {versions[name] or 'not installed'}" for name in EXTRAS),
+        "optional": ", ".join(f"{name} {versions[name] or 'not installed'}" for name in OPTIONAL),
+        "extras": ", ".join(each["name"] for each in facts["extras"] if each["installed"]) or "none",
+        "not installed": _missing(facts["extras"]) or "-",
         "processor": f"{processor['cores']} cores: {' '.join(processor['features']) or 'features unknown'}",
         "native engine": " > ".join(kernels) or "not compiled (needs GCC or Clang at install)",
         "onnxruntime": ", ".join(facts["engines"]["onnxruntime"]["providers"]),
-        "cache": cache["folder"],
+        "kept by bench": _kept(facts["kept_by_bench"]),
+        "cache": f"{cache['folder']} ({cache['size_mb']:,} MB)",
         "models": ", ".join(f"{m['name']} ({m['size_mb']} MB)" for m in cache["models"]) or "none yet",
     }
-    return [f"{name:14} {value}" for name, value in rows.items()]
+    return list(rows.items())
+
+
+def _missing(extras: list[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{each['name']} (needs {', '.join(each['missing'])})" for each in extras if not each["installed"]
+    )
+
+
+def _kept(saved: dict[str, Any]) -> str:
+    count = sum(each["here"] for rows in saved.values() for each in rows)
+    return (
+        f"{count} choices for this machine; see gemel bench --show" if count else "nothing for this machine"
+    )
