@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,21 @@ def json_option(
 def out_option(help: str, *, place: Literal["FILE", "FOLDER", "PATH"], **settings: Any) -> Decorator:
     """`-o`, `--out`: where the answer is written; PATH may be a file or a folder."""
     kind = click.Path(path_type=Path, file_okay=place != "FOLDER")
-    return click.option("-o", "--out", type=kind, metavar=place, help=help, **settings)
+    return click.option(
+        "-o", "--out", type=kind, metavar=place, callback=_can_be_written, help=help, **settings
+    )
+
+
+def _can_be_written(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
+    """Refuse a place before any work is done, not after hours of it."""
+    if out is None:
+        return None
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise click.BadParameter(f"{above} is a file, so nothing can be written below it")
+    if not os.access(out if out.exists() else above, os.W_OK):
+        raise click.BadParameter(f"{out if out.exists() else above} cannot be written to")
+    return out
 
 
 def rows_out_option(more: str = "") -> Decorator:
@@ -67,7 +82,9 @@ def input_format_option(function: Function) -> Function:
 def skip_bad_option(function: Function) -> Function:
     """`--skip-bad`, as the options of training have it."""
     return click.option(
-        "--skip-bad/--no-skip-bad", default=False, help="Leave out rows that cannot be used, and say how many."
+        "--skip-bad/--no-skip-bad",
+        default=False,
+        help="Leave out rows that cannot be used, and say how many.",
     )(function)
 
 
