@@ -48,6 +48,9 @@ HOMES = {
     "sklearn": ["evaluation/", "clusters/", "maps/places.py", "sklearn/"],
     "threadpoolctl": ["evaluation/one_thread.py"],
     "mteb": ["integrations/mteb.py"],
+    "langchain_core": ["integrations/langchain/"],
+    "llama_index": ["integrations/llama_index/"],
+    "haystack": ["integrations/haystack/"],
     "numpy": [""],
     "tokenizers": ["text/tokenizer.py", "text/pair_tokens.py", "checkpoint/tokenizer_file.py", "exporting/"],
     "safetensors": [
@@ -83,8 +86,18 @@ HOMES = {
         "pairs/result.py",
         "text/write_rows.py",
         "index/lance/",
+        "integrations/tables/",
     ],
-    "pandas": ["pairs/result.py", "clusters/result.py", "near_duplicates/result.py"],
+    "pandas": [
+        "pairs/result.py",
+        "clusters/result.py",
+        "near_duplicates/result.py",
+        "integrations/tables/pandas.py",
+    ],
+    "polars": ["integrations/tables/polars.py"],
+    "bertopic": ["integrations/bertopic.py"],
+    "llm": ["integrations/llm_model.py"],
+    "pluggy": ["integrations/llm.py"],
     "faiss": ["pairs/approximate.py", "index/lance/"],
     "lance": ["index/lance/"],
     "psycopg": ["index/postgres/"],
@@ -113,6 +126,9 @@ HEAVY = {
     "huggingface_hub",
     "pyarrow",
     "pandas",
+    "polars",
+    "bertopic",
+    "llm",
     "faiss",
     "lance",
     "psycopg",
@@ -121,7 +137,12 @@ HEAVY = {
     "rich",
 }
 # A class that derives from theirs needs the package at the top; the folder's __init__ loads these on first use.
-DERIVED = {"sklearn/vectors.py", "sklearn/few_shot.py"}
+DERIVED = {
+    "sklearn/vectors.py",
+    "sklearn/few_shot.py",
+    "integrations/bertopic.py",
+    "integrations/llm_model.py",
+}
 WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}
 
 

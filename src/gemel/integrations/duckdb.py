@@ -1,0 +1,37 @@
+"""A gemel model as a function of DuckDB: `embed(text)` gives FLOAT[dim], a block of rows at a time.
+
+register(connection, gemel.load("all-MiniLM-L6-v2"))
+connection.sql("SELECT body, array_cosine_similarity(vector, embed('late parcel')) AS score FROM tickets")
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from gemel.errors import InputError, MissingExtra
+from gemel.integrations.encoder_of import encoder_of
+from gemel.integrations.tables.arrow import array_of
+from gemel.integrations.tables.encoded import encoded
+from gemel.types import Encoder
+
+
+def register(connection: Any, model: Encoder, name: str = "embed", **changes: Any) -> None:  # noqa: ANN401 - theirs
+    """Make `name` a function of this connection. A null stays null.
+
+    `changes` are fields of EncodeOptions: register a model twice, with `prompt_name="query"` and "document", where its
+    two sides differ.
+    """
+    if not hasattr(connection, "create_function"):
+        raise InputError(f"connection is one of duckdb.connect(), got a {type(connection).__name__}")
+    if find_spec("pyarrow") is None:
+        raise MissingExtra("a function of DuckDB", "pyarrow", "parquet")
+    encoder = encoder_of(model, changes)
+    connection.create_function(
+        name,
+        lambda texts: array_of(encoded(texts.to_pylist(), name, encoder)),
+        ["VARCHAR"],
+        f"FLOAT[{encoder.dim}]",
+        type="arrow",
+        null_handling="special",  # nulls come here too, and leave as nulls
+    )
