@@ -74,7 +74,7 @@ def here(place, monkeypatch):
     for name, value in {"CACHE": str(place / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
         monkeypatch.setenv(f"GEMEL_{name}", value)
     monkeypatch.setenv("GEMEL_THREADS", "1")
-    monkeypatch.setattr("gemel.trial.BATCH_TOKENS", (256,))
+    monkeypatch.setattr("gemel.trial.measuring.BATCH_TOKENS", (256,))
 
 
 def test_every_verb_that_prints_has_json():

@@ -159,7 +159,7 @@ def test_what_gemel_bench_leaves_is_what_is_read(cache, tmp_path):
     shape = {"layers": "num_hidden_layers", "width": "hidden_size", "inner": "intermediate_size"}
     question = Question(texts=1e6, **{name: config[key] for name, key in shape.items()})
     assert here(question) == committed()
-    kept = keep_winners(model, run_trials(model, ["a man", "a woman is here"], threads=1, rounds=1))
+    kept = keep_winners(model, run_trials(model, ["a man", "a woman is here"], threads=1, repeats=1))
     rate = next(trial for trial in kept if trial.precision == "float32")
     expected = rate.texts_per_second * question.flop(rate.mean_tokens)
     assert here(question).encode_flop["float32"] == pytest.approx(expected)

@@ -13,7 +13,6 @@ from gemel.encoder.engines import native
 from gemel.encoder.tuning import Choice, precision_file, recall, remember, tuning_file
 from gemel.errors import InputError
 from gemel.trial import (
-    BATCH_TOKENS,
     agreement,
     forget_choices,
     keep_winners,
@@ -21,6 +20,7 @@ from gemel.trial import (
     saved_choices,
     saved_precision,
 )
+from gemel.trial.measuring import BATCH_TOKENS
 from tiny import tiny_bert
 
 TEXTS = ["one text", "another text", "a third one that is longer"]
@@ -113,7 +113,7 @@ def bench(folder, tmp_path, *flags):
 
 @pytest.fixture
 def one_size(monkeypatch):
-    monkeypatch.setattr("gemel.trial.BATCH_TOKENS", (256,))
+    monkeypatch.setattr("gemel.trial.measuring.BATCH_TOKENS", (256,))
 
 
 def precision_of_vectors(folder, texts, capsys, *flags):

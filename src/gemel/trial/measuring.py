@@ -1,0 +1,167 @@
+"""A fair comparison on this machine: every engine, precision and batch size in turn, same texts, same threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.sources import find_model
+from gemel.encoder import tuning
+from gemel.encoder.architectures import is_known, read_network
+from gemel.encoder.engines.native import why_not
+from gemel.encoder.lanes import usable_cores
+from gemel.errors import InputError
+from gemel.model import Model
+from gemel.options import EngineName, Precision
+from gemel.progress import Progress
+from gemel.types import AnyVectors
+
+BATCH_TOKENS = (128, 256, 512, 1024)
+_ENGINES: tuple[EngineName, ...] = ("native", "onnxruntime")
+_PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
+_NEIGHBOURS = 2000  # texts whose nearest one is looked for: all pairs of them fit into memory
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far vectors are those of the first float32 engine."""
+
+    difference: float
+    """The largest difference of two numbers; 0: the same bits."""
+    cosine: float
+    """The lowest cosine between a vector and its counterpart."""
+    same_nearest: float
+    """Share of the texts whose nearest other text is the same one."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination and the best that it reached."""
+
+    engine: str
+    kernel: str
+    """The engine, with the processor level of its kernel where it has one."""
+    precision: Precision
+    batch_tokens: int
+    threads: int
+    texts_per_second: float
+    mean_tokens: float
+    """Tokens of a text that counted, on average."""
+    agreement: Agreement
+    processor: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """All combinations that could run, and why the others could not."""
+
+    ran: tuple[Trial, ...]
+    skipped: tuple[str, ...]
+
+    def winners(self) -> list[Trial]:
+        """The fastest of each precision."""
+        best: dict[str, Trial] = {}
+        for trial in self.ran:
+            if trial.precision not in best or trial.texts_per_second > best[trial.precision].texts_per_second:
+                best[trial.precision] = trial
+        return list(best.values())
+
+
+def run_trials(
+    model: str | Path,
+    texts: Sequence[str],
+    *,
+    threads: int | None = None,
+    repeats: int = 3,
+    progress: bool = False,
+) -> Trials:
+    """Measures `model` on `texts`; the best of `repeats` rounds counts, after one that warms up.
+
+    In a round all combinations take their turn, every other round backwards, so that a noisy moment or a processor that
+    grows hot hits all of them alike.
+    """
+    if not texts:
+        raise InputError("there is no text to measure with. Give a file with at least one")
+    models, skipped = _candidates(read_checkpoint(find_model(model)))
+    lanes = threads or usable_cores()
+    tokens = float(models[0].encode_report(texts, threads=lanes, on_long="truncate").kept.mean())
+    shown = Progress(len(models) * len(BATCH_TOKENS) * (repeats + 1), "turns", shown=progress)
+    times, vectors = _take_turns(models, texts, lanes, repeats + 1, shown)
+    near = [agreement(each, vectors[0]) for each in vectors]
+    ran = (
+        Trial(
+            engine=models[number].engine_name,
+            kernel=models[number].kernel,
+            precision=models[number].precision,
+            batch_tokens=size,
+            threads=lanes,
+            texts_per_second=len(texts) / seconds,
+            mean_tokens=tokens,
+            agreement=near[number],
+            processor=tuning.processor(),
+        )
+        for (number, size), seconds in times.items()
+    )
+    return Trials(tuple(ran), skipped)
+
+
+def _take_turns(
+    models: Sequence[Model], texts: Sequence[str], lanes: int, rounds: int, shown: Progress
+) -> tuple[dict[tuple[int, int], float], list[AnyVectors]]:
+    """The best seconds of each model and batch size, and the vectors of each model."""
+    turns = [(number, size) for number in range(len(models)) for size in BATCH_TOKENS]
+    times = dict.fromkeys(turns, float("inf"))
+    vectors: dict[int, AnyVectors] = {}
+    for counted in range(rounds):
+        for number, size in turns if counted % 2 == 0 else turns[::-1]:
+            models[number].engine.batch_tokens = size
+            started = perf_counter()
+            vectors[number] = models[number].encode(texts, threads=lanes, normalize=True, on_long="truncate")
+            times[number, size] = min(perf_counter() - started, times[number, size])
+            shown.add(1)
+    shown.close()
+    return times, [vectors[number] for number in range(len(models))]
+
+
+def agreement(vectors: AnyVectors, reference: AnyVectors) -> Agreement:
+    """Of rows of length 1 with those of a reference."""
+    return Agreement(
+        difference=float(np.abs(vectors - reference).max()),
+        cosine=float(np.einsum("ij,ij->i", vectors, reference).min()),
+        same_nearest=float((_nearest(vectors) == _nearest(reference)).mean()),
+    )
+
+
+def _nearest(vectors: AnyVectors) -> NDArray[np.intp]:
+    few = vectors[:_NEIGHBOURS].astype(np.float32)
+    scores = few @ few.T
+    np.fill_diagonal(scores, -np.inf)
+    nearest: NDArray[np.intp] = scores.argmax(axis=1)
+    return nearest
+
+
+def _candidates(checkpoint: Checkpoint) -> tuple[list[Model], tuple[str, ...]]:
+    """A model for each engine and precision that can run it, float32 first, and why others cannot."""
+    if checkpoint.kind == "static" or not is_known(checkpoint.config):
+        raise InputError(f"{checkpoint.name} has one engine only, so there is nothing to choose")
+    network = read_network(checkpoint.config, checkpoint.weights)
+    models: list[Model] = []
+    skipped: list[str] = []
+    for precision in _PRECISIONS:
+        for engine in _ENGINES:
+            reason = why_not(network, precision) if engine == "native" else None
+            if reason:
+                skipped.append(f"{engine}, {precision}: {reason}")
+            else:
+                models.append(Model(checkpoint, precision=precision, engine=engine))
+    return models, tuple(skipped)
