@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from gemel.cli.settings import give_variables
 from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Table
 
@@ -73,6 +72,8 @@ class LazyGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        from gemel.cli.settings import give_variables
+
         command = import_module(VERBS[cmd_name].module).command
         assert isinstance(command, click.Command), f"{VERBS[cmd_name].module}.command is no click command"
         give_variables(command, (cmd_name,))
