@@ -1,8 +1,8 @@
-"""results/encode.json -> the Markdown table of the README, between its two markers.
+"""results/encode.json -> the tables of docs/speed.md and the short one of the README, each between its two markers.
 
-python benchmarks/table.py            print it
-python benchmarks/table.py --write    put it into README.md
-python benchmarks/table.py --check    exit 1 when README.md says something else
+python benchmarks/table.py            print them
+python benchmarks/table.py --write    put them in
+python benchmarks/table.py --check    exit 1 when a page says something else
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from targets import Results, best_peer, judge, limit_share, rate
 
 HERE = Path(__file__).parent
-START, END = "<!-- benchmark:encode -->", "<!-- /benchmark:encode -->"
+SUMMARY = ("gemel", "gemel-int8", "st-torch", "fastembed", "ct2", "ct2-int8")
 MET = {True: "met", False: "**not met**", None: "–"}
 
 
@@ -23,6 +23,29 @@ def render(results: Results) -> str:
     """The whole block: machine, speed, other costs, targets."""
     parts = [_machine(results), _speed(results), _notes(results), _costs(results), _targets(results)]
     return "\n\n".join(part for part in parts if part)
+
+
+def summary(results: Results) -> str:
+    """A row a system that people know: speed on the short texts, one query, the start, memory."""
+    texts = next(iter(results["texts"]))
+    rows = [["", "texts/s", "× ST torch", "one query, ms", "start to first vector, s", "Spearman", "peak MB"]]
+    for name in SUMMARY:
+        entry = results["systems"].get(name, {"failed": "not run"})
+        if entry.get("failed"):
+            continue
+        mine, base = rate(results, name, texts), rate(results, "st-torch", texts)
+        query = entry.get("latency_ms", {}).get("p50")
+        start = results["start"].get(name, {}).get("best_seconds")
+        cells = ((mine, ",.0f"), (query, ".1f"), (start, ".2f"), (entry.get("spearman"), ".2f"))
+        shown = ["–" if value is None else format(value, form) for value, form in cells]
+        peak = "–" if entry.get("peak_mb") is None else f"{entry['peak_mb']:,.0f}"
+        rows.append([entry["title"], shown[0], _times(mine, base), *shown[1:], peak])
+    counted = results["texts"][texts]
+    head = (
+        f"{results['machine']['processor']}, {results['threads']} threads; {counted['texts']:,} sentences ({texts}), "
+        f"best of {counted['rounds']}."
+    )
+    return f"{head}\n\n{grid(rows)}"
 
 
 def grid(rows: list[list[str]]) -> str:
@@ -132,20 +155,15 @@ def _targets(results: Results) -> str:
     return grid(rows)
 
 
-def between(page: str) -> tuple[int, int]:
-    """Where the block of the page starts and ends."""
-    start, end = page.find(START), page.find(END)
-    if start < 0 or end < start:
+def put(page: str, name: str, block: str) -> str:
+    """The page with the block of that name replaced."""
+    start, end = f"<!-- benchmark:{name} -->", f"<!-- /benchmark:{name} -->"
+    first, last = page.find(start), page.find(end)
+    if first < 0 or last < first:
         raise ValueError(
-            f"the page has no block {START} ... {END}: add the two lines where the table belongs"
+            f"the page has no block {start} ... {end}: add the two lines where the table belongs"
         )
-    return start + len(START), end
-
-
-def put(page: str, block: str) -> str:
-    """The page with its block replaced."""
-    start, end = between(page)
-    return f"{page[:start]}\n{block}\n{page[end:]}"
+    return f"{page[: first + len(start)]}\n{block}\n{page[last:]}"
 
 
 def read_results(path: Path) -> Results:
@@ -162,30 +180,30 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=HERE / "results" / "encode.json")
+    parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "speed.md")
     parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--write", action="store_true", help="put the table into the page")
-    what.add_argument("--check", action="store_true", help="exit 1 when the page has another table")
+    what.add_argument("--write", action="store_true", help="put the tables into the pages")
+    what.add_argument("--check", action="store_true", help="exit 1 when a page has another table")
     options = parser.parse_args(arguments)
     try:
-        block = render(read_results(options.results))
+        results = read_results(options.results)
+        blocks = [(options.page, "encode", render(results)), (options.readme, "summary", summary(results))]
         if not options.write and not options.check:
-            print(block)
+            print("\n\n".join(block for _, _, block in blocks))
             return 0
-        page = options.readme.read_text(encoding="utf-8")
-        new = put(page, block)
+        pages = [(path, path.read_text(encoding="utf-8"), name, block) for path, name, block in blocks]
+        stale = [(path, new) for path, old, name, block in pages if (new := put(old, name, block)) != old]
     except (OSError, ValueError) as error:
         print(f"table: {error}", file=sys.stderr)
         return 2
     if options.write:
-        options.readme.write_text(new, encoding="utf-8")
+        for path, new in stale:
+            path.write_text(new, encoding="utf-8")
         return 0
-    if new != page:
-        print(
-            f"table: {options.readme.name} is not what the results say: run table.py --write", file=sys.stderr
-        )
-        return 1
-    return 0
+    for path, _ in stale:
+        print(f"table: {path.name} is not what the results say: run table.py --write", file=sys.stderr)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import targets  # noqa: E402
 import texts  # noqa: E402
 
 PAGE = "# Speed\n\n<!-- benchmark:encode -->\nold\n<!-- /benchmark:encode -->\n\nThe end.\n"
+SHORT = "# gemel\n\n<!-- benchmark:summary -->\nold\n<!-- /benchmark:summary -->\n"
 
 
 def entry(role, precision, rate, **more):
@@ -162,10 +163,11 @@ def test_a_quick_run_says_that_it_says_nothing(results):
 
 
 def test_the_table_is_checked_and_written_into_the_page(results, tmp_path, capsys):
-    file, page = tmp_path / "encode.json", tmp_path / "README.md"
+    file, page, readme = tmp_path / "encode.json", tmp_path / "speed.md", tmp_path / "README.md"
     file.write_text(json.dumps(results))
     page.write_text(PAGE)
-    both = ["--results", str(file), "--readme", str(page)]
+    readme.write_text(SHORT)
+    both = ["--results", str(file), "--page", str(page), "--readme", str(readme)]
     assert table.main(["--check", *both]) == 1
     assert "table.py --write" in capsys.readouterr().err
     assert table.main(["--write", *both]) == 0
@@ -174,14 +176,17 @@ def test_the_table_is_checked_and_written_into_the_page(results, tmp_path, capsy
     assert text.startswith("# Speed\n\n<!-- benchmark:encode -->\nAbacus (avx2), 2 threads")
     assert text.endswith("<!-- /benchmark:encode -->\n\nThe end.\n")
     assert "old" not in text
+    short = readme.read_text()
+    assert "old" not in short
+    assert [line.split("|")[1].strip() for line in short.splitlines() if line.startswith("| ")][1] == "gemel"
 
 
 def test_a_page_without_markers_and_missing_results_are_refused(results, tmp_path, capsys):
     file, page = tmp_path / "encode.json", tmp_path / "README.md"
     page.write_text("nothing")
-    assert table.main(["--check", "--results", str(file), "--readme", str(page)]) == 2
+    assert table.main(["--check", "--results", str(file), "--page", str(page)]) == 2
     file.write_text(json.dumps(results))
-    assert table.main(["--check", "--results", str(file), "--readme", str(page)]) == 2
+    assert table.main(["--check", "--results", str(file), "--page", str(page)]) == 2
     assert "add the two lines" in capsys.readouterr().err
 
 

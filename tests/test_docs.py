@@ -107,9 +107,9 @@ def test_the_readme_s_commands_exist():
 
 
 def test_the_benchmark_table_has_its_place():
-    before, _, after = README.partition("<!-- benchmark:encode -->")
+    before, _, after = README.partition("<!-- benchmark:summary -->")
     assert before
-    assert "<!-- /benchmark:encode -->" in after
+    assert "<!-- /benchmark:summary -->" in after
 
 
 def test_no_file_speaks_of_one_machine():
