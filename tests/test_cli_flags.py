@@ -85,7 +85,12 @@ def test_a_flag_of_several_verbs_has_one_spelling_and_one_type(name):
 def kind(option):
     """A number in a range is a number; which choices there are is the verb's business."""
     name = option.type.name.replace(" range", "")
-    return ("text" if name in ("path", "file", "directory") else name, option.is_flag, option.multiple, option.nargs)
+    return (
+        "text" if name in ("path", "file", "directory") else name,
+        option.is_flag,
+        option.multiple,
+        option.nargs,
+    )
 
 
 def test_progress_is_shown_when_somebody_looks():
