@@ -64,6 +64,18 @@ import mteb
 from gemel.integrations.mteb import GemelEncoder
 assert GemelEncoder(model).mteb_model_meta is not None
 """,
+    "langchain": """
+from gemel.integrations.langchain import GemelEmbeddings
+assert len(GemelEmbeddings("model").embed_query("hello")) == model.dim
+""",
+    "llama-index": """
+from gemel.integrations.llama_index import GemelEmbedding
+assert len(GemelEmbedding("model").get_query_embedding("hello")) == model.dim
+""",
+    "haystack": """
+from gemel.integrations.haystack import GemelTextEmbedder
+assert len(GemelTextEmbedder("model").run("hello")["embedding"]) == model.dim
+""",
     "train": """
 rows = "".join(f"{left}\\t{right}\\n" for left, right in zip(texts, texts[1:]))
 open("pairs.tsv", "w").write("anchor\\tpositive\\n" + rows)
