@@ -96,15 +96,22 @@ def test_the_same_kind_of_table_comes_back_with_one_more_column(kind, model):
 
 
 def test_vectors_survive_a_parquet_file(kind, model, tmp_path):
+    full = encode_column(made(kind, {"body": FULL}), "body", model=model)
+    again = write_and_read(kind, full, tmp_path / "b.parquet")
+    assert (vectors_of(again) == model.encode(FULL)).all()
+    assert vectors_of(again).dtype == np.float32
+
+
+def test_nulls_survive_a_parquet_file(kind, model, tmp_path):
+    import pyarrow
+
+    if kind == "pyarrow" and int(pyarrow.__version__.split(".")[0]) < 26:
+        pytest.skip("pyarrow before 26 cannot write or read a null among lists of fixed size")
     table = encode_column(made(kind, {"body": TEXTS}), "body", model=model)
     again = write_and_read(kind, table, tmp_path / "a.parquet")
     assert cells(kind, again) == cells(kind, table)
     if kind != "pandas":
         assert again.schema == table.schema
-    full = encode_column(made(kind, {"body": FULL}), "body", model=model)
-    again = write_and_read(kind, full, tmp_path / "b.parquet")
-    assert (vectors_of(again) == model.encode(FULL)).all()
-    assert vectors_of(again).dtype == np.float32
 
 
 @pytest.mark.parametrize("reader", KINDS)

@@ -40,7 +40,9 @@ _HINTS = {
 
 def kind_of(table: object) -> Kind:
     """Known by the names of its classes, so that no package is imported to ask."""
-    classes = [(parent.__module__.split(".")[0], parent.__name__) for parent in type(table).__mro__]
+    classes = [
+        (parent.__module__.split(".")[0].lstrip("_"), parent.__name__) for parent in type(table).__mro__
+    ]
     for name in classes:
         if name in _KINDS:
             return _KINDS[name]
