@@ -97,7 +97,7 @@ def promise(place: str, wheel: Path, home: Path) -> None:
     """gemel with one extra, or with all of them, keeps its promise."""
     wanted = [name for name in PROMISES if name != "core"] if place == "all" else [place]
     extras = "" if place == "core" else f"[{','.join(wanted)}]"
-    first = [TORCH] if {"train", "lora", "mteb"} & set(wanted) else []
+    first = [TORCH] if {"train", "lora", "mteb", "bertopic"} & set(wanted) else []
     python = environment(home / "venv", *first, f"{wheel}{extras}")
     run([python, "-m", "pip", "check"], "pip check")
     run([python.with_name("gemel"), "info"], "gemel info")

@@ -76,6 +76,11 @@ assert len(GemelEmbedding("model").get_query_embedding("hello")) == model.dim
 from gemel.integrations.haystack import GemelTextEmbedder
 assert len(GemelTextEmbedder("model").run("hello")["embedding"]) == model.dim
 """,
+    "bertopic": """
+import bertopic
+from gemel.integrations.bertopic import GemelBackend
+assert GemelBackend("model").embed(texts).shape == (len(texts), model.dim)
+""",
     "train": """
 rows = "".join(f"{left}\\t{right}\\n" for left, right in zip(texts, texts[1:]))
 open("pairs.tsv", "w").write("anchor\\tpositive\\n" + rows)

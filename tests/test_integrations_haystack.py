@@ -15,9 +15,10 @@ from haystack.components.writers import DocumentWriter
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
 import gemel
-from framework_pages import run_page
 from gemel.errors import InputError
 from gemel.integrations.haystack import GemelDocumentEmbedder, GemelTextEmbedder
+from integration_pages import run_blocks
+from test_docs_blocks import small_model  # noqa: F401 - a fixture
 from tiny import tiny_bert
 
 PROMPTS = {"query": "how: ", "document": "the: "}
@@ -148,5 +149,5 @@ def test_a_pipeline_runs_in_a_loop(model):
     assert found["embedder"] == GemelTextEmbedder(model).run("hello")
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
-    run_page("haystack.md", tmp_path, monkeypatch)
+def test_the_page_runs(tmp_path, small_model):  # noqa: F811 - the fixture
+    run_blocks("haystack.md", "haystack-ai", tmp_path, small_model)

@@ -12,9 +12,10 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
 import gemel
-from framework_pages import run_page
 from gemel.errors import InputError
 from gemel.integrations.langchain import GemelEmbeddings, GemelVectorStore
+from integration_pages import run_blocks
+from test_docs_blocks import small_model  # noqa: F401 - a fixture
 from tiny import tiny_bert
 
 PROMPTS = {"query": "how: ", "document": "the: "}
@@ -233,5 +234,5 @@ def test_async_calls_do_what_the_others_do(store):
     assert vectors == store.embeddings.embed_documents(TEXTS)
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
-    run_page("langchain.md", tmp_path, monkeypatch)
+def test_the_page_runs(tmp_path, small_model):  # noqa: F811 - the fixture
+    run_blocks("langchain.md", "langchain-core", tmp_path, small_model)

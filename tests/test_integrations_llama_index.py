@@ -20,9 +20,10 @@ from llama_index.core.vector_stores.types import (
 )
 
 import gemel
-from framework_pages import run_page
 from gemel.errors import InputError
 from gemel.integrations.llama_index import GemelEmbedding, GemelVectorStore
+from integration_pages import run_blocks
+from test_docs_blocks import small_model  # noqa: F401 - a fixture
 from tiny import tiny_bert
 
 PROMPTS = {"query": "how: ", "document": "the: "}
@@ -270,5 +271,5 @@ def test_async_calls_do_what_the_others_do(index, model):
     assert len(index) == 0
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
-    run_page("llama-index.md", tmp_path, monkeypatch)
+def test_the_page_runs(tmp_path, small_model):  # noqa: F811 - the fixture
+    run_blocks("llama-index.md", "llama-index-core", tmp_path, small_model)

@@ -89,7 +89,9 @@ def place_of(place: str | Path | Place, *, durable: bool = True, read_only: bool
 
 def _check_create(home: Place, create: bool | None, there: bool, *, read_only: bool) -> None:
     if create and there:
-        raise InputError(f"there is an index at {home.name} already. Use it as it is, or choose another place")
+        raise InputError(
+            f"there is an index at {home.name} already. Use it as it is, or choose another place"
+        )
     if not there and (create is False or read_only):
         raise InputError(f"no index at {home.name}. Create it with: gemel index create {home.name}")
 
