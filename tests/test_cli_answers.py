@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,7 @@ ANSWERS = {
     "search": "texts.txt --query dog -k 3",
     "explain": "dog cat",
     "plan": "--texts 1000",
+    "index build": "built tickets.csv --text-column body --id-column number",
     "index create": "fresh",
     "index add": "notes tickets.csv --text-column body --id-column number",
     "index search": "notes dog",
@@ -135,6 +137,7 @@ def test_a_wrong_option_is_one_line_and_exit_2(words, capsys):
         "search texts.txt --queries no.txt",
         "models wheel ./my-model --licence-file no.txt",
         "index add no-index texts.txt",
+        "index build unmade no.txt",
         "index search no-index dog",
         "index get no-index 1",
         "index stats no-index",
@@ -148,6 +151,7 @@ def test_a_wrong_option_is_one_line_and_exit_2(words, capsys):
 )
 def test_a_missing_file_is_one_line_and_exit_2(line, capsys):
     refused(line.split(), capsys, "no.t", "no-index")
+    assert not Path("unmade").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""`gemel index`: a group of commands, one file for writing, one for reading, one for the care of an index."""
+"""`gemel index`: a group of commands, in files for building, for writing, for reading and for the care of an index."""
 
 from __future__ import annotations
 
 import click
 
-from gemel.cli.index import care, reading, writing
+from gemel.cli.index import building, care, reading, writing
 
 EXAMPLES = """\b
 Examples:
@@ -24,6 +24,7 @@ def command() -> None:
 
 
 for each in (
+    building.build,
     writing.create,
     writing.add,
     reading.search,
