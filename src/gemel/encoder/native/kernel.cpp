@@ -177,7 +177,7 @@ static void add_and_norm(const float *x, const float *extra, float *y, int64_t n
     rest = 0;
     for (i = 0; i + LANES <= n; i += LANES) {
         Vec v = load(y + i) - mean;
-        squares += v * v;
+        squares = fused(v, v, squares);
     }
     for (; i < n; i++) rest += (y[i] - mean) * (y[i] - mean);
     float spread = 1.0f / std::sqrt((sum_of(squares) + rest) / (float)n + (float)norm.epsilon);

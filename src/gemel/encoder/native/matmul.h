@@ -30,7 +30,7 @@ static inline void multiply(const float *a, long stride, const float *panel, lon
         for (int r = 0; r < ROWS; r++) {
             Vec x = all(a[r * stride + k]);
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) sum[r][v] += x * column[v];
+            for (int v = 0; v < VECTORS; v++) sum[r][v] = fused(x, column[v], sum[r][v]);
         }
     }
 }
@@ -168,8 +168,8 @@ static void int8_tile(const Product &p, const int8_t *panel, long inputs, long r
         Vec scale = load(p.scale + at), total = load(p.column_sum + at), bias = load(p.bias + at);
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
-            Vec product = __builtin_convertvector(sum[r][v], Vec) * p.step[row + r] + total * p.low[row + r];
-            value[r][v] = product * scale + bias;
+            Vec whole = __builtin_convertvector(sum[r][v], Vec);
+            value[r][v] = fused(fused(whole, all(p.step[row + r]), total * p.low[row + r]), scale, bias);
         }
     }
     finish<ROWS, VECTORS>(p, value, row, column, columns);

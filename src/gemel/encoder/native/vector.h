@@ -7,6 +7,8 @@
 #include <cstring>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -43,6 +45,21 @@ static inline Vec smaller(Vec a, Vec b) { return pick((IntVec)(a < b), a, b); }
 static inline Vec larger(Vec a, Vec b) { return pick((IntVec)(a > b), a, b); }
 #endif
 
+// a * b + c, rounded once where the processor can, else twice. Said here and not left to the compiler, which would fuse
+// in one tile and not in another (-ffp-contract=off keeps it from doing so): a row's bits would depend on its batch.
+#if defined(__AVX512F__)
+static inline Vec fused(Vec a, Vec b, Vec c) { return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+#elif defined(__FMA__)
+static inline Vec fused(Vec a, Vec b, Vec c) { return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+#elif defined(__ARM_NEON)
+static inline Vec fused(Vec a, Vec b, Vec c) {
+    return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+#else
+static inline Vec fused(Vec a, Vec b, Vec c) { return a * b + c; }
+#endif
+static inline Vec fused(Vec a, Vec b, float c) { return fused(a, b, all(c)); }
+
 static inline IntVec lane_numbers() {
     IntVec v;
     for (int i = 0; i < LANES; i++) v[i] = i;
@@ -78,15 +95,15 @@ static inline Vec exp_of(Vec x) {
     Vec whole = y + 12582912.0f;
     IntVec power = (IntVec)whole - 0x4B400000;  // adding 1.5 * 2^23 leaves the whole part in the low bits
     Vec n = __builtin_convertvector(power, Vec);
-    Vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;  // ln 2 in two parts
+    Vec r = fused(n, all(2.12194440e-4f), fused(n, all(-0.693359375f), x));  // ln 2 in two parts
     Vec f = r * 1.44269504f;
     Vec p = all(1.54697322e-4f);
-    p = p * f + 1.34004327e-3f;
-    p = p * f + 9.61802527e-3f;
-    p = p * f + 5.55032715e-2f;
-    p = p * f + 2.40226507e-1f;
-    p = p * f + 6.93147182e-1f;
-    p = p * f + 1.0f;
+    p = fused(p, f, 1.34004327e-3f);
+    p = fused(p, f, 9.61802527e-3f);
+    p = fused(p, f, 5.55032715e-2f);
+    p = fused(p, f, 2.40226507e-1f);
+    p = fused(p, f, 6.93147182e-1f);
+    p = fused(p, f, 1.0f);
     return p * (Vec)((power + 127) << 23);
 }
 
@@ -94,28 +111,28 @@ static inline Vec exp_of(Vec x) {
 static inline Vec gelu(Vec x) {
     const Vec end = all(5.4f);
     Vec z = smaller(larger(x, -end), end);
-    Vec s = z * z * (2.0f / 29.16f) - 1.0f;
+    Vec s = fused(z * z, all(2.0f / 29.16f), -1.0f);
     Vec p = all(3.06297850e-4f);
-    p = p * s - 9.55028692e-4f;
-    p = p * s + 1.12823385e-3f;
-    p = p * s - 1.39435020e-3f;
-    p = p * s + 3.37374117e-3f;
-    p = p * s - 6.49122335e-3f;
-    p = p * s + 9.80626512e-3f;
-    p = p * s - 1.40776774e-2f;
-    p = p * s + 1.96033269e-2f;
-    p = p * s - 2.57185549e-2f;
-    p = p * s + 3.21217179e-2f;
-    p = p * s - 3.92096750e-2f;
-    p = p * s + 4.84993719e-2f;
-    p = p * s - 6.53279722e-2f;
-    p = p * s + 1.30928114e-1f;
-    return x * (z * p + 0.5f);
+    p = fused(p, s, -9.55028692e-4f);
+    p = fused(p, s, 1.12823385e-3f);
+    p = fused(p, s, -1.39435020e-3f);
+    p = fused(p, s, 3.37374117e-3f);
+    p = fused(p, s, -6.49122335e-3f);
+    p = fused(p, s, 9.80626512e-3f);
+    p = fused(p, s, -1.40776774e-2f);
+    p = fused(p, s, 1.96033269e-2f);
+    p = fused(p, s, -2.57185549e-2f);
+    p = fused(p, s, 3.21217179e-2f);
+    p = fused(p, s, -3.92096750e-2f);
+    p = fused(p, s, 4.84993719e-2f);
+    p = fused(p, s, -6.53279722e-2f);
+    p = fused(p, s, 1.30928114e-1f);
+    return x * fused(z, p, 0.5f);
 }
 
 static inline Vec gelu_tanh(Vec x) {
     // 0.5 x (1 + tanh(y)) = x / (1 + e^(-2y))
-    Vec y = 0.797884561f * (x + 0.044715f * x * x * x);
+    Vec y = 0.797884561f * fused(0.044715f * x * x, x, x);
     return x / (1.0f + exp_of(-2.0f * y));
 }
 
