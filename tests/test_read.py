@@ -275,11 +275,11 @@ def test_standard_input_is_read_as_the_given_format(monkeypatch):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_the_fraction_grows_from_zero_to_one(tmp_path, name):
-    rows = read_rows(write(tmp_path, name, "".join(f"{n} {n * n}\n" for n in range(20_000))))
+    rows = read_rows(write(tmp_path, name, "".join(f"{n} {n * n}\n" for n in range(100_000))))
     assert rows.fraction == 0
     seen = [rows.fraction for _ in rows]
     assert seen == sorted(seen)
-    assert 0.3 < seen[10_000] < 0.8
+    assert 0.3 < seen[50_000] < 0.8
     assert rows.fraction == 1
 
 

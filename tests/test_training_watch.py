@@ -450,6 +450,7 @@ def test_without_names_nothing_is_tracked():
 
 
 def test_trackers_get_numbers_and_plain_settings(all_installed):
+    pytest.importorskip("accelerate", reason="trackers are started by accelerate, in the train extra")
     accelerator = FakeAccelerator()
     options = asdict(TrainOptions(matryoshka=(64, 32), tracker=("wandb",)))
     trackers = Trackers(accelerator, ("wandb",), "my-model", options)
@@ -466,6 +467,7 @@ def test_trackers_get_numbers_and_plain_settings(all_installed):
 
 
 def test_a_tracker_that_fails_does_not_end_the_run(all_installed):
+    pytest.importorskip("accelerate", reason="trackers are started by accelerate, in the train extra")
     trackers = Trackers(FakeAccelerator(fails=True), ("mlflow",), "run", {})
     with pytest.warns(
         UserWarning, match="a tracker failed at step 3 and gets nothing more: no route to host"
