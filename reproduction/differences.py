@@ -33,7 +33,8 @@ def _difference(
     claim: Claim, rows: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
 ) -> dict[str, Any]:
     better, worse = _by_seed(claim.better, found, claim.dataset), _by_seed(claim.worse, found, claim.dataset)
-    if max(len(better), len(worse)) > 1:
+    spread = max(len(claim.better), len(claim.worse)) > 1  # of several lines: the bootstrap compares two
+    if spread or max(len(better), len(worse)) > 1:
         seeds = (
             sorted(set(better) & set(worse))
             if min(len(better), len(worse)) > 1

@@ -70,7 +70,16 @@ def short_nli(count: int, seed: int, concat: str = "u,v,|u-v|", pooling: str = "
 
 
 def cross_nli(scale: Scale) -> Made:
-    flags = ("--kind", "cross", *SHORT)
+    flags = (
+        "--kind",
+        "cross",
+        "--objective",
+        "classification",
+        "--batch-size",
+        "16",
+        "--learning-rate",
+        RATE,
+    )
     count = scale.cross_nli_pairs
     return trained(f"cross-nli-{count or 'all'}", Rows(NLI, count), *flags)
 

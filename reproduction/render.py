@@ -26,8 +26,12 @@ def claims_table(found: dict[str, Content]) -> str:
     body = []
     for claim in CLAIMS:
         measured = found.get(claim.table, {}).get("differences", {}).get(claim.name)
-        if not measured or measured["low"] is None:
+        if not measured:
             body.append([claim.table, claim.text, claim.paper, "", "not run"])
+            continue
+        if measured["low"] is None:
+            cell = f"{measured['difference']:+.2f}, one seed, no interval"
+            body.append([claim.table, claim.text, claim.paper, cell, "**undecided**"])
             continue
         low, high = measured["low"], measured["high"]
         over = f"{measured['count']:,} {measured['over']}"
