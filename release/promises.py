@@ -79,10 +79,10 @@ assert len(GemelTextEmbedder("model").run("hello")["embedding"]) == model.dim
     "bertopic": """
 import bertopic
 from gemel.integrations.bertopic import GemelBackend
-assert GemelBackend("model").embed(texts).shape == (len(texts), model.dim)
+assert GemelBackend(model).embed(texts).shape == (len(texts), model.dim)
 """,
     "train": """
-rows = "".join(f"{left}\\t{right}\\n" for left, right in zip(texts, texts[1:]))
+rows = "".join(f"text number {n}\\tthe other text of {n}\\n" for n in range(16))
 open("pairs.tsv", "w").write("anchor\\tpositive\\n" + rows)
 from gemel.cli.main import main
 words = "train pairs.tsv --model model --objective in-batch-ranking --epochs 1 -o out"
