@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gemel.cli.flags import id_column_option, json_option, progress_option, text_column_option
-from gemel.cli.index.writing import add, place_argument
+from gemel.cli.index.writing import add, kept_field_option, place_argument
 from gemel.cli.on_cluster import On, on_option
 from gemel.cli.options import model_option
 
@@ -24,13 +24,7 @@ Examples:
 @model_option
 @text_column_option()
 @id_column_option('"id" if there is one; else ids are made of the text')
-@click.option(
-    "--field",
-    "typed",
-    multiple=True,
-    metavar="NAME[:TYPE]",
-    help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
-)
+@kept_field_option
 @progress_option
 @json_option()
 @on_option
@@ -59,17 +53,13 @@ def build(  # noqa: PLR0913 - one argument a flag
     if file != "-":
         existing_file(Path(file))  # before an index is made for nothing
     gemel.open_index(place, model=model).close()  # made if it is not there; one of another model is refused
-    context.invoke(
+    context.invoke(  # what is not said here has the default of `add`
         add,
         place=place,
         file=file,
         text_column=text_column,
         id_column=id_column,
         typed=typed,
-        no_fields=False,
-        existing="replace",
-        block=2048,
-        durable=True,
         compact=True,
         progress=progress,
         as_json=as_json,

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from gemel.index.types import Existing
 
 place_argument = click.argument("place", metavar="PLACE")
+kept_field_option = click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
+)
 _MANY = 10_000  # documents written by one command: a bulk load, after which an index is worth building
 _TYPES = ("text", "int", "float", "bool")
 
@@ -99,13 +106,7 @@ Examples:
 @click.argument("file", metavar="FILE")
 @text_column_option()
 @id_column_option('"id" if there is one; else ids are made of the text')
-@click.option(
-    "--field",
-    "typed",
-    multiple=True,
-    metavar="NAME[:TYPE]",
-    help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
-)
+@kept_field_option
 @click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
 @click.option(
     "--existing",
