@@ -12,7 +12,7 @@ from gemel.index.postgres.address import parse_address
 from gemel.index.postgres.catalog import Entry, lock_key
 from gemel.index.postgres.compacting import Limits
 from gemel.index.postgres.explaining import explained
-from gemel.index.postgres.server import Connection, Server
+from gemel.index.postgres.server import Connection, Server, let_go
 from gemel.index.postgres.table import PostgresTable
 
 
@@ -160,7 +160,7 @@ class PostgresPlace:
 
     def _release(self) -> None:
         if self._holding is not None:
-            self._holding.close()
+            let_go(self._holding)
             self._holding = None
 
     def _check_writable(self) -> None:

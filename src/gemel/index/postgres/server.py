@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from gemel.errors import MissingExtra, WorkError
@@ -77,7 +77,7 @@ class Server:
         try:
             yield connection
         finally:
-            connection.close()
+            let_go(connection)
 
     def connect(self) -> Connection:
         """A fresh connection, or a WorkError that says why there is none."""
@@ -191,6 +191,16 @@ class Server:
     def _prepare(self, connection: Connection) -> None:
         calls = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
         connection.execute(f"SELECT {calls}", [part for pair in self._settings.items() for part in pair])
+
+
+def let_go(connection: Connection) -> None:
+    """End a session with its locks gone before this returns; a closed connection alone frees them some time later."""
+    psycopg = _psycopg()
+    idle = psycopg.pq.TransactionStatus.IDLE
+    if not connection.closed and connection.info.transaction_status == idle:
+        with suppress(psycopg.Error):  # the server is away, and the locks with it
+            connection.execute("SELECT pg_advisory_unlock_all()")
+    connection.close()
 
 
 class _State:
