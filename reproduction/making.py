@@ -34,11 +34,11 @@ def command(model: Made, folders: Folders) -> list[str]:
     files = [str(path) for path in files_of(model.rows, folders)]
     start, out = source_of(model.start, folders), ["-o", source_of(model, folders)]
     flags = [flag.replace("{dev}", str(Path(folders.data) / DEV)) for flag in model.flags]
+    data = [word for file in files for word in ("--data", file)]
     if model.verb == "postprocess":
-        return ["postprocess", start, *flags, "--texts", *files, "--text-column", "text", *out]
+        return ["postprocess", start, *flags, *data, "--text-column", "text", *out]
     seed = ["--seed", str(model.seed)]
     if model.verb == "distill":
-        data = [word for file in files for word in ("--data", file)]
         return ["distill", "all-MiniLM-L6-v2", "--student", start, *flags, *data, *seed, *out]
     # Seven of STSb's development pairs stand in its training set, as published: the doctor says so, --force goes on.
     return ["train", *files, "--model", start, *flags, *seed, "--force", *out]

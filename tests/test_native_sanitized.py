@@ -12,6 +12,7 @@ COMPILER = shutil.which("g++") or shutil.which("clang++")
 SANITIZERS = ["address,undefined", "thread"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine")
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_the_kernel_is_clean(tmp_path, sanitizer):

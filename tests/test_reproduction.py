@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from reproduction.shapes import Shape  # noqa: E402
 from reproduction.timed_claims import TIMED_CLAIMS, timed_rows  # noqa: E402
 from reproduction.timing import TIMED  # noqa: E402
 
+from gemel.cli.main import VERBS  # noqa: E402
 from gemel.errors import InputError  # noqa: E402
 
 pytest.importorskip("torch")
@@ -73,6 +75,18 @@ def test_every_table_of_the_paper_that_we_have_data_for_has_a_command_and_a_plac
     )
     for name in PARTS:
         assert run.arguments([name, "--data", "d", "--weights", "w"]).table == name
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
+    monkeypatch.setattr(
+        making, "files_of", lambda rows, folders: [Path(f"{name}.tsv") for name in rows.files]
+    )
+    models = {row.model.name: row.model for table in plan.TABLES.values() for row in table(scale)}
+    for model in models.values():
+        if model.verb:
+            verb, *words = making.command(model, Folders("data", "weights", "work"))
+            import_module(VERBS[verb].module).command.make_context(verb, words)
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)

@@ -11,6 +11,7 @@ SOURCES = HERE.parent / "src" / "gemel" / "scan" / "native"
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on this machine")
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_tiles_are_clean(tmp_path, sanitizer):

@@ -88,6 +88,7 @@ def test_two_processes_give_the_weights_of_one(places, one):
     assert max(np.abs(one[name] - start[name]).max() for name in one) > 1e-3
 
 
+@pytest.mark.slow
 def test_two_launchers_as_on_two_machines_give_the_weights_of_one(places, one):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
