@@ -19,32 +19,29 @@ POINTS = 100
 
 
 def differences(
-    table: str, rows: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
+    table: str, plan: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
 ) -> dict[str, Any]:
-    """For each claim of the table whose lines are there."""
+    """For each claim of the table whose lines are there, of all that is planned."""
     labels = {entry["label"] for entry in found}
     ready = [
         claim for claim in CLAIMS if claim.table == table and labels.issuperset(claim.better + claim.worse)
     ]
-    return {claim.name: _difference(claim, rows, found, folders) for claim in ready}
+    each = {claim.name: _difference(claim, plan, found, folders) for claim in ready}
+    return {name: value for name, value in each.items() if value}
 
 
 def _difference(
-    claim: Claim, rows: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
+    claim: Claim, plan: Sequence[Row], found: Sequence[dict[str, Any]], folders: Folders
 ) -> dict[str, Any]:
     better, worse = _by_seed(claim.better, found, claim.dataset), _by_seed(claim.worse, found, claim.dataset)
-    spread = max(len(claim.better), len(claim.worse)) > 1  # of several lines: the bootstrap compares two
-    if spread or max(len(better), len(worse)) > 1:
-        seeds = (
-            sorted(set(better) & set(worse))
-            if min(len(better), len(worse)) > 1
-            else sorted({*better, *worse})
-        )
-        # A line without seeds of its own stands against every seed of the other.
+    seeds = _common(claim, plan, better, worse)
+    several = max(len(claim.better), len(claim.worse)) > 1  # the bootstrap compares two lines
+    if not seeds:
+        return {}
+    if several or len(seeds) > 1:
         pairs = [(better.get(seed, better.get(0, 0.0)), worse.get(seed, worse.get(0, 0.0))) for seed in seeds]
         return over_seeds([one - two for one, two in pairs])
-    places = {row.label: row for row in rows}
-    second, first = places[claim.better[0]], places[claim.worse[0]]
+    second, first = (_planned(label, seeds[0], plan) for label in (claim.better[0], claim.worse[0]))
     compared = difference(first, second, claim.dataset or AVERAGE, folders, rounds=2000)
     ends = {"difference": compared.difference, "low": compared.low, "high": compared.high}
     return {
@@ -52,6 +49,24 @@ def _difference(
         "over": "pairs",
         "count": compared.items,
     }
+
+
+def _common(
+    claim: Claim, plan: Sequence[Row], better: dict[int, float], worse: dict[int, float]
+) -> list[int]:
+    """The seeds that both sides have. A line that the plan runs once stands against every seed of the other."""
+    repeated = [
+        set(found)
+        for labels, found in ((claim.better, better), (claim.worse, worse))
+        if len({row.seed for row in plan if row.label in labels}) > 1
+    ]
+    return sorted(set.intersection(*repeated)) if repeated else [0]
+
+
+def _planned(label: str, seed: int, plan: Sequence[Row]) -> Row:
+    """The line of that seed, or the only one there is."""
+    rows = {row.seed: row for row in plan if row.label == label}
+    return rows.get(seed) or rows[0]
 
 
 def _by_seed(labels: Sequence[str], found: Sequence[dict[str, Any]], dataset: str) -> dict[int, float]:

@@ -63,8 +63,8 @@ def rows_of(table: str, scale: Scale, folders: Folders) -> list[Row]:
 
 def run_table(table: str, scale: Scale, folders: Folders, out: Path, rows: list[Row]) -> Path:
     """These rows of a table; one that fails is named and left out, the others are measured."""
-    content = _heading(table, scale)
-    content |= {"planned": len(rows_of(table, scale, folders)), "rows": [], "failed": []}
+    content, planned = _heading(table, scale), rows_of(table, scale, folders)
+    content |= {"planned": len(planned), "rows": [], "failed": []}
     for number, row in enumerate(rows, 1):
         begin = time.monotonic()
         try:
@@ -79,7 +79,7 @@ def run_table(table: str, scale: Scale, folders: Folders, out: Path, rows: list[
         say(
             f"table {table} {number}/{len(rows)} {row.label} s{row.seed}: {first} ({time.monotonic() - begin:.0f} s)"
         )
-    content["differences"] = differences(table, rows, content["rows"], folders)
+    content["differences"] = differences(table, planned, content["rows"], folders)
     return _write(content, out)
 
 

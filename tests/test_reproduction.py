@@ -144,10 +144,18 @@ def entry(label, seed, value):
 
 
 def test_differences_are_taken_within_a_seed_and_only_where_both_lines_have_it(folders):
-    rows = [entry("(u,v,|u-v|)", 0, 60.0), entry("(u,v)", 0, 50.0), entry("(u,v,|u-v|)", 1, 70.0)]
-    rows += [entry("(u,v)", 1, 58.0), entry("(u,v,|u-v|)", 2, 99.0)]
-    [(name, found)] = differences.differences("6", [], rows, folders).items()
+    planned = plan.table6(SCALES["medium"])
+    first, last = entry("(u,v,|u-v|)", 0, 60.0), entry("(u,v,|u-v|)", 2, 99.0)
+    assert differences.differences("6", planned, [first, entry("(u,v)", 1, 58.0)], folders) == {}
+    rows = [first, entry("(u,v)", 0, 50.0), entry("(u,v,|u-v|)", 1, 70.0), entry("(u,v)", 1, 58.0), last]
+    [(name, found)] = differences.differences("6", planned, rows, folders).items()
     assert (name, found["difference"], found["count"]) == ("difference-matters", 11.0, 2)
+
+
+def test_a_line_that_is_planned_once_stands_against_every_seed(folders):
+    rows = [entry("bi-encoder, NLI", 0, 50.0), *(entry("bi-encoder, STSb", n, 60.0 + n) for n in range(3))]
+    found = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
+    assert (found["stsb-beats-nli"]["difference"], found["stsb-beats-nli"]["count"]) == (11.0, 3)
 
 
 def test_a_draw_of_rows_is_the_same_for_a_seed_and_other_for_another(folders):
