@@ -392,3 +392,13 @@ def test_the_command_cuts_layers_without_training(tmp_path, place, capsys):
     assert main(line) == 0
     assert "layers 0, 2 of 3 stay" in capsys.readouterr().err
     assert gemel.load(tmp_path / "out").checkpoint.config["num_hidden_layers"] == 2
+
+
+def test_a_file_that_is_not_there_leaves_no_folder(place, tmp_path):
+    with pytest.raises(InputError, match="no file at"):
+        gemel.distill(place / "teacher", tmp_path / "none.txt", out=tmp_path / "x", how="static")
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match="no file at"):
+        gemel.distill(place / "teacher", tmp_path / "none.txt", out=tmp_path / "mine", how="static")
+    assert (tmp_path / "mine").is_dir()

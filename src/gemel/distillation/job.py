@@ -13,6 +13,7 @@ out/                     the student, once it is done
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,8 @@ class Job:
     say: Callable[[str], None] = lambda line: None
     """Told what is decided and found, line by line."""
     notes: list[str] = field(default_factory=list)
+    _new: bool = field(default=False, init=False)
+    """The folder was not there before."""
 
     @property
     def folder(self) -> Path:
@@ -79,8 +82,15 @@ class Job:
                     f"{out} holds another distillation: {', '.join(changed)} changed. Ask for the same, or give a "
                     "new folder"
                 )
+        self._new = not out.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+
+    def forget(self) -> None:
+        """A request that was refused leaves no folder behind, unless it was there or something is in it by now."""
+        kept = [file for file in self.request.out.rglob("*") if file.is_file()]
+        if self._new and kept == [self.folder / "request.json"]:
+            shutil.rmtree(self.request.out)
 
     def _identity(self) -> dict[str, Any]:
         asked = self.request

@@ -69,7 +69,11 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
     job = Job(request, _changed(options, changes), opened, say)
     _check(job)
     job.open()
-    return _way(way)(job)
+    try:
+        return _way(way)(job)
+    except InputError:
+        job.forget()
+        raise
 
 
 def _way(how: How) -> Callable[[Job], Distilled]:
