@@ -111,14 +111,20 @@ def curve(content: Content) -> str:
 
 
 def student(content: Content) -> str:
-    body = []
-    for entry in content["rows"]:
-        for name, score in entry["scores"].items():
-            low, high = score["low"], score["high"]
-            body.append(
-                [entry["label"], entry["suite"], name, f"{score['value']:.2f} [{low:.1f}, {high:.1f}]"]
-            )
-    return grid(["", "suite", "data", "Spearman or nDCG@10"], body)
+    """STS, then retrieval: a line a model, a column a set of data."""
+    grids = []
+    for suite in dict.fromkeys(entry["suite"] for entry in content["rows"]):
+        rows = [entry for entry in content["rows"] if entry["suite"] == suite]
+        names = list(rows[0]["scores"])
+        head = ["nDCG@10 × 100" if suite == "retrieval" else "Spearman × 100", *names]
+        grids.append(
+            grid(head, [[row["label"], *(_ends(row["scores"][name]) for name in names)] for row in rows])
+        )
+    return "\n".join(grids)
+
+
+def _ends(score: dict[str, float]) -> str:
+    return f"{score['value']:.2f} [{score['low']:.1f}, {score['high']:.1f}]"
 
 
 def table7(content: Content) -> str:
