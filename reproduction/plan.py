@@ -203,7 +203,11 @@ def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED
 
 
 def table5(scale: Scale) -> list[Row]:
-    settings = (("only", ",".join(scale.senteval)), ("limit", scale.senteval_rows))
+    settings = (
+        ("only", ",".join(scale.senteval)),
+        ("limit", scale.senteval_rows),
+        ("folds", scale.senteval_folds),
+    )
     suite = Suite("senteval", "transfer", settings=settings)
     models = {"untrained, mean": UNTRAINED, "NLI, classification": nli(scale), "Avg. GloVe": GLOVE}
     rows = [Row(label, model, suite) for label, model in models.items()]

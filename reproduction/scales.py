@@ -37,6 +37,8 @@ class Scale:
     senteval: tuple[str, ...]
     senteval_rows: int
     """The most training rows that a classifier of Table 5 sees; 0 is all."""
+    senteval_folds: int
+    """Of sets without a split, and inside each of them; SentEval has 10."""
     student_texts: int | None
     retrieval: bool
     """The student also searches."""
@@ -62,6 +64,7 @@ SCALES = {
         sts=("sts13", "sts16", "stsb"),
         senteval=("cr", "trec", "mrpc"),
         senteval_rows=2000,
+        senteval_folds=3,
         student_texts=4000,
         retrieval=False,
         rounds=200,
@@ -83,6 +86,7 @@ SCALES = {
         sts=STS,
         senteval=SENTEVAL,
         senteval_rows=10_000,
+        senteval_folds=5,
         student_texts=100_000,
         retrieval=True,
         rounds=1000,
@@ -104,6 +108,7 @@ SCALES = {
         sts=STS,
         senteval=SENTEVAL,
         senteval_rows=0,
+        senteval_folds=10,
         student_texts=None,
         retrieval=True,
         rounds=1000,

@@ -22,7 +22,7 @@ def sentence(table: str, scale_name: str) -> str:
         "2": f"{_runs(scale)}. NLI before it: bi-encoder {_many(scale.nli_pairs)} pairs, "
         f"cross-encoder {_many(scale.cross_nli_pairs)}.",
         "3": f"{scale.folds} folds, {scale.argument_epochs} epochs.",
-        "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier.",
+        "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier, {scale.senteval_folds} folds.",
         "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",
         "student": f"{_many(scale.student_texts)} texts.",
     }

@@ -22,6 +22,9 @@ from gemel.types import Vectors
 GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0)
 """Values of C, strongest penalty first: SentEval's six, and one for vectors of length 1, which need larger weights."""
 
+_SMALL = 1024
+"""A step of Newton's costs the square of this for each row."""
+
 Labels = NDArray[np.int64]
 
 
@@ -75,6 +78,11 @@ def probe_dev(vectors: Vectors, labels: Labels, dev: Vectors, dev_labels: Labels
     return Probed(path[best][len(dev) :], (GRID[best],))
 
 
+def _newton(vectors: Any, labels: Labels) -> bool:  # noqa: ANN401
+    """Two labels and a small dense table: a few Newton steps get where L-BFGS needs hundreds."""
+    return isinstance(vectors, np.ndarray) and vectors.shape[1] <= _SMALL and len(np.unique(labels)) == 2
+
+
 def _predict(vectors: Any, labels: Labels, test: Any, grid: tuple[float, ...]) -> list[Labels]:  # noqa: ANN401
     """Predictions for `test`, one array for each C; each fit starts from the one before."""
     try:
@@ -86,6 +94,9 @@ def _predict(vectors: Any, labels: Labels, test: Any, grid: tuple[float, ...]) -
         return [np.full(test.shape[0], labels[0]) for _ in grid]
     # The usual tolerance of 1e-4 stops too soon: numbers of a vector of length 1 are small, and so is the gradient.
     model = LogisticRegression(tol=1e-5, max_iter=1000, warm_start=True)
+    if _newton(vectors, labels):
+        model.set_params(solver="newton-cholesky")
+        vectors, test = vectors.astype(np.float64), test.astype(np.float64)  # float32 is singular too soon
     found = []
     with one_thread("a linear probe"), warnings.catch_warnings():
         # A thousand steps are far past the point where labels still change.
