@@ -195,7 +195,7 @@ def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED
     origin, after = ("", "") if start is UNTRAINED else (f"-after-{start.name}", " after NLI ranking")
     model = trained(
         f"arguments-{scale.argument_epochs}-{kind}-{by}{number}of{scale.folds}{origin}",
-        Rows((ARGUMENTS,), shape="arguments", fold=fold),
+        Rows((ARGUMENTS,), scale.argument_pairs, shape="arguments", fold=fold),
         *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2", start=start,
     )  # fmt: skip
     suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held=True),))

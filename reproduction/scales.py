@@ -32,6 +32,8 @@ class Scale:
     folds: int
     """Of Table 3: random ones, and as many groups of topics."""
     argument_epochs: int
+    argument_pairs: int | None
+    """Of those outside a fold."""
     sts: tuple[str, ...]
     """Sets of Table 1."""
     senteval: tuple[str, ...]
@@ -49,7 +51,7 @@ class Scale:
 SCALES = {
     "small": Scale(
         name="small",
-        seeds=(0, 1),
+        seeds=(0,),
         nli_pairs=4000,
         cosent_pairs=4000,
         triplets=2000,
@@ -61,6 +63,7 @@ SCALES = {
         rates=("2e-5", "2e-4"),
         folds=2,
         argument_epochs=1,
+        argument_pairs=500,
         sts=("sts13", "sts16", "stsb"),
         senteval=("cr", "trec", "mrpc"),
         senteval_rows=2000,
@@ -83,6 +86,7 @@ SCALES = {
         rates=("2e-5", "2e-4", "5e-4"),
         folds=3,
         argument_epochs=2,
+        argument_pairs=None,
         sts=STS,
         senteval=SENTEVAL,
         senteval_rows=10_000,
@@ -105,6 +109,7 @@ SCALES = {
         rates=("2e-5", "5e-5", "1e-4", "2e-4", "5e-4"),
         folds=10,
         argument_epochs=4,
+        argument_pairs=None,
         sts=STS,
         senteval=SENTEVAL,
         senteval_rows=0,

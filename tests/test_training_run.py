@@ -130,6 +130,12 @@ def test_a_killed_and_resumed_run_ends_with_the_same_bytes(killed, number):
     assert lines[0] == lines[1]
 
 
+def test_a_short_run_is_not_looked_at_after_every_step(places, tmp_path):
+    train(places, tmp_path / "out", max_steps=30)
+    lines = read_journal(tmp_path / "out" / "training" / "metrics.jsonl")
+    assert [line["step"] for line in lines if line["kind"] == "health"] == [0, 25, 30]
+
+
 def test_a_run_is_not_resumed_with_other_settings(places, tmp_path):
     train(places, tmp_path / "out", max_steps=4)
     with pytest.raises(gemel.InputError, match="another run: max_steps changed"):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _EVALUATIONS = 10  # in a run, unless told
+_APART = 25  # steps between two at the least: to look and to write takes as long as several steps
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Loop:
     def run(self) -> Position:
         """All steps that are left, with evaluations and snapshots when they are due."""
         steps = self.steps
-        every = self.options.eval_steps or max(1, -(-steps // _EVALUATIONS))
+        every = self.options.eval_steps or max(_APART, -(-steps // _EVALUATIONS))
         draws = self._draws()
         self.network.module.train()
         for number in range(self.position.step, steps):

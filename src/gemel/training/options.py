@@ -61,7 +61,7 @@ class TrainOptions:
     threads: int | None = None
     """Cores to use. None: all that the process may use."""
     eval_steps: int | None = None
-    """Evaluate after so many steps. None: ten times in a run."""
+    """Evaluate after so many steps. None: ten times in a run, at least 25 steps apart."""
     patience: int | None = None
     """Stop early when so many evaluations in a row bring nothing better. None: never."""
     checkpoint_steps: int | None = None
