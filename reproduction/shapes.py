@@ -49,11 +49,12 @@ def base_shape(folders: Folders, *, cross: bool = False) -> Path:
 
 def start_cross(folders: Folders) -> Path:
     """The start model as a cross-encoder with a new head."""
-    from transformers import BertForSequenceClassification
+    from transformers import BertForSequenceClassification, logging
 
     out = Path(folders.work) / "start-cross"
     if not (out / "model.safetensors").exists():
         start = Path(folders.weights) / START
+        logging.set_verbosity_error()  # a head that is new is what is wanted
         network = BertForSequenceClassification.from_pretrained(str(start), num_labels=1)
         network.save_pretrained(str(out))
         _copy_tokenizer(start, out)
