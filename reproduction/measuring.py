@@ -34,8 +34,10 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
     place = _place(row, folders)
     with alone(folders, f"{place.parent.name}-{place.stem}"):
         measured = _measured(row, folders, rounds, place)
-    names = {"label": row.label, "model": row.model.name, "suite": row.suite.name, "seed": row.seed}
-    return {**names, **({"pooling": row.pooling} if row.pooling else {}), **made, **measured}
+    names = {"label": row.label, "model": row.model.name, "suite": row.suite.name}
+    more = {"pooling": row.pooling} if row.pooling else {}
+    # The row's seed, which may be the number of a fold; that of the training stands in the command.
+    return {**names, **more, **made, **measured, "seed": row.seed}
 
 
 def ready(row: Row, folders: Folders) -> bool:

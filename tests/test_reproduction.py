@@ -262,6 +262,11 @@ def test_a_table_is_measured_row_by_row_and_one_that_fails_is_named(folders, tmp
     assert score["low"] <= score["value"] <= score["high"]
 
 
+def test_a_measurement_keeps_the_number_of_its_fold(folders):
+    row = Row("tf-idf, folds", plan.UNTRAINED, plan.STSB_TEST, seed=2)
+    assert measuring.measure(row, folders, 20)["seed"] == 2
+
+
 def test_two_models_are_compared_by_the_items_that_were_kept(folders):
     mean = Row("mean", plan.UNTRAINED, plan.STSB_TEST)
     cls = Row("cls", plan.UNTRAINED, plan.STSB_TEST, pooling="cls")
