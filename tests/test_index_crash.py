@@ -109,6 +109,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
     assert len(model.documents) > 5
 
 
+@pytest.mark.slow
 def test_two_writers_and_four_readers_at_once(tmp_path):
     folder, models = tmp_path / "notes", [Model(), Model()]
     create(folder, {f"d{i}": "0x2" for i in range(60)}).close()

@@ -132,6 +132,7 @@ assert not {"llm", "numpy", "onnxruntime", "tokenizers", "torch"} & set(sys.modu
     python(code, XDG_CACHE_HOME=str(cache.parent.parent.parent))
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_page_run(tmp_path, small_model, monkeypatch):  # noqa: F811 - the fixture
     pytest.importorskip("llm", reason="llm is not installed")
     if "gemel" not in {point.name for point in entry_points(group="llm")}:

@@ -105,6 +105,7 @@ def test_leftovers_of_a_killed_pull_are_gone_a_day_later(tmp_path, monkeypatch):
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_processes_that_pull_at_once_all_succeed(tmp_path):
     home = tmp_path / "cache"
     processes = [start(tmp_path / str(number), home, "") for number in range(4)]

@@ -81,6 +81,7 @@ def assert_same(one, other):
         np.testing.assert_allclose(other[name], weight, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_weights_of_one(places, one):
     two = train(places, "two", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     start = load_file(places[0] / "model.safetensors")
