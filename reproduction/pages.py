@@ -117,14 +117,9 @@ def student(content: Content) -> str:
         rows = [entry for entry in content["rows"] if entry["suite"] == suite]
         names = list(rows[0]["scores"])
         head = ["nDCG@10 × 100" if suite == "retrieval" else "Spearman × 100", *names]
-        grids.append(
-            grid(head, [[row["label"], *(_ends(row["scores"][name]) for name in names)] for row in rows])
-        )
+        lines = lines_of({"rows": rows}).values()
+        grids.append(grid(head, [[line.label, *(line.cell(name) for name in names)] for line in lines]))
     return "\n".join(grids)
-
-
-def _ends(score: dict[str, float]) -> str:
-    return f"{score['value']:.2f} [{score['low']:.1f}, {score['high']:.1f}]"
 
 
 def table7(content: Content) -> str:

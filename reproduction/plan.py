@@ -57,6 +57,11 @@ def trained(name: str, rows: Rows, *flags: str, start: Made = UNTRAINED, seed: i
     return Made(name, verb="train", start=start, rows=rows, flags=flags, seed=seed)
 
 
+def _after(start: Made) -> str:
+    """A part of a model's name: what it was trained on before."""
+    return "" if start is UNTRAINED else f"-after-{start.name}"
+
+
 def nli(scale: Scale) -> Made:
     """The paper's model: classification on all NLI pairs."""
     count = scale.nli_pairs
@@ -90,9 +95,8 @@ def stsb(scale: Scale, seed: int, *, start: Made = UNTRAINED, cross: bool = Fals
     flags += ["--epochs", str(scale.stsb_epochs), *(["--kind", "cross"] if cross else [])]
     flags += ["--pooling", pooling] if pooling else []
     kind = "cross" if cross else pooling or "mean"
-    origin = "" if start is UNTRAINED else f"-after-{start.name}"
     rows = Rows(("sts/stsb-train",), scale.stsb_pairs, seed)
-    name = f"stsb-{scale.stsb_pairs or 'all'}x{scale.stsb_epochs}-{kind}{origin}-s{seed}"
+    name = f"stsb-{scale.stsb_pairs or 'all'}x{scale.stsb_epochs}-{kind}{_after(start)}-s{seed}"
     return trained(name, rows, *flags, start=start, seed=seed)
 
 
@@ -192,9 +196,9 @@ def table3(scale: Scale) -> list[Row]:
 def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED) -> Row:
     fold = (by, number, scale.folds)
     flags = ("--kind", kind, "--objective", "regression", "--batch-size", "16", "--learning-rate", "1e-4")
-    origin, after = ("", "") if start is UNTRAINED else (f"-after-{start.name}", " after NLI ranking")
+    after = "" if start is UNTRAINED else " after NLI ranking"
     model = trained(
-        f"arguments-{scale.argument_epochs}-{kind}-{by}{number}of{scale.folds}{origin}",
+        f"arguments-{scale.argument_epochs}-{kind}-{by}{number}of{scale.folds}{_after(start)}",
         Rows((ARGUMENTS,), scale.argument_pairs, shape="arguments", fold=fold),
         *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2", start=start,
     )  # fmt: skip
