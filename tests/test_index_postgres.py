@@ -36,6 +36,7 @@ pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable
 
 from gemel.index.postgres.compacting import Limits  # noqa: E402
 from gemel.index.postgres.place import PostgresPlace  # noqa: E402
+from gemel.index.postgres.server import let_go  # noqa: E402
 
 SMALL = Limits(exact=1000, tail=50, few=100, memory_mb=64)
 _NUMBERS = itertools.count()
@@ -543,3 +544,16 @@ def test_words_that_postgres_cannot_hold_are_left_out_of_word_search(make):
     assert sorted(table.by_words("short", 5).id) == ["long", "many"]
     assert list(table.by_words("word1", 5).id) == ["many"]
     assert len(table.by_words("x" * 3000, 5)) == 0
+
+
+def test_locks_are_gone_before_the_server_notices_the_end_of_a_session(server, monkeypatch):
+    with (
+        psycopg.connect(server.url("tests"), autocommit=True) as ours,
+        psycopg.connect(server.url("tests"), autocommit=True) as theirs,
+    ):
+        ours.execute("SELECT pg_advisory_lock(7)")
+        assert theirs.execute("SELECT pg_try_advisory_lock(7)").fetchone() == (False,)
+        with monkeypatch.context() as patched:
+            patched.setattr(ours, "close", lambda: None)  # a server that is slow to notice
+            let_go(ours)
+        assert theirs.execute("SELECT pg_try_advisory_lock(7)").fetchone() == (True,)
