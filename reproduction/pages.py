@@ -136,10 +136,11 @@ def table7(content: Content) -> str:
 def headline(content: Content) -> str:
     body = []
     for row in content["rows"]:
-        hours = row.get("cross_hours_extrapolated")
-        cross = f"{hours:,.1f} h (from {row['cross_sample']:,} pairs)" if hours else NONE
-        seconds = row["encode_seconds"] + row["pair_seconds"]
-        body.append([row["model"], f"{row['sentences']:,}", f"{seconds:.1f} s", cross])
+        cross = NONE
+        if "cross_seconds" in row:
+            hours = min(row["cross_seconds"]) * row["pairs"] / row["cross_sample"] / 3600
+            cross = f"{hours:,.1f} h (from {row['cross_sample']:,} pairs)"
+        body.append([row["model"], f"{row['sentences']:,}", f"{min(row['bi_seconds']):.1f} s", cross])
     return grid(["encoder", "sentences", "bi-encoder, measured", "cross-encoder, extrapolated"], body)
 
 

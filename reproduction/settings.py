@@ -20,7 +20,7 @@ def sentence(table: str, scale_name: str) -> str:
         "1": f"NLI: {_many(scale.nli_pairs)} pairs, CoSENT {_many(scale.cosent_pairs)}; "
         f"{_many(scale.triplets)} triplets; one seed.",
         "2": f"{_runs(scale)}. NLI before it: bi-encoder {_many(scale.nli_pairs)} pairs, "
-        f"cross-encoder {_many(scale.cross_nli_pairs)}.",
+        f"cross-encoder {scale.cross_nli_pairs:,}, or four times that.",
         "3": f"{scale.folds} folds, {scale.argument_epochs} epochs.",
         "5": f"At most {_many(scale.senteval_rows)} training rows for a classifier, {scale.senteval_folds} folds.",
         "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",

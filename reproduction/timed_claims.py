@@ -64,9 +64,10 @@ def most_similar_pair(found: Found) -> Ratio | None:
     if not rows:
         return None
     row = next((row for row in rows if row["model"] == BASE), rows[0])
-    seconds = row["encode_seconds"] + row["pair_seconds"]
-    times = row["pairs"] * row["cross_seconds"] / row["cross_sample"] / seconds
-    return Ratio(times, times, times, f"one round, {row['model']}")
+    whole = [row["pairs"] * seconds / row["cross_sample"] for seconds in row["cross_seconds"]]
+    ours = row["bi_seconds"]
+    said = f"{len(ours)} rounds, {row['model']}"
+    return Ratio(min(whole) / min(ours), min(whole) / max(ours), max(whole) / min(ours), said)
 
 
 def student_quality(found: Found) -> Ratio | None:

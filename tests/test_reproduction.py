@@ -330,4 +330,6 @@ def test_speeds_and_the_headline_are_measured_on_any_encoder(folders, monkeypatc
     [row] = timing.headline(SCALES["full"], folders)
     assert len(set(row["best"])) == 2
     assert row["pairs"] == 6
-    assert row["cross_hours_extrapolated"] >= 0
+    assert len(row["bi_seconds"]) == len(row["cross_seconds"]) == timing.ROUNDS
+    [line] = [line for line in timed_rows({"headline": {"rows": [row]}}) if line[0] == "headline"]
+    assert f"{timing.ROUNDS} rounds" in line[-2]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +24,7 @@ from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.cross_options import CrossOptions, changed
 from gemel.encoder.architectures import read_network
 from gemel.encoder.cross_heads import read_head
-from gemel.encoder.engines.choose import open_engine
-from gemel.encoder.engines.port import Engine
+from gemel.encoder.engines.opened import Engines
 from gemel.encoder.lanes import Lanes
 from gemel.encoder.run import run
 from gemel.encoder.token_types import with_token_types
@@ -95,20 +93,16 @@ class CrossModel:
         encoder = checkpoint.encoder
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
-        self._engine_name, self._device = engine, device
-        self._engines: dict[str, Engine] = {}
-        self._opening = threading.Lock()
         self._lanes = Lanes()
         network = read_network(encoder.config, encoder.weights)
         self._positions = network.max_positions
         self._tokenizer = PairTokenizer(
             load_tokenizer(encoder), vocabulary=network.vocabulary, typed=checkpoint.typed
         )
-        self._network = (
-            with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
-        )
         self._head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
-        self._engine(self.precision)
+        typed = with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
+        self._engines = Engines(encoder, engine=engine, device=device, network=typed)
+        self._engines[self.precision]  # a network that cannot run here is refused now, not at the first pair
 
     @property
     def name(self) -> str:
@@ -128,7 +122,7 @@ class CrossModel:
     @property
     def engine_name(self) -> str:
         """native or onnxruntime"""
-        return self._engine(self.precision).name
+        return self._engines[self.precision].name
 
     @cached_property
     def weights_hash(self) -> str:
@@ -243,7 +237,7 @@ class CrossModel:
 
     def _logits(self, pairs: Sequence[PairTokens], options: CrossOptions, progress: Progress) -> Vectors:
         """One row for each pair."""
-        engine = self._engine(options.precision or self.precision)
+        engine = self._engines[options.precision or self.precision]
         pooled = np.empty((len(pairs), engine.width), dtype=np.float32)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
@@ -256,18 +250,6 @@ class CrossModel:
 
     def _score(self, logits: Vectors) -> Vectors:
         return logits[:, 0] if self.checkpoint.activation == "identity" else _sigmoid(logits[:, 0])
-
-    def _engine(self, precision: Precision) -> Engine:
-        with self._opening:
-            if precision not in self._engines:
-                self._engines[precision] = open_engine(
-                    self.checkpoint.encoder,
-                    precision=precision,
-                    device=self._device,
-                    engine=self._engine_name,
-                    network=self._network,
-                )
-            return self._engines[precision]
 
     def _limit(self, options: CrossOptions) -> int:
         return min(options.max_length or self.max_length, self._positions)

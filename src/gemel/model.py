@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from gemel.checkpoint.relation import RelationHead
 from gemel.checkpoint.sources import find_model
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.checkpoint.write import write_checkpoint
-from gemel.encoder.engines.choose import open_engine
+from gemel.encoder.engines.opened import Engines
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.head import finish
 from gemel.encoder.lanes import Lanes
@@ -105,9 +104,7 @@ class Model:
             POOLINGS[mode]  # an unknown name is refused here, not at the first text
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
-        self._engine_name, self._device = engine, device
-        self._engines: dict[str, Engine] = {}
-        self._opening = threading.Lock()
+        self._engines = Engines(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
         self._tokenizer = TextTokenizer(
             load_tokenizer(checkpoint),
@@ -140,7 +137,7 @@ class Model:
     @property
     def engine(self) -> Engine:
         """What runs the network in the model's own precision."""
-        return self._engine(self.precision)
+        return self._engines[self.precision]
 
     @property
     def engine_name(self) -> str:
@@ -384,16 +381,8 @@ class Model:
         return finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=options.dim)
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
-        engine = self._engine(options.precision or self.precision)
+        engine = self._engines[options.precision or self.precision]
         run(engine, pieces, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
-
-    def _engine(self, precision: Precision) -> Engine:
-        with self._opening:
-            if precision not in self._engines:
-                self._engines[precision] = open_engine(
-                    self.checkpoint, precision=precision, device=self._device, engine=self._engine_name
-                )
-            return self._engines[precision]
 
     def _relation_head(self) -> RelationHead:
         if self.checkpoint.relation is None:
