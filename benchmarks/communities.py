@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import pair_data
+from asked import WORK, comparison, environments_of, result_file
 from environments import Environments, InstallError
 from gemel.clusters.communities import around_centres
 from gemel.clusters.neighbours import neighbours_above
@@ -29,26 +30,16 @@ from gemel.similarity import normalize
 from machine import describe
 from workers import Worker, WorkerError, say, surroundings
 
-HERE = Path(__file__).parent
 SYSTEMS = {"gemel": ("ours", None), "sentence-transformers": ("sentence-transformers", "pairs")}
 WAYS = 20  # in which ties are broken
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = comparison(__doc__, "communities.json", rounds=3)
     add = made.add_argument
     add("--min-score", type=float, default=0.6)
     add("--min-size", type=int, default=10, help="the default of sentence-transformers")
     add("--counts", default="20000,50000", help="numbers of vectors, comma-separated")
-    add("--rounds", type=int, default=3)
-    add("--threads", type=int, default=2)
-    add("--environments", type=Path, help="use the environments in this folder, change nothing in them")
-    add("--quick", action="store_true", help="few rows, one round, no results file")
-    add(
-        "--out",
-        type=Path,
-        help="where the results go; default results/communities.json, nowhere with --quick",
-    )
     return made
 
 
@@ -122,9 +113,8 @@ def main(arguments: list[str] | None = None) -> None:
     counts = [int(count) for count in options.counts.split(",")]
     if options.quick:
         counts, options.rounds = [1000], 1
-    work = HERE / ".environments"
-    environments = Environments(options.environments or work, install=options.environments is None)
-    folder = work / "work" / "pairs"
+    environments = environments_of(options)
+    folder = WORK / "work" / "pairs"
     folder.mkdir(parents=True, exist_ok=True)
     machine = describe()
     try:
@@ -133,8 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(f"communities: {error}") from error
     made = datetime.now(UTC).isoformat(timespec="seconds")
     whole = {"made": made, "machine": machine, "threads": options.threads, "results": results}
-    out = options.out or (None if options.quick else HERE / "results" / "communities.json")
-    if out:
+    if out := result_file(options):
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     for result in results:
         print(json.dumps({key: value for key, value in result.items() if key != "systems"}))

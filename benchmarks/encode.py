@@ -15,9 +15,8 @@ import os
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
-from environments import Environments
+from asked import WORK, comparison, environments_of, result_file
 from machine import describe
 from run import Run, Settings
 from systems import choose
@@ -25,7 +24,6 @@ from table import render
 from texts import SETS
 from workers import say
 
-HERE = Path(__file__).parent
 PARTS = ("encode", "latency", "start", "size")
 
 
@@ -43,37 +41,21 @@ def names(known: tuple[str, ...] | None = None):  # noqa: ANN201 - a parser for 
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = comparison(__doc__, "encode.json", data="sts/, clustering/", rounds=5)
     add = made.add_argument
-    add(
-        "--data",
-        type=Path,
-        default=HERE.parent.parent / "shared" / "data",
-        help="folder with sts/, clustering/",
-    )
     add("--model", default="all-MiniLM-L6-v2", help="a name that gemel knows, or a folder")
     add("--only", type=names(), help="systems, comma-separated; the start of a name takes the whole family")
     add("--sets", type=names(SETS), default=list(SETS), help=f"sets of texts: {', '.join(SETS)}")
     add("--parts", type=names(PARTS), default=list(PARTS), help=f"what to measure: {', '.join(PARTS)}")
-    add("--rounds", type=int, default=5, help="measurements of each system and set; the best counts")
     add("--minutes", type=float, default=14.0,
         help="stop adding rounds of the two larger sets when this is reached; 0: no limit")  # fmt: skip
-    add("--threads", type=int, default=2)
     add("--documents", type=int, default=250, help="long documents")
-    add(
-        "--environments",
-        type=Path,
-        help="use the virtual environments in this folder, change nothing in them",
-    )
-    add("--quick", action="store_true", help="few texts, two rounds")
     add("--million", action="store_true", help="also benchmarks/memory.py: a million sentences to disk")
     add("--count", type=int, default=1_000_000, help="sentences for --million")
-    add("--out", type=Path, help="where the results go; default results/encode.json, nowhere with --quick")
     return made
 
 
 def settings_from(options: argparse.Namespace) -> Settings:
-    work = HERE / ".environments"
     return Settings(
         model=options.model,
         data=options.data,
@@ -84,8 +66,8 @@ def settings_from(options: argparse.Namespace) -> Settings:
         end=time.monotonic() + options.minutes * 60 if options.minutes else float("inf"),
         threads=options.threads,
         documents=options.documents,
-        environments=Environments(options.environments or work, install=options.environments is None),
-        work=work / "work",
+        environments=environments_of(options),
+        work=WORK / "work",
         quick=options.quick,
         million=options.count if options.million else None,
     )
@@ -110,8 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         **Run(settings).measure(),
     }
     results["minutes"] = round((time.monotonic() - before) / 60, 1)
-    out = options.out or (None if options.quick else HERE / "results" / "encode.json")
-    if out:
+    if out := result_file(options):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         say(f"wrote {out}")

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import index_data
-from environments import Environments, InstallError
+from asked import WORK, comparison, environments_of, result_file
 from machine import describe
-from workers import Worker, WorkerError, say, surroundings
+from workers import Worker, WorkerError, attempt, say, surroundings
 
-HERE = Path(__file__).parent
 TITLES = {
     "gemel": "gemel",
     "gemel-postgres": "gemel on PostgreSQL",
@@ -39,14 +38,8 @@ GROWTH = {10_000: tuple(TITLES), 200_000: tuple(TITLES), 1_000_000: ("gemel", "f
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = comparison(__doc__, "index.json", data="captions/, nli/", rounds=3)
     add = made.add_argument
-    add(
-        "--data",
-        type=Path,
-        default=HERE.parent.parent / "shared" / "data",
-        help="folder with captions/, nli/",
-    )
     add("--model", default="all-MiniLM-L6-v2")
     add(
         "--only",
@@ -54,20 +47,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--systems", help="names, comma-separated")
     add("--queries", type=int, default=500, help="single queries a measurement")
-    add("--rounds", type=int, default=3, help="measurements of single queries, in turns; the best counts")
-    add("--threads", type=int, default=2)
-    add("--environments", type=Path, help="use the environments in this folder, change nothing in them")
-    add("--quick", action="store_true")
-    add("--out", type=Path, help="where the results go; default results/index.json, nowhere with --quick")
     return made
 
 
 class Run:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        base = HERE / ".environments"
-        self._environments = Environments(options.environments or base, install=options.environments is None)
-        self._folder = base / "work" / "index"
+        self._environments = environments_of(options)
+        self._folder = WORK / "work" / "index"
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def size(self, count: int) -> dict[str, Any]:
@@ -79,16 +66,9 @@ class Run:
         say(data.title)
         found: dict[str, dict[str, Any]] = {name: {"title": TITLES[name]} for name in asked}
         for name in asked:
-            self._attempt(found[name], lambda name=name: self._build(name, data, found[name]))
+            attempt(found[name], lambda name=name: self._build(name, data, found[name]))
         self._ask(data, {name: entry for name, entry in found.items() if "failed" not in entry})
         return {"title": data.title, "rows": count, "systems": found}
-
-    def _attempt(self, entry: dict[str, Any], do: Any) -> None:  # noqa: ANN401 - a function without arguments
-        try:
-            do()
-        except (InstallError, WorkerError) as error:
-            entry["failed"] = str(error)
-            say(f"  {entry['title']}: {error}")
 
     def _worker(self, name: str, data: index_data.Data, *, fresh: bool) -> tuple[Worker, dict[str, Any]]:
         ours = name in OURS
@@ -124,7 +104,7 @@ class Run:
 
     def _ask(self, data: index_data.Data, found: dict[str, dict[str, Any]]) -> None:
         for name, entry in found.items():
-            self._attempt(entry, lambda name=name, entry=entry: self._questions(name, data, entry))
+            attempt(entry, lambda name=name, entry=entry: self._questions(name, data, entry))
 
     def _questions(self, name: str, data: index_data.Data, entry: dict[str, Any]) -> None:
         worker, _ = self._worker(name, data, fresh=False)
@@ -201,8 +181,7 @@ def main() -> None:
     sizes = [run.size(count) for count in ([10_000] if options.quick and not options.only else counts)]
     for size in sizes:
         print("\n".join(table(size)), end="\n\n")
-    out = options.out or (None if options.quick else HERE / "results" / "index.json")
-    if out is not None:
+    if out := result_file(options):
         facts = {
             "made": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": describe(),

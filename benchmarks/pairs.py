@@ -18,39 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import pair_data
-from environments import Environments, InstallError
+from asked import WORK, comparison, environments_of, result_file
 from machine import describe
 from pair_cases import LIMITS, SYSTEMS, Case, cases
-from workers import Worker, WorkerError, say, surroundings
-
-HERE = Path(__file__).parent
+from workers import Worker, attempt, say, surroundings
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = made.add_argument
-    add(
-        "--data",
-        type=Path,
-        default=HERE.parent.parent / "shared" / "data",
-        help="folder with captions/, sts/",
-    )
-    add("--model", default="all-MiniLM-L6-v2", help="encodes the captions")
-    add("--only", help="cases, comma-separated")
-    add("--rounds", type=int, default=5, help="measurements of each system and case; the best counts")
-    add("--threads", type=int, default=2)
-    add("--environments", type=Path, help="use the environments in this folder, change nothing in them")
-    add("--quick", action="store_true", help="few rows, one round, no results file")
-    add("--out", type=Path, help="where the results go; default results/pairs.json, nowhere with --quick")
+    made = comparison(__doc__, "pairs.json", data="captions/, sts/", rounds=5)
+    made.add_argument("--model", default="all-MiniLM-L6-v2", help="encodes the captions")
+    made.add_argument("--only", help="cases, comma-separated")
     return made
 
 
 class Run:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        work = HERE / ".environments"
-        self._environments = Environments(options.environments or work, install=options.environments is None)
-        self._folder = work / "work" / "pairs"
+        self._environments = environments_of(options)
+        self._folder = WORK / "work" / "pairs"
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def case(self, case: Case) -> dict[str, Any]:
@@ -65,14 +50,10 @@ class Run:
         }
         try:
             for name in case.systems:
-                self._attempt(
-                    found[name], lambda name=name: self._start(name, case, arrays, workers, found[name])
-                )
+                attempt(found[name], lambda name=name: self._start(name, case, arrays, workers, found[name]))
             for _ in range(1 if self._options.quick else min(self._options.rounds, case.rounds or 99)):
                 for name in [name for name in case.systems if not found[name].get("failed")]:
-                    self._attempt(
-                        found[name], lambda name=name: self._measure(case, workers[name], found[name])
-                    )
+                    attempt(found[name], lambda name=name: self._measure(case, workers[name], found[name]))
         finally:
             for worker in workers.values():
                 worker.close()
@@ -85,13 +66,6 @@ class Run:
         corpus = pair_data.clustered(case.count, self._folder)
         queries = [str(pair_data.clustered(case.queries, self._folder, seed=1))] if case.queries else []
         return [*queries, str(corpus)]
-
-    def _attempt(self, entry: dict[str, Any], do: Any) -> None:  # noqa: ANN401 - a function without arguments
-        try:
-            do()
-        except (InstallError, WorkerError) as error:
-            entry["failed"] = str(error)
-            say(f"  {entry['title']}: {error}")
 
     def _start(
         self, name: str, case: Case, arrays: list[str], workers: dict[str, Worker], entry: dict[str, Any]
@@ -184,8 +158,7 @@ def main(arguments: list[str] | None = None) -> None:
         "cases": results,
         "million": projection(results.get("pairs-200k")),
     }
-    out = options.out or (None if options.quick else HERE / "results" / "pairs.json")
-    if out:
+    if out := result_file(options):
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     for result in results.values():
         shown = {key: value for key, value in result.items() if key.endswith(("faster", "limit", "skipped"))}

@@ -16,13 +16,15 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import gemel
+from asked import WORK, comparison, environments_of, result_file
 from crew import without_paths
-from environments import Environments, InstallError
+from environments import InstallError
 from machine import describe
 from serve_bad import bad_clients, killed
 from serve_client import mixed, singles
@@ -30,7 +32,6 @@ from serve_systems import Server, ServerError, start
 from texts import MANY, read_texts
 from workers import say, surroundings
 
-HERE = Path(__file__).parent
 SYSTEMS = ("gemel", "st-fastapi", "infinity")
 CLIENTS, LARGE = 64, 1000
 TARGETS = {"throughput_of_offline": 0.80, "mixed_p95_ratio": 3.0}
@@ -47,16 +48,11 @@ print(len(texts) / min(rounds))
 
 
 def parser() -> argparse.ArgumentParser:
-    parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parse = comparison(__doc__, "serve.json", data="sts/, clustering/")
     parse.add_argument("--model", default="all-MiniLM-L6-v2")
-    parse.add_argument("--data", type=Path, default=HERE.parent.parent / "shared" / "data")
-    parse.add_argument("--threads", type=int, default=2)
     parse.add_argument("--seconds", type=float, default=20.0, help="of each load")
     parse.add_argument("--minutes", type=float, default=10.0, help="with bad clients")
     parse.add_argument("--only", default=",".join(SYSTEMS))
-    parse.add_argument("--quick", action="store_true")
-    parse.add_argument("--environments", type=Path)
-    parse.add_argument("--out", type=Path)
     return parse
 
 
@@ -104,12 +100,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     folder = Path(model.checkpoint.folder)
     data = read_texts(options.data, lambda some: [0] * len(some), 1, 0)
     texts = data.sets[MANY][: 500 if options.quick else None]
-    work = HERE / ".environments" / "work"
+    work = WORK / "work"
     work.mkdir(parents=True, exist_ok=True)
-    environments = Environments(
-        options.environments or HERE / ".environments",
-        install=options.environments is None and not options.quick,
-    )
+    asked = environments_of(options)
+    environments = replace(asked, install=asked.install and not options.quick)
     result: dict[str, Any] = {"texts": data.source, "threads": options.threads, "systems": {}}
     result["offline_per_second"] = round(offline(folder, texts, options.threads), 1)
     say(f"offline: {result['offline_per_second']} texts/s")
@@ -165,8 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
     started = time.monotonic()
     whole = {"made": datetime.now(UTC).isoformat(timespec="seconds"), "machine": describe(), **run(options)}
     whole["seconds"] = round(time.monotonic() - started)
-    out = options.out or (None if options.quick else HERE / "results" / "serve.json")
-    if out:
+    if out := result_file(options):
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(whole["ratios"], indent=1))
 

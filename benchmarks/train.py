@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from environments import Environments, InstallError
+from asked import DATA, comparison, environments_of, result_file
+from environments import InstallError
 from machine import describe
 
 HERE = Path(__file__).parent
@@ -55,18 +56,9 @@ SETTINGS = (
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data", type=Path, default=HERE.parent.parent / "shared" / "data", help="nli/ and sts/"
-    )
-    parser.add_argument("--weights", type=Path, default=HERE.parent.parent / "shared" / "weights")
-    parser.add_argument("--environments", type=Path, help="use the environments in this folder as they are")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "train.json")
-    parser.add_argument("--threads", type=int, default=2)
+    parser = comparison(__doc__, "train.json", data="nli/, sts/")
+    parser.add_argument("--weights", type=Path, default=DATA.parent / "weights")
     parser.add_argument("--only", help="only settings whose name contains this")
-    parser.add_argument("--quick", action="store_true")
     return parser.parse_args()
 
 
@@ -150,8 +142,7 @@ def compare(
 
 def main() -> int:
     options = arguments()
-    work = HERE / ".environments"
-    environments = Environments(options.environments or work, install=options.environments is None)
+    environments = environments_of(options)
     try:
         pythons = {"st": environments.python("sttrain"), "gemel": Path(sys.executable)}
     except InstallError as error:
@@ -176,12 +167,10 @@ def main() -> int:
             f"(target {TARGET}: {verdict}); STSb-dev {quality['gemel']:.2f} against {quality['st']:.2f}; "
             f"peak {each['peak_mb']['gemel']:.0f} against {each['peak_mb']['st']:.0f} MB"
         )
-    if not options.quick:
+    if out := result_file(options):
         content = {"machine": machine, "threads": options.threads, "target": TARGET, "settings": found}
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        print(
-            f"wrote {options.out.relative_to(Path.cwd()) if options.out.is_relative_to(Path.cwd()) else options.out}"
-        )
+        out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        print(f"wrote {out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out}")
     return 0
 
 

@@ -12,15 +12,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from environments import InstallError
 
 PEERS = Path(__file__).parent / "peers"
 
 
 class WorkerError(Exception):
     """A worker answered with an error, was silent too long, or died."""
+
+
+def attempt(entry: dict[str, Any], do: Callable[[], None]) -> None:
+    """A peer that cannot be installed or fails is a line of the report, not the end of the run."""
+    try:
+        do()
+    except (InstallError, WorkerError) as error:
+        entry["failed"] = str(error)
+        say(f"  {entry['title']}: {error}")
 
 
 class Worker:
