@@ -48,6 +48,14 @@ def ask_for(batcher, *texts, **ask):
     return asyncio.create_task(batcher.embed(list(texts), Ask(**ask)))
 
 
+async def busy(batcher, model):
+    """A request whose text the model is at until its gate is opened: what comes now has to wait."""
+    model.gate.clear()
+    first = ask_for(batcher, "first")
+    await begun(model)
+    return first
+
+
 # The same bits
 
 
@@ -127,9 +135,7 @@ def test_waiting_texts_of_one_length_share_a_batch():
 
     async def go():
         async with batching(model) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             rest = [ask_for(batcher, text) for text in ("a b", "a", "c d", "b", "e f g")]
             await turn()
             model.gate.set()
@@ -144,9 +150,7 @@ def test_a_batch_stays_within_its_tokens():
 
     async def go():
         async with batching(model) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             rest = ask_for(batcher, *(f"text {n}" for n in range(40)))  # 4 tokens each, 64 to a batch
             await turn()
             model.gate.set()
@@ -161,9 +165,7 @@ def test_single_queries_go_before_large_requests_that_wait_longer():
 
     async def go():
         async with batching(model) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             large = ask_for(batcher, *(" ".join("x" * (n % 5 + 3)) + f" {n}" for n in range(100)))
             await turn()
             single = ask_for(batcher, "a single query of eight words is here")
@@ -284,9 +286,7 @@ def test_texts_of_a_client_that_went_away_are_not_computed():
 
     async def go():
         async with batching(model) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             gone = ask_for(batcher, "gone", "shared now")
             stays = ask_for(batcher, "shared now")
             await turn()
@@ -306,9 +306,7 @@ def test_a_request_over_its_deadline_is_given_up():
 
     async def go():
         async with batching(model) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             with pytest.raises(TooLate, match=r"not ready within 0\.01 s"):
                 await batcher.embed(["late"], Ask(seconds=0.01))
             assert batcher.queue_tokens == 0
@@ -324,9 +322,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
 
     async def go():
         async with batching(model, queue_tokens=20) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             waits = ask_for(batcher, "a b c d e f g h")
             await turn()
             with pytest.raises(Overloaded, match="10 tokens are waiting and at most 20 may") as refused:
@@ -344,9 +340,7 @@ def test_a_bad_text_fails_alone():
 
     async def go():
         async with batching(model) as batcher:
-            model.gate.clear()
-            first = ask_for(batcher, "first")
-            await begun(model)
+            first = await busy(batcher, model)
             good = [ask_for(batcher, f"good {n}") for n in range(5)]
             bad = ask_for(batcher, "good 9", "bad 3")
             await turn()
