@@ -23,6 +23,7 @@ TABLE = {
     ),
     "id-column": ("--id-column", "The column with the ids. Default: "),
     "query-column": ("--query-column", "The column of --queries with the texts."),
+    "where": ("--where", ("Only ", "All ")),
     "queries": ("--queries", "A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."),
     "input-format": ("--input-format", "What FILE holds. Default: as its name ends; txt for standard input."),
     "skip-bad": ("--skip-bad", "Leave out rows that cannot be used, and say how many."),
@@ -40,7 +41,6 @@ TABLE = {
 
 # The same word for things of another type, and why.
 OTHER_TYPES = {
-    "where": "rows of a file have no types, so search takes COLUMN=VALUE; an index takes a condition",
     "keep": "of duplicates, one of three; of layers, their numbers",
     "bridge": "an index asks with another model; a student of another size is bridged in one of three ways",
     "data": "an evaluation reads one table or folder; the others files",

@@ -73,7 +73,7 @@ def test_a_fast_student_is_made_once_and_its_recall_is_said(place, capsys):
     assert len(rows) == 5
     assert "not complete, recall about" in said
     assert len(list((place / "cache" / "models").iterdir())) == 1
-    code, rows, said = run(capsys, "search", "texts.tsv", "--query", "a man", "-k", "2", "--fast", "20")
+    code, rows, said = run(capsys, "search", "texts.tsv", "a man", "-k", "2", "--fast", "20")
     assert code == 0
     assert "recall about" in said
     assert len(list((place / "cache" / "models").iterdir())) == 1
@@ -81,7 +81,7 @@ def test_a_fast_student_is_made_once_and_its_recall_is_said(place, capsys):
 
 def test_search_answers_each_query(place, capsys):
     (place / "queries.txt").write_text("rain\nstock market\n", encoding="utf-8")
-    words = ("--query", TEXTS[7], "--queries", "queries.txt", "-k", "2", "--id-column", "name")
+    words = (TEXTS[7], "--queries", "queries.txt", "-k", "2", "--id-column", "name")
     code, rows, said = run(capsys, "search", "texts.tsv", *words)
     assert code == 0
     assert [row["query"] for row in rows] == [TEXTS[7]] * 2 + ["rain"] * 2 + ["stock market"] * 2
@@ -90,10 +90,22 @@ def test_search_answers_each_query(place, capsys):
 
 
 def test_search_among_some_rows(place, capsys):
-    code, rows, _ = run(capsys, "search", "texts.tsv", "--query", "rain", "--where", "lang=en", "--hybrid")
+    code, rows, _ = run(capsys, "search", "texts.tsv", "rain", "--where", "lang = 'en'", "--hybrid")
     assert code == 0
     assert len(rows) == 10
     assert all(int(row["id"]) % 2 == 1 for row in rows)
+
+
+def test_a_condition_knows_the_types_of_columns(place, capsys):
+    years = [1999, 2001, 2024]
+    lines = [json.dumps({"text": text, "year": year}) for text, year in zip(TEXTS, years, strict=False)]
+    (place / "years.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    rows = [f"{year},{text}" for year, text in zip(years, TEXTS, strict=False)]
+    (place / "years.csv").write_text("\n".join(["year,text", *rows]), encoding="utf-8")
+    for file, more in (("years.jsonl", ()), ("years.csv", ("--field", "year:int"))):
+        code, found, _ = run(capsys, "search", file, "a man", "--where", "year between 2000 and 2010", *more)
+        assert code == 0
+        assert [(row["id"], row["text"]) for row in found] == [("1", TEXTS[1])]
 
 
 def test_search_reranks_by_a_cross_encoder(place, capsys):
@@ -102,7 +114,7 @@ def test_search_reranks_by_a_cross_encoder(place, capsys):
 
     folder = str(tiny_cross(place / "cross"))
     code, rows, said = run(
-        capsys, "search", "texts.tsv", "--query", "rain", "-k", "3", "--rerank", folder, "--candidates", "9"
+        capsys, "search", "texts.tsv", "rain", "-k", "3", "--rerank", folder, "--candidates", "9"
     )
     assert code == 0
     assert len(rows) == 3
@@ -113,11 +125,17 @@ def test_search_reranks_by_a_cross_encoder(place, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("search", "texts.tsv"), "no query. Give --query TEXT or --queries FILE"),
-        (("search", "texts.tsv", "--query", "a", "--where", "lang"), "--where takes COLUMN=VALUE"),
-        (("search", "texts.tsv", "--query", "a", "--where", "lang=fr"), "no row has lang=fr"),
-        (("search", "-", "--query", "a", "--where", "lang=fr"), "--where needs a file"),
-        (("search", "texts.tsv", "--query", "a", "--coarse", "int8", "--fast", "2"), "Choose one"),
+        (("search", "texts.tsv"), "no query. Give QUERY or --queries FILE"),
+        (("search", "texts.tsv", "a", "--where", "lang"), "after lang"),
+        (
+            ("search", "texts.tsv", "a", "--where", "colour = 'red'"),
+            "unknown field 'colour'. Known: name, lang",
+        ),
+        (("search", "texts.tsv", "a", "--where", "lang = 'fr'"), "no row meets lang = 'fr'"),
+        (("search", "-", "a", "--where", "lang = 'fr'"), "--where needs a file"),
+        (("search", "texts.tsv", "a", "--field", "name:int"), "there is no --where"),
+        (("search", "texts.tsv", "a", "--where", "name > 3", "--field", "name:int"), "which is no int"),
+        (("search", "texts.tsv", "a", "--coarse", "int8", "--fast", "2"), "Choose one"),
         (("pairs", "texts.tsv", "--min-score", "0.9", "--fast", "2"), "two speeds need k"),
         (("pairs", "texts.tsv", "-o", "pairs.xyz"), "cannot tell from its name"),
         (("pairs", "texts.tsv", "--text-column", "colour"), "no column 'colour'"),

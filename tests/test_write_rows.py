@@ -6,7 +6,6 @@ import json
 import pytest
 
 from gemel.errors import InputError
-from gemel.text.filtered import filtered_rows
 from gemel.text.records import RecordFile
 from gemel.text.write_rows import write_rows
 
@@ -62,31 +61,3 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path, name):
 def test_no_rows_make_an_empty_file(tmp_path):
     assert write_rows(tmp_path / "x.jsonl", []) == 0
     assert (tmp_path / "x.jsonl").read_bytes() == b""
-
-
-@pytest.fixture
-def table(tmp_path):
-    path = tmp_path / "t.tsv"
-    path.write_text("name\tlang\tyear\tbody\na\ten\t1999\tone\nb\tde\t1999\tzwei\nc\ten\t2001\tthree\n")
-    return path
-
-
-def test_rows_are_chosen_by_their_values(table):
-    found = filtered_rows(table, {"lang": "en"}, text_column="body")
-    assert [(row.id, row.text) for row in found] == [("0", "one"), ("2", "three")]
-    both = filtered_rows(table, {"lang": "en", "year": "2001"}, text_column="body", id_column="name")
-    assert [(row.id, row.text) for row in both] == [("c", "three")]
-    assert filtered_rows(table, {"lang": "fr"}, text_column="body") == []
-
-
-def test_numbers_of_json_compare_as_written(tmp_path):
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"text": "one", "year": 1999}\n{"text": "two", "year": 2001}\n')
-    assert [row.text for row in filtered_rows(path, {"year": "2001"})] == ["two"]
-
-
-def test_an_unknown_column_is_refused(table):
-    with pytest.raises(InputError, match="no column 'colour' to filter by"):
-        filtered_rows(table, {"colour": "red"}, text_column="body")
-    with pytest.raises(InputError, match="no column 'colour'"):
-        filtered_rows(table, {"lang": "en"}, text_column="colour")

@@ -17,6 +17,7 @@ from gemel.cli.flags import (
 )
 from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
+from gemel.cli.queries import asked_queries, query_options, where_option
 from gemel.cli.rows_out import RowsOut
 from gemel.cli.two_speeds import fast_option, student_of
 from gemel.errors import InputError
@@ -27,20 +28,24 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  gemel search tickets.csv --text-column body --query "refund not received" -k 5
-  gemel search docs.jsonl --queries questions.txt --hybrid --where lang=en -o answers.tsv
-  gemel search docs.jsonl --query "blank pages" --rerank ./my-reranker --candidates 50"""
+  gemel search tickets.csv "refund not received" --text-column body -k 5
+  gemel search docs.jsonl --queries questions.txt --hybrid --where "lang = 'en'" -o answers.tsv
+  gemel search docs.jsonl "blank pages" --rerank ./my-reranker --candidates 50"""
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("corpus", metavar="CORPUS")
-@click.option("--query", "typed", multiple=True, metavar="TEXT", help="What to look for; may be repeated.")
-@click.option("--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet.")
-@click.option("--query-column", metavar="NAME", help="The column of --queries with the texts.")
+@query_options
 @text_column_option()
 @id_column_option()
+@where_option("Only rows")
 @click.option(
-    "--where", multiple=True, metavar="COLUMN=VALUE", help="Only rows with this value; may be repeated."
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME:TYPE",
+    help="What --where takes a column for: text, int, float or bool. May be repeated. Default: what JSON and parquet "
+    "say, text in .csv and .tsv.",
 )
 @k_option("answers a query", default=10)
 @click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
@@ -60,12 +65,13 @@ Examples:
 def command(  # noqa: PLR0913 - one argument a flag
     *,
     corpus: str,
-    typed: tuple[str, ...],
+    query: tuple[str, ...],
     queries: str | None,
     query_column: str | None,
     text_column: str | None,
     id_column: str | None,
-    where: tuple[str, ...],
+    where: str | None,
+    typed: tuple[str, ...],
     rerank: str | None,
     out: Path | None,
     as_json: bool,
@@ -89,10 +95,8 @@ def command(  # noqa: PLR0913 - one argument a flag
         raise InputError(
             "--fast and --coarse find candidates on one machine; --on compares everything. Choose one"
         )
-    asked = [*typed, *(row.text for row in (_rows(queries, query_column, None) if queries else []))]
-    if not asked:
-        raise InputError("no query. Give --query TEXT or --queries FILE")
-    rows = _corpus(corpus, text_column, id_column, where)
+    asked = asked_queries(query, queries, query_column)
+    rows = _rows(corpus, text_column, id_column, where, typed)
     with machine(on, model, options) as here:
         found = search_texts(
             here.model,
@@ -109,23 +113,29 @@ def command(  # noqa: PLR0913 - one argument a flag
     click.echo(found.summary(), err=True)
 
 
-def _rows(path: str, text_column: str | None, id_column: str | None) -> list[Row]:
+def _rows(
+    path: str, text_column: str | None, id_column: str | None, where: str | None, typed: tuple[str, ...]
+) -> list[Row]:
+    """Rows that meet the condition keep the numbers that they have in the file."""
+    from gemel.cli.documents import documents_of, field_types
+    from gemel.index.where import matches
+    from gemel.index.where_parse import parse_where
     from gemel.text.read import read_rows
+    from gemel.text.rows import Row
 
-    return list(read_rows(path, text_column=text_column, id_column=id_column))
-
-
-def _corpus(path: str, text_column: str | None, id_column: str | None, where: tuple[str, ...]) -> list[Row]:
-    if not where:
-        return _rows(path, text_column, id_column)
-    from gemel.text.filtered import filtered_rows
-
-    wanted = dict(condition.partition("=")[::2] for condition in where)
-    if any("=" not in condition for condition in where) or len(wanted) != len(where):
-        raise InputError(f"--where takes COLUMN=VALUE, each column once; got {', '.join(where)}")
-    if path == "-":
+    if typed and not where:
+        raise InputError("--field says what --where takes a column for, and there is no --where")
+    if where and path == "-":
         raise InputError("--where needs a file: the columns of standard input are not known")
-    rows = filtered_rows(path, wanted, text_column=text_column, id_column=id_column)
-    if not rows:
-        raise InputError(f"{path}: no row has {' and '.join(where)}")
-    return rows
+    if not where:
+        return list(read_rows(path, text_column=text_column, id_column=id_column))
+    stream = documents_of(path, text_column, id_column, None, known=field_types(typed))
+    condition = parse_where(where, stream.fields)
+    assert condition is not None, "there is one"
+    found = []
+    for number, each in enumerate(stream.documents):
+        if matches(condition, {"id": each.id or str(number), **each.fields}):
+            found.append(Row(each.id if id_column and each.id else str(number), each.text))
+    if not found:
+        raise InputError(f"{path}: no row meets {where}")
+    return found

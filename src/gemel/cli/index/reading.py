@@ -12,8 +12,8 @@ import click
 
 from gemel.cli.flags import candidates_option, json_option, k_option, rows_out_option
 from gemel.cli.index.writing import place_argument
+from gemel.cli.queries import asked_queries, query_options, where_option
 from gemel.cli.rows_out import RowsOut
-from gemel.errors import InputError
 
 if TYPE_CHECKING:
     from gemel.index.types import Answer
@@ -30,13 +30,9 @@ Examples:
   gemel index search notes --queries questions.txt -o answers.jsonl""",
 )
 @place_argument
-@click.argument("query", nargs=-1, metavar="[QUERY]...")
-@click.option("--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet.")
-@click.option("--query-column", metavar="NAME", help="The column of --queries with the texts.")
+@query_options
 @k_option("documents a query", default=10)
-@click.option(
-    "--where", metavar="CONDITION", help="Only documents that meet it: \"year >= 2020 and lang = 'en'\"."
-)
+@where_option("Only documents")
 @click.option(
     "--offset",
     type=click.IntRange(0),
@@ -75,9 +71,7 @@ def search(
 
     target = RowsOut(out, as_json)
     target.check()
-    asked = [*query, *_queries(queries, query_column)]
-    if not asked:
-        raise InputError("no query. Give QUERY or --queries FILE")
+    asked = asked_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(place, create=False, read_only=True) as index:
         asking = index if bridge is None else index.bridge_to(bridge)
@@ -134,14 +128,6 @@ def stats(place: str, as_json: bool) -> None:
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         click.echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
-
-
-def _queries(path: str | None, column: str | None) -> list[str]:
-    if path is None:
-        return []
-    from gemel.text.read import read_rows
-
-    return [row.text for row in read_rows(path, text_column=column, id_column=None)]
 
 
 def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +21,7 @@ from gemel.cli.flags import (
 )
 from gemel.cli.on_cluster import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.cli.options import model_option
+from gemel.cli.queries import where_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ kept_field_option = click.option(
     help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
 )
 _MANY = 10_000  # documents written by one command: a bulk load, after which an index is worth building
-_TYPES = ("text", "int", "float", "bool")
 
 
 @click.command(
@@ -75,6 +75,7 @@ def create(
 ) -> None:
     """Make an empty index at PLACE, bound to a model."""
     import gemel
+    from gemel.cli.documents import field_types
     from gemel.options import EncodeOptions
 
     options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
@@ -82,7 +83,7 @@ def create(
         place,
         model=model,
         options=options,
-        fields=_fields(typed) or None,
+        fields=field_types(typed) or None,
         passage_tokens=passage_tokens,
         create=True,
     ) as index:
@@ -149,7 +150,7 @@ def add(  # noqa: PLR0913 - one argument a flag
     run it again: what is there is left alone.
     """
     import gemel
-    from gemel.cli.index.documents import documents_of
+    from gemel.cli.documents import documents_of, field_types
 
     if no_fields and typed:
         raise InputError("--no-fields and --field are opposites. Choose one")
@@ -157,7 +158,7 @@ def add(  # noqa: PLR0913 - one argument a flag
         machine_of_index(on, place) as where,
         gemel.open_index(place, where.model, create=False, durable=durable) as index,
     ):
-        wanted = {} if no_fields else (_fields(typed) or None)
+        wanted = {} if no_fields else (field_types(typed) or None)
         stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
         one, two, three = tee(stream.documents, 3)
         if stream.fields and not len(index):
@@ -188,7 +189,7 @@ Examples:
 )
 @place_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--where", metavar="CONDITION", help="All documents that meet it.")
+@where_option("All documents")
 @click.option(
     "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id a line."
 )
@@ -206,18 +207,6 @@ def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path |
         click.echo(json.dumps({"place": place, "deleted": gone}))
     else:
         click.echo(f"{place}: {gone:,} documents deleted", err=True)
-
-
-def _fields(typed: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for each in typed:
-        name, _, kind = each.partition(":")
-        if not name or (kind or "text") not in _TYPES or name in found:
-            raise InputError(
-                f"--field takes NAME or NAME:TYPE with a type of {', '.join(_TYPES)}; got {each!r}"
-            )
-        found[name] = kind or "text"
-    return found
 
 
 def _lines(path: Path) -> Iterator[str]:

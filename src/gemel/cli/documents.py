@@ -11,6 +11,7 @@ from gemel.errors import InputError
 from gemel.text.records import RecordFile
 from gemel.text.rows import Bad, listed
 
+_TYPES = ("text", "int", "float", "bool")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
@@ -114,3 +115,16 @@ def _typed(value: object, kind: str, place: str) -> object:
     except (ValueError, KeyError):
         raise InputError(f"{place} is {value[:40]!r}, which is no {kind}") from None
     return value
+
+
+def field_types(typed: tuple[str, ...]) -> dict[str, Any]:
+    """`--field NAME[:TYPE]`, each name once."""
+    found: dict[str, Any] = {}
+    for each in typed:
+        name, _, kind = each.partition(":")
+        if not name or (kind or "text") not in _TYPES or name in found:
+            raise InputError(
+                f"--field takes NAME or NAME:TYPE with a type of {', '.join(_TYPES)}; got {each!r}"
+            )
+        found[name] = kind or "text"
+    return found
