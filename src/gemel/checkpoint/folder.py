@@ -227,7 +227,7 @@ def _max_length(steps: Steps, config: Mapping[str, Any], lengths: Mapping[str, A
         return None
     tokenizer = read_object_if_there(steps.folder / "tokenizer_config.json").get("model_max_length")
     said = _positive(lengths.get("max_seq_length"))
-    if said is None and isinstance(tokenizer, int | float) and tokenizer < 1e6:  # 1e30 means: no limit
+    if said is None and isinstance(tokenizer, int | float) and 0 < tokenizer < 1e6:  # 1e30 means: no limit
         said = _positive(int(tokenizer))
     return min((length for length in (said, places(config)) if length is not None), default=None)
 
