@@ -109,7 +109,9 @@ class OneItem:
 
 def test_averages_of_single_items_are_not_compared(folder):
     """Every draw of them is the same, so that any difference would look certain."""
-    results = [replace(result, sample=OneItem()) for result in evaluate(Angles(), task="sts", data=folder)[:2]]
+    results = [
+        replace(result, sample=OneItem()) for result in evaluate(Angles(), task="sts", data=folder)[:2]
+    ]
     mean = average(results)
     assert mean.sample.items == 2
     assert compare_with([mean], replace(mean, model="other")) == []
