@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,14 +34,20 @@ def concat_figure(axes: Axes, content: Content) -> None:
 
 
 def curve_figure(axes: Axes, content: Content) -> None:
-    for prefix, colour, name in (("", OURS, "classification"), ("ranking, ", THEIRS, "in-batch ranking")):
-        points = []
-        for label, line in lines_of(content).items():
-            count = label.removeprefix(prefix).removesuffix(" pairs").replace(",", "")
-            if label.startswith(prefix) and count.isdigit():
-                points.append((int(count), line.mean("average")))
+    found = lines_of(content)
+    for form, style, name in (
+        (r"([\d,]+) pairs", {"color": OURS}, "classification"),
+        (r"([\d,]+) pairs, learning rate 2e-5", {"color": OURS, "linestyle": "--"}, "the same at 2e-5"),
+        (r"ranking, ([\d,]+) pairs", {"color": THEIRS}, "in-batch ranking"),
+    ):
+        matched = {label: re.fullmatch(form, label) for label in found}
+        points = [
+            (int(match[1].replace(",", "")), found[label].mean("average"))
+            for label, match in matched.items()
+            if match
+        ]
         if points:
-            axes.plot(*zip(*sorted(points), strict=True), "o-", color=colour, label=name)
+            axes.plot(*zip(*sorted(points), strict=True), marker="o", label=name, **style)
     axes.set_xscale("log")
     axes.set_xlabel("NLI pairs")
     axes.set_ylabel("STS average, Spearman × 100")

@@ -72,18 +72,17 @@ def _made(model: Made, folders: Folders) -> dict[str, Any]:
             raise InputError(
                 f"{out} was made by another command: {found['command']}. Remove the folder to make it anew"
             )
-        return found
+        return {**found, **_journal(out)}
     begin = time.monotonic()
     _run(words, model, out, folders)
     found = {
         "command": line,
         "seconds": round(time.monotonic() - begin, 1),
         "seed": model.seed,
-        **_steps(out),
     }
     record.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     _thin(out)
-    return found
+    return {**found, **_journal(out)}
 
 
 def _run(words: list[str], model: Made, out: Path, folders: Folders) -> None:
@@ -112,14 +111,17 @@ def run_gemel(words: list[str], threads: str, log: Path) -> int:
     return done.returncode
 
 
-def _steps(out: Path) -> dict[str, Any]:
-    """What the run itself wrote down about its end."""
+def _journal(out: Path) -> dict[str, Any]:
+    """What the run itself wrote down: its end, and how many directions its vectors used before and after."""
     metrics = out / "training" / "metrics.jsonl"
     if not metrics.exists():
         return {}
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     end = next((line for line in reversed(lines) if line["kind"] == "end"), {})
     kept = {name: end.get(name) for name in ("steps", "best_step", "texts", "stopped")}
+    ranks = {line["step"]: round(line["effective_rank"], 2) for line in lines if line["kind"] == "health"}
+    if {0, end.get("best_step")} <= set(ranks):
+        kept["effective_rank"] = [ranks[0], ranks[end["best_step"]]]
     return {**kept, "training_seconds": round(end.get("seconds", 0.0), 1)}
 
 

@@ -104,10 +104,12 @@ def table6(content: Content) -> str:
 
 
 def curve(content: Content) -> str:
-    body = [
-        [label, line.cell("average"), f"{line.mean('stsb'):.2f}"] for label, line in lines_of(content).items()
-    ]
-    return grid(["", "STS average", "STSb"], body)
+    body = []
+    for label, line in lines_of(content).items():
+        ranks = line.entries[0].get("effective_rank")
+        spread = f"{ranks[0]:.1f} → {ranks[1]:.1f}" if ranks else NONE
+        body.append([label, line.cell("average"), f"{line.mean('stsb'):.2f}", spread])
+    return grid(["", "STS average", "STSb", "effective rank, before → after"], body)
 
 
 def student(content: Content) -> str:

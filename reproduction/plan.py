@@ -146,16 +146,21 @@ def curve(scale: Scale) -> list[Row]:
     counts = [*scale.curve]
     rows = [Row(f"{count:,} pairs", short_nli(count, 0), sts(scale)) for count in counts]
     rate_pairs = counts[min(1, len(counts) - 1)]
-    for rate in scale.rates:
-        flags = [rate if flag == RATE else flag for flag in SHORT]
-        flags += ["--concat", "u,v,|u-v|", "--pooling", "mean"]
-        name = f"nli-{rate_pairs}-rate{rate}"
-        model = short_nli(rate_pairs, 0) if rate == RATE else trained(name, Rows(NLI, rate_pairs), *flags)
-        rows.append(Row(f"learning rate {rate}", model, sts(scale)))
+    rows += [_at_rate(scale, rate_pairs, rate) for rate in scale.rates]
+    rows += [_at_rate(scale, count, scale.rates[0]) for count in counts[2:]]
     rows += [Row(f"ranking, {count:,} pairs", ranking(count), sts(scale)) for count in counts[1:]]
     most = f"{scale.nli_pairs or ALL_PAIRS:,} pairs"
     rows.append(Row(most, nli(scale), sts(scale)))
     return [*rows, Row(f"ranking, {most}", watched_ranking(scale), sts(scale))]
+
+
+def _at_rate(scale: Scale, count: int, rate: str) -> Row:
+    flags = [rate if flag == RATE else flag for flag in SHORT]
+    flags += ["--concat", "u,v,|u-v|", "--pooling", "mean"]
+    model = (
+        short_nli(count, 0) if rate == RATE else trained(f"nli-{count}-rate{rate}", Rows(NLI, count), *flags)
+    )
+    return Row(f"{count:,} pairs, learning rate {rate}", model, sts(scale))
 
 
 def table2(scale: Scale) -> list[Row]:
