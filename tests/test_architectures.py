@@ -104,6 +104,26 @@ def test_mpnet_distances_fall_into_the_buckets_of_the_reference():
     assert np.array_equal(bucket_of(distances), wanted.numpy())
 
 
+@pytest.mark.parametrize("theta", [10_000.0, 160_000.0])
+def test_rotary_angles_are_those_of_the_reference_at_every_place(theta):
+    pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
+    import torch
+    from transformers import ModernBertConfig
+    from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
+
+    from gemel.encoder.engines.rotary import rotary_tables
+
+    kinds = {
+        name: {"rope_type": "default", "rope_theta": theta}
+        for name in ("full_attention", "sliding_attention")
+    }
+    config = ModernBertConfig(hidden_size=128, num_attention_heads=2, rope_parameters=kinds)
+    places = torch.arange(8192)[None]
+    wanted = ModernBertRotaryEmbedding(config)(torch.zeros(1), places, "full_attention")
+    for ours, theirs in zip(rotary_tables(theta, 64, 8192), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs[0, :, :32].numpy(), rtol=0, atol=2e-7)
+
+
 def test_albert_layers_of_a_group_are_one_object(tmp_path):
     pytest.importorskip("transformers", reason="the tiny ALBERT is made by transformers")
     config, weights = read_folder(tiny_checkpoint(tmp_path, "albert"))
@@ -192,6 +212,8 @@ def test_a_weight_of_another_shape_is_named_with_both_shapes(bert):
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
         ({"is_decoder": True}, "is_decoder"),
         ({"hidden_act": "mish"}, "unknown activation 'mish'.*Known: .*gelu"),
+        ({"hidden_act": ["gelu"]}, "unknown activation"),
+        ({"layer_norm_eps": "x"}, "'layer_norm_eps' as a number from 0 to 1, got 'x'"),
         ({"num_attention_heads": 5}, "5 attention heads, which do not divide the width 32"),
         ({"hidden_size": None}, "'hidden_size' as a whole number"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,36 @@ def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, monkeypatch, 
         convert(folder)
     assert not Path("ran").exists()
     assert not (folder / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ("2.5.1+cpu", False),
+        ("2.6.0", False),
+        ("2.9.1+cu128", False),
+        ("2.10.0a0+git1", False),
+        ("2.10.0", True),
+        ("2.10.0+cpu", True),
+        ("2.13.0", True),
+        ("3.0.0", True),
+    ],
+)
+def test_a_torch_that_a_pickle_can_fool_reads_none(tmp_path, monkeypatch, version, safe):
+    """CVE-2025-32434 (before 2.6) and CVE-2026-24747 (before 2.10) run code although only weights are read."""
+    folder = pickled(tiny_bert(tmp_path / "tiny"))
+    monkeypatch.setattr(torch, "__version__", version)
+    if safe:
+        assert convert(folder).written == (folder / "model.safetensors",)
+        return
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(ModelError, match=r"a pickle can run code in torch.*pip install 'torch>=2\.10'"):
+        convert(folder)
+
+
+def test_the_extra_asks_for_a_torch_that_converts():
+    extras = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert "torch>=2.10" in extras["project"]["optional-dependencies"]["train"]
 
 
 def test_a_file_without_tensors_is_refused(tmp_path):

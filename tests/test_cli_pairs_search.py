@@ -108,6 +108,41 @@ def test_a_condition_knows_the_types_of_columns(place, capsys):
         assert [(row["id"], row["text"]) for row in found] == [("1", TEXTS[1])]
 
 
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_a_condition_reads_only_the_columns_that_it_names(place, capsys):
+    rows = [{"body": text, "year": 2000 + n} for n, text in enumerate(TEXTS[:40])]
+    rows[1]["odd"] = 5
+    rows[2]["odd"] = [1, {"x": None}]
+    del rows[4]["year"]
+    rows[38]["late"] = True
+    write_lines(place / "a.jsonl", rows)
+
+    def found(where, *more):
+        code, hits, said = run(capsys, "search", "a.jsonl", "a man", "--where", where, *more)
+        assert code == 0, said
+        return sorted(int(hit["id"]) for hit in hits)
+
+    assert found("year < 2006") == [0, 1, 2, 3, 5]
+    assert found("year is null") == [4]
+    assert found("late = true") == [38]
+    assert found("id = '7' or not (year < 2039)") == [7, 39]
+    assert found("year < 2002", "--field", "odd:int") == [0, 1]
+
+
+def test_ids_and_texts_are_the_same_with_a_condition_and_without(place, capsys):
+    write_lines(place / "a.jsonl", [{"body": text, "key": n, "n": n} for n, text in enumerate(TEXTS[:4])])
+    words = ("search", "a.jsonl", "a man", "--id-column", "key")
+    assert run(capsys, *words, "--where", "n >= 0")[1] == run(capsys, *words)[1]
+    for bad in ({"body": "b", "key": None}, {"body": "b"}, {"body": "b", "key": 1.5}, {"body": 3, "key": 1}):
+        write_lines(place / "a.jsonl", [{"body": "a", "key": "a", "n": 1}, bad])
+        told = [run(capsys, *words, *more) for more in ((), ("--where", "n = 1"))]
+        assert [(code, rows) for code, rows, _ in told] == [(2, [])] * 2
+        assert all("a.jsonl:2: " in said for _, _, said in told)
+
+
 def test_search_reranks_by_a_cross_encoder(place, capsys):
     pytest.importorskip("transformers", reason="the tiny cross-encoder is made with transformers")
     from tiny_cross import tiny_cross
@@ -135,6 +170,7 @@ def test_search_reranks_by_a_cross_encoder(place, capsys):
         (("search", "-", "a", "--where", "lang = 'fr'"), "--where needs a file"),
         (("search", "texts.tsv", "a", "--field", "name:int"), "there is no --where"),
         (("search", "texts.tsv", "a", "--where", "name > 3", "--field", "name:int"), "which is no int"),
+        (("search", "texts.tsv", "a", "--where", "name = ''", "--field", "nmae"), "no column 'nmae'"),
         (("search", "texts.tsv", "a", "--coarse", "int8", "--fast", "2"), "Choose one"),
         (("pairs", "texts.tsv", "--min-score", "0.9", "--fast", "2"), "two speeds need k"),
         (("pairs", "texts.tsv", "-o", "pairs.xyz"), "cannot tell from its name"),

@@ -263,6 +263,13 @@ def test_other_ways_to_load_are_refused_with_ours(folder, name, value, way):
         SentenceTransformer(folder, **{name: value})
 
 
+def test_a_model_put_together_from_modules_is_refused_with_our_way():
+    with pytest.raises(InputError, match=r"modules is not supported.*gemel\.train"):
+        SentenceTransformer(modules=[object()])
+    with pytest.raises(InputError, match="the name or the folder of a model, got none"):
+        SentenceTransformer()
+
+
 def test_arguments_at_their_defaults_are_let_through(folder):
     assert SentenceTransformer(folder, trust_remote_code=False, token=None).encode("hello").shape == (32,)
 

@@ -97,6 +97,16 @@ def test_central_and_longest_do_not_hang_on_the_order():
         assert set(one.kept.tolist()) == set(order[other.kept].tolist())
 
 
+@pytest.mark.parametrize("keep", ["central", "longest"])
+def test_among_exact_copies_the_same_one_is_kept_in_any_order(keep):
+    texts = ["Hello There", "hello there", "HELLO there"]
+    kept = set()
+    for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
+        given = [texts[at] for at in order]
+        kept.add(given[int(gemel.dedupe(given, min_score=None, keep=keep, ignore_case=True).kept[0])])
+    assert len(kept) == 1
+
+
 def test_what_holds_for_a_text_holds_for_its_exact_copies():
     texts = ["a", "b", "B", "c"]
     found = gemel.dedupe(texts, vectors=on_a_circle(0, 5, 5, 90), min_score=0.9)

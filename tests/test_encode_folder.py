@@ -364,13 +364,72 @@ def test_a_changed_input_is_refused(tmp_path, finished):
     assert encode(tmp_path / "out", rows(ROWS)).rows == ROWS
 
 
-def test_an_input_that_only_grew_goes_on_unless_the_folder_is_complete(tmp_path):
+def test_an_input_that_only_grew_goes_on(tmp_path):
     stop_after(tmp_path / "out", 2)
     encode(tmp_path / "out", rows(60))
     encode(tmp_path / "fresh", rows(60))
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
-    with pytest.raises(InputError, match="the input has changed"):
-        encode(tmp_path / "out", rows(61))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("keep_texts", [False, True])
+def test_an_input_that_grew_after_its_folder_was_complete_goes_on(tmp_path, format, keep_texts):
+    needs(format)
+    options = {"format": format, "keep_texts": keep_texts}
+    done = 0
+    for number in (0, 13, 20, 40, 41, 67):  # none, part of a shard, whole ones, one row more
+        encoder = Encoder()
+        result = encode(tmp_path / "out", iter(rows(number)), encoder=encoder, **options)
+        assert (result.rows, result.resumed, result.encoded_now) == (number, done, number - done)
+        assert encoder.texts == number - done
+        encode(tmp_path / "fresh", rows(number), overwrite=True, **options)
+        assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+        done = number
+    read_folder(tmp_path / "out").verify()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint8])
+def test_a_folder_of_small_numbers_grows_too(tmp_path, dtype):
+    needs("parquet")
+    for number in (13, 30):
+        encode(tmp_path / "out", rows(number), encoder=Encoder(dtype), format="parquet")
+    encode(tmp_path / "fresh", rows(30), encoder=Encoder(dtype), format="parquet")
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_kill_while_a_complete_folder_grows_loses_nothing(tmp_path, child, format):
+    needs(format)
+    child(tmp_path / "small", format, rows=30, keep_texts=True)
+    child(tmp_path / "whole", format, keep_texts=True)
+    moments = [(False, 0), (True, 0), (False, 3)]
+    for step in count(1, STRIDE):
+        after, tear = moments[step % 3]
+        out = shutil.copytree(tmp_path / "small", tmp_path / f"{step}")
+        if not child(out, format, keep_texts=True, step=step, after=after, tear=tear)["killed"]:
+            break
+        assert child(out, format, keep_texts=True).get("error") is None
+        assert contents(out) == contents(tmp_path / "whole"), f"killed at step {step}"
+        log = encoded(out)
+        assert len(log) <= 17 + 7
+        assert set(log) == set(range(30, ROWS))
+        shutil.rmtree(out)
+    assert step > 20
+
+
+def test_a_complete_folder_that_was_changed_does_not_grow(tmp_path):
+    encode(tmp_path / "out", rows(30), format="safetensors")
+    whole = contents(tmp_path / "out")
+    for name in ("vectors-00001.safetensors", "ids.jsonl"):
+        (tmp_path / "out" / name).write_bytes(whole[name][:-1] + b"?")
+        with pytest.raises(InputError, match=f"{name} is missing or has changed"):
+            encode(tmp_path / "out", rows(31), format="safetensors")
+        (tmp_path / "out" / name).write_bytes(whole[name])
+    assert contents(tmp_path / "out") == whole
+    (tmp_path / "out" / "vectors-00000.safetensors").unlink()
+    with pytest.raises(InputError, match=r"is damaged: vectors-00000\.safetensors is gone"):
+        encode(tmp_path / "out", rows(31), format="safetensors")
+    assert contents(tmp_path / "out").keys() == whole.keys() - {"vectors-00000.safetensors"}
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):

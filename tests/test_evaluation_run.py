@@ -100,6 +100,23 @@ def test_what_is_undefined_is_left_out_of_comparisons(folder):
     assert compare_with(fine, flat) == []
 
 
+class OneItem:
+    items = 1
+
+    def number(self, rows):
+        return 0.5
+
+
+def test_averages_of_single_items_are_not_compared(folder):
+    """Every draw of them is the same, so that any difference would look certain."""
+    results = [
+        replace(result, sample=OneItem()) for result in evaluate(Angles(), task="sts", data=folder)[:2]
+    ]
+    mean = average(results)
+    assert mean.sample.items == 2
+    assert compare_with([mean], replace(mean, model="other")) == []
+
+
 def test_an_average_without_items_has_values_only(folder):
     results = [replace(result, sample=None) for result in evaluate(Angles(), task="sts", data=folder)[:2]]
     mean = average(results)

@@ -231,6 +231,33 @@ def test_labels_keep_their_type(folder, tmp_path):
         FewShotClassifier(folder, tune=False).fit(TEXTS, days).save(tmp_path / "days")
 
 
+def test_numbers_of_numpy_are_saved_as_numbers(folder, tmp_path):
+    numbers = {"C": np.float32(3), "seed": np.int64(3), "epochs": np.int32(1), "tune": np.bool_(False)}
+    fitted = FewShotClassifier(folder, threads=1, **numbers).fit(TEXTS, LABELS)
+    again = FewShotClassifier.load(fitted.save(tmp_path / "kept"))
+    assert {name: again.get_params()[name] for name in numbers} == {
+        "C": 3.0,
+        "seed": 3,
+        "epochs": 1,
+        "tune": False,
+    }
+    assert np.array_equal(again.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+
+
+def test_parameters_of_another_version_are_a_model_error(alone, tmp_path):
+    about = json.loads((alone.save(tmp_path / "kept") / "classifier.json").read_text())
+    for parameters, message in (
+        (
+            {**about["parameters"], "colour": 1},
+            r"'colour', which FewShotClassifier does not take.* fit it again",
+        ),
+        ([1], "cannot be read"),
+    ):
+        (tmp_path / "kept" / "classifier.json").write_text(json.dumps({**about, "parameters": parameters}))
+        with pytest.raises(ModelError, match=message):
+            FewShotClassifier.load(tmp_path / "kept")
+
+
 def test_a_damaged_folder_is_a_model_error(alone, tmp_path):
     with pytest.raises(ModelError, match="no classifier"):
         FewShotClassifier.load(tmp_path)

@@ -1,11 +1,14 @@
 """Pairs and search from texts, against the same questions asked of arrays."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import gemel
 from gemel.bit_search import search_by_bits
 from gemel.checkpoint.write import write_checkpoint
+from gemel.from_texts import two_speeds
 from gemel.from_texts.pairs import PairQuestion, pairs_of_texts
 from gemel.from_texts.search import SearchQuestion, search_texts
 from gemel.from_texts.two_speeds import SomeVectors, fast_pairs, fast_search
@@ -276,3 +279,19 @@ def test_a_dial_is_a_whole_number(model):
 
 class _NoStudent:
     student = None
+
+
+def test_two_speeds_use_the_threads_they_were_given_for_the_recall_too(model, monkeypatch):
+    asked = []
+    for name in ("similar_pairs", "search"):
+        real = getattr(two_speeds, name)
+
+        def noted(*args, real=real, **settings):
+            asked.append(settings.get("threads"))
+            return real(*args, **settings)
+
+        monkeypatch.setattr(two_speeds, name, noted)
+    fast_pairs(model, model, TEXTS, k=3, dial=2, threads=1)
+    sides = SimpleNamespace(queries=model, documents=model, student=model)
+    fast_search(sides, TEXTS[:2], TEXTS, k=2, dial=2, threads=1)
+    assert asked == [1] * 8

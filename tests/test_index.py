@@ -1,5 +1,6 @@
 """The index, in memory and in a folder: what is added, found, changed and refused."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.errors import InputError
+from gemel.errors import InputError, MissingExtra
 from gemel.index.coder import unit
 from gemel.index.opening import open_index
 from gemel.index.types import Written
@@ -471,3 +472,9 @@ def test_a_place_without_an_index_is_not_made_by_chance(model):
         open_index("")
     with pytest.raises(InputError, match="Known types: text, int, float, bool"):
         open_index(":memory:", model, fields={"year": "date"})
+
+
+def test_a_server_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"needs the package 'psycopg'.*gemel\[postgres\]"):
+        open_index("postgresql://user:secret@localhost/db#notes")

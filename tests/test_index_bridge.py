@@ -1,5 +1,6 @@
 """Queries of a new model over the vectors of the old one, and what that loses."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
+from gemel.index import bridge, verifying
 from gemel.index.bridge import procrustes
 from gemel.index.opening import open_index
 from test_index import TEXTS, texts_of
@@ -116,3 +118,29 @@ def test_a_bridge_that_found_the_prompt_of_the_old_queries(tmp_path, wider):
     index = open_index(":memory:", old)
     index.add(MANY)
     assert index.bridge_to(wider).search("a man", 3).bridged
+
+
+def test_a_sample_does_not_keep_the_blocks_of_a_scan_in_memory(index):
+    """Held as views, 2,000 vectors of as many blocks would be the whole table."""
+    alive = []
+
+    class Watched:
+        header = index._state.table.header
+
+        def scan(self):
+            blocks = []
+            for rows in index._state.table.scan(block=20):
+                own = np.array(rows.vector)
+                blocks.append(weakref.ref(own))
+                given = replace(rows, vector=own)
+                del own
+                yield given
+                del given
+                alive.append(sum(block() is not None for block in blocks))
+
+    state = replace(index._state, table=Watched())
+    for sample in (lambda: bridge._sample(state.table, 50).texts, lambda: verifying._walk(state, 50).sample):
+        alive.clear()
+        assert len(sample()) == 50
+        assert len(alive) > 10
+        assert max(alive) <= 1  # the one that the walk has at hand

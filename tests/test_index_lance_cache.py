@@ -49,8 +49,8 @@ def folder(built, tmp_path):
     return shutil.copytree(built, tmp_path / "notes")
 
 
-def opened(folder, *, create=False):
-    place = LancePlace(folder, large=LARGE, many=LARGE)
+def opened(folder, *, create=False, read_only=False):
+    place = LancePlace(folder, large=LARGE, many=LARGE, read_only=read_only)
     return place.create(Header(DIM, {"group": "int"}, {})) if create else place.open()
 
 
@@ -83,6 +83,24 @@ def test_lists_are_loaded_and_not_built_again(folder, no_build):
     assert recall(table, names(0, ROWS)) >= 0.98
     assert recall(table, names(0, ROWS), Compare("group", "<", 25)) >= 0.98
     assert recall(table, names(0, ROWS), Compare("group", "=", 7)) >= 0.98
+
+
+def test_a_search_that_only_reads_keeps_what_it_built(folder, monkeypatch):
+    """Every `gemel index search` is such a process: each would build anew."""
+    shutil.rmtree(folder / "cache")
+    assert recall(opened(folder, read_only=True), names(0, ROWS)) >= 0.98
+    monkeypatch.setattr(cache, "build", lambda _: pytest.fail("built anew"))
+    assert recall(opened(folder, read_only=True), names(0, ROWS)) >= 0.98
+
+
+def test_a_search_that_only_reads_needs_no_place_for_a_cache(folder, monkeypatch):
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    shutil.rmtree(folder / "cache")
+    monkeypatch.setattr(cache, "_new_folder", refused)
+    assert recall(opened(folder, read_only=True), names(0, ROWS)) >= 0.98
+    assert not (folder / "cache").exists()
 
 
 @pytest.mark.parametrize("left", [0, 0.99])

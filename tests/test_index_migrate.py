@@ -250,6 +250,54 @@ def test_other_passages_are_a_migration_too(place, models):
     assert index.verify().ok
 
 
+@pytest.fixture
+def cut(models):
+    """An index with settings of its own."""
+    options = gemel.EncodeOptions(dim=16, precision="int8", max_length=20)
+    index = open_index(":memory:", models[0], options=options, passage_tokens=12)
+    index.add([*TEXTS[:5], LONG])
+    return index
+
+
+def settings(index):
+    made = index._state.binding.fingerprint
+    return index.dim, made.precision, made.max_length, index.stats().passage_tokens
+
+
+def test_settings_stay_as_the_index_has_them(cut, models):
+    for to in (models[0], models[0].checkpoint.folder):
+        assert cut.migrate(to).summary() == "first made it already, nothing to do"
+    cut.migrate(models[1].checkpoint.folder)
+    assert (cut.stats().model, settings(cut)) == ("second", (16, "int8", 20, 12))
+    same = open_index(":memory:", models[1], options=cut._state.binding.options, passage_tokens=12)
+    same.add([*TEXTS[:5], LONG])
+    assert cut.search("a man", 9).hits == same.search("a man", 9).hits
+
+
+def test_settings_that_are_given_change(cut, models):
+    cut.migrate(models[1], dim=40, passage_tokens=16)
+    assert settings(cut) == (40, "int8", 20, 16)
+    cut.migrate(models[1], precision="float32")
+    assert settings(cut) == (40, "float32", 20, 16)
+    cut.migrate(models[1], options=gemel.EncodeOptions())
+    assert settings(cut) == (48, "float32", 40, 16)
+    with pytest.raises(InputError, match=r"is to keep 48 dimensions .* 'first' makes 32\. Give a dim"):
+        cut.migrate(models[0], dim=48)
+    with pytest.raises(InputError, match="passages of 50 tokens would be cut: the model reads 40"):
+        cut.migrate(models[1], passage_tokens=50)
+    assert settings(cut) == (48, "float32", 40, 16)
+
+
+def test_the_pooling_that_the_model_was_loaded_with_stays(models):
+    folder = models[0].checkpoint.folder
+    index = open_index(":memory:", gemel.load(folder, pooling="cls", precision="int8"))
+    index.add(TEXTS[:3])
+    assert "nothing to do" in index.migrate(folder).summary()
+    index.migrate(models[1].checkpoint.folder)
+    made = index._state.binding.fingerprint
+    assert (made.pooling, made.precision) == (models[1].checkpoint.pooling.modes, "int8")
+
+
 def test_documents_without_text_cannot_be_migrated(place, models):
     index = open_index(place, models[0])
     index.add(vectors=[[1.0] * 32], ids=["bare"])

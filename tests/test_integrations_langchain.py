@@ -136,6 +136,11 @@ def test_every_metadata_comes_back_as_it_was(model, tmp_path):
         ]
 
 
+def test_a_text_without_metadata_may_stand_beside_others(store):
+    store.add_texts(["hello", "world"], [None, {"year": 2024}], ids=["d", "e"])
+    assert [each.metadata for each in store.get_by_ids(["d", "e"])] == [{}, {"year": 2024}]
+
+
 def test_metadata_that_json_cannot_hold_is_refused(store):
     with pytest.raises(InputError, match=r"'when'.* cannot be written as JSON"):
         store.add_texts(["hello"], [{"when": object()}])

@@ -1,8 +1,10 @@
 """Text -> vector: the laws of encoding, for every engine, precision and architecture, and what each option means."""
 
+import json
 import os
 import threading
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import gemel
 from gemel.encoder.architectures import FILES
 from gemel.encoder.engines import native
 from gemel.errors import InputError
-from gemel.model import Prepared
+from gemel.model import Model, Prepared
 from gemel.options import EncodeOptions
 from gemel.text.long_texts import TruncationWarning
 from tiny import tiny_bert, tiny_checkpoint
@@ -237,6 +239,48 @@ def test_max_length_can_be_shorter_and_up_to_the_positions_longer(plain):
     assert plain.encode_report(["q " * 200], max_length=500, on_long="truncate").kept[0] == 128
     with pytest.raises(InputError, match="max_length 2 leaves no room"):
         plain.encode(["q q q"], max_length=2)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "torch"])
+@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "camembert", "mpnet"])
+def test_max_length_goes_up_to_the_places_behind_the_padding(tmp_path, model_type, engine):
+    pytest.importorskip("transformers", reason="the tiny models are made by transformers (train extra)")
+    model = gemel.load(tiny_checkpoint(tmp_path, model_type, pad_token_id=1), engine=engine)
+    longest = model.encode_report(["q " * 100], max_length=64, on_long="truncate")
+    assert longest.kept[0] == 62  # 64 rows, of which the first two are never a token's
+    assert np.array_equal(longest.vectors, model.encode(["q " * 60], max_length=62))
+    assert all(len(part) <= 120 for part in model.passages(["q " * 100], max_length=500)[0])
+
+
+def test_a_checkpoint_without_a_limit_of_its_own_is_cut_at_its_places(plain):
+    endless = Model(replace(plain.checkpoint, max_length=None))
+    assert endless.encode_report(["q " * 200], max_length=500, on_long="truncate").kept[0] == 128
+    assert endless.encode_report(["q " * 200], on_long="truncate").kept[0] == 128
+
+
+def without_prompt(folder, **settings):
+    """A model whose pooling leaves the prompt out."""
+    pooling = tiny_bert(folder, **settings) / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    return gemel.load(folder)
+
+
+@pytest.mark.parametrize("prompt", ["the man is ", "the man is playing a guitar in the rain on the street "])
+def test_chunks_leave_out_the_prompt_and_nothing_else(tmp_path, prompt):
+    model = without_prompt(tmp_path, max_length=16, normalize=False)
+    text = "cat dog guitar flute street sofa rain stock market fell rose sharply today hello world " * 3
+    options = EncodeOptions(prompt=prompt, on_long="chunk")
+    (window,) = model.prepare([text], options).windows
+    asked, room = len(model.tokenizer.content([prompt])[0]), 14
+    total, weights = 0, 0
+    for number, piece in enumerate(window.pieces):
+        states = model.engine.hidden(piece[None])[0]
+        held = max(0, asked - number * (room - int(room * 0.25)))  # the mark before it goes with the prompt
+        total = total + states[held + 1 if held else 0 :].mean(axis=0) * window.weights[number]
+        weights += window.weights[number]
+    np.testing.assert_allclose(model.encode([text], options)[0], total / weights, atol=1e-5)
+    both = model.encode(["short", text], options)
+    assert np.array_equal(both, np.concatenate([model.encode([t], options) for t in ("short", text)]))
 
 
 # Bad input

@@ -10,6 +10,7 @@ from gemel.encoder.architectures import FILES, read_network
 from gemel.encoder.engines import native
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.int8_weights import Int8Store, quantize_linear
+from gemel.encoder.network import Block, Linear, Network, Norm
 from gemel.errors import InputError
 from test_architectures import mean_cosine, read_folder, some_ids
 from tiny import tiny_bert, tiny_checkpoint
@@ -49,6 +50,46 @@ def test_hidden_states_equal_the_reference(folder, level):
                 input_ids=torch.from_numpy(ids).long(), attention_mask=torch.ones(ids.shape, dtype=torch.long)
             )
         np.testing.assert_allclose(engine.hidden(ids), states.last_hidden_state.numpy(), rtol=0, atol=1e-5)
+
+
+def turning(width=32, places=3000):
+    """One block with rotary positions and loud queries and keys: a small angle shows."""
+    random = np.random.default_rng(0)
+
+    def linear(outputs, gain=1.0):
+        return Linear((random.normal(size=(outputs, width)) * gain * width**-0.5).astype(np.float32))
+
+    norm = Norm(np.ones(width, np.float32), None, 1e-5)
+    block = Block(
+        qkv=linear(3 * width, gain=2.0),
+        out=linear(width),
+        attention_norm=norm,
+        up=linear(2 * width),
+        down=linear(width),
+        ffn_norm=norm,
+        rotary_theta=160_000.0,
+    )
+    return Network(
+        word=random.normal(size=(50, width)).astype(np.float32),
+        positions=None,
+        embedding_norm=norm,
+        projection=None,
+        blocks=(block,),
+        heads=1,
+        activation="gelu",
+        max_positions=places,
+        prenorm=True,
+        gated=True,
+        final_norm=norm,
+    )
+
+
+def test_far_places_are_turned_as_in_the_other_engines():
+    network = turning()
+    ids = np.random.default_rng(1).integers(0, 50, (1, 3000)).astype(np.int32)
+    states = native.NativeEngine(network).hidden(ids)
+    # With angles in float64 it was 5e-4.
+    np.testing.assert_allclose(states, OnnxEngine(network).hidden(ids), rtol=0, atol=5e-5)
 
 
 @pytest.mark.parametrize(("precision", "level"), KERNELS)

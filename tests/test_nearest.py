@@ -1,17 +1,21 @@
 """Search against a brute force that anyone can read, by every scanner that this machine has."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel import nearest
+from gemel.bit_search import search_by_bits
 from gemel.errors import InputError
 from gemel.nearest import search
 from gemel.scan import native_scanner
 from gemel.scan.exact import exact_scores, squares
 from gemel.scan.kernel import levels
 from gemel.similarity import METRICS, scores
+from gemel.small_vectors import quantize, rescore
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
 
@@ -230,3 +234,49 @@ def test_different_dimensions_are_refused():
 def test_one_query_vector_is_answered_with_what_to_write():
     with pytest.raises(InputError, match=r"For one vector write queries\[None\]"):
         search(np.ones(3), np.eye(3))
+
+
+def test_int8_candidates_keep_to_the_memory_and_are_the_same():
+    random = np.random.default_rng(4)
+    queries, corpus = (random.normal(size=(n, 16)).astype(np.float32) for n in (3000, 300))
+    much = search(queries, corpus, k=20, precision="int8", threads=2)
+    tracemalloc.start()
+    little = search(queries, corpus, k=20, precision="int8", threads=2, memory="2MB")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(little.index, much.index)
+    assert np.array_equal(little.score, much.score)
+    assert little.recall == much.recall
+    assert peak < 5_000_000  # the answer is 0.7 MB; all candidates at once took 14
+
+
+def test_a_search_by_bits_has_the_scores_and_ties_of_an_exact_one():
+    random = np.random.default_rng(1)
+    row = random.normal(size=(1, 384)).astype(np.float32)
+    queries = (row + random.normal(size=(8, 384))).astype(np.float32)
+    for corpus in (np.repeat(row, 103, axis=0), random.normal(size=(50, 384)).astype(np.float32)):
+        by_bits, exact = (
+            search_by_bits(queries, corpus, 7, candidates=len(corpus)),
+            search(queries, corpus, 7),
+        )
+        assert np.array_equal(by_bits.index, exact.index)
+        assert np.array_equal(by_bits.score, exact.score)
+
+
+@pytest.mark.parametrize(("queries", "corpus"), [(3, 0), (0, 3), (0, 0)])
+def test_a_search_by_bits_of_nothing_gives_empty_hits(queries, corpus):
+    hits = search_by_bits(np.ones((queries, 8)), np.ones((corpus, 8)), 4)
+    assert (hits.index.shape, hits.score.shape, hits.recall) == ((queries, 0), (queries, 0), None)
+
+
+@pytest.mark.parametrize("output", ["float32", "float16", "int8", "binary"])
+def test_a_rescored_pair_does_not_depend_on_its_company(output):
+    random = np.random.default_rng(2)
+    queries, corpus = (random.normal(size=(n, 384)).astype(np.float32) for n in (2, 101))
+    corpus[-1] = corpus[0]
+    small = quantize(corpus, output)
+    together = rescore(queries, small, np.tile(np.arange(101), (2, 1)))
+    for at in (0, 50, 100):
+        assert np.array_equal(rescore(queries, small, np.full((2, 1), at))[:, 0], together[:, at])
+    assert np.array_equal(together[:, 0], together[:, -1])
+    assert not rescore(queries, np.zeros_like(corpus), np.zeros((2, 1), np.int64)).any()

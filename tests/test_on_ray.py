@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,15 @@ from gemel.errors import InputError, WorkError
 from gemel.on_ray.ahead import Ahead
 from gemel.on_ray.cluster import Cluster, address_of
 from gemel.on_ray.encoding import ModelOnRay
+from gemel.on_ray.gather import InFolder
 from gemel.on_ray.pairs import pairs_on_ray
 from gemel.on_ray.queries import search_on_ray
+from gemel.on_ray.tile_store import TileStore
 from gemel.on_ray.tiles import Tile, side_of, stripes
 from gemel.options import EncodeOptions
+from gemel.pairs.folder import PairFolder
+from gemel.pairs.request import Request
+from gemel.scan.found import Found
 from gemel.text.read import read_rows
 from tiny import tiny_bert
 
@@ -378,3 +384,46 @@ def test_flags_that_do_not_go_together_are_refused(arguments, message, tmp_path,
     lines(tmp_path, ["a man", "a dog"])
     assert main([*arguments, "--model", str(folder)]) == 2
     assert message in capfd.readouterr().err
+
+
+def test_a_folder_is_filled_by_one_run_at_a_time(vectors, tmp_path, monkeypatch):
+    expected, refused = gemel.similar_pairs(vectors, min_score=0.97, out=tmp_path / "one"), []
+    real = TileStore.save
+
+    def save(self, tile, found):
+        real(self, tile, found)
+        for again in (gemel.similar_pairs, partial(pairs_on_ray, Cluster(FakeRay(), 1, 1))):
+            with pytest.raises(InputError, match="another run is writing pairs to") as error:
+                again(vectors, min_score=0.97, out=tmp_path / "two")
+            refused.append(error)
+
+    monkeypatch.setattr(TileStore, "save", save)
+    found = pairs_on_ray(Cluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
+    assert refused
+    same_pairs(found, expected)
+    same_files(tmp_path / "one", tmp_path / "two")
+
+
+def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
+    memory, lefts, rights = 64 * 2_000, 40, 600
+    request = Request(None, -1.0, "cosine", memory, 1, True, False, tmp_path)
+    tiles = stripes(lefts, rights, 40, same=False)[0]
+    left, right = (grid.ravel().astype(np.int32) for grid in np.indices((lefts, rights)))
+    loaded, real = [], TileStore.load
+
+    def load(self, tile, top, bottom):
+        found = real(self, tile, top, bottom)
+        loaded.append((top, len(found)))
+        return found
+
+    monkeypatch.setattr(TileStore, "load", load)
+    with PairFolder(tmp_path, {}) as folder:
+        gather = InFolder(request, rights, folder, TileStore(tmp_path), [tiles])
+        for tile in tiles:
+            mine = (right >= tile.first) & (right < tile.last)
+            gather.take(tile, Found(np.zeros(mine.sum(), np.float32), left[mine], right[mine]))
+        pairs = gather.pairs(lefts * rights)
+    assert np.array_equal(pairs.left, left)
+    assert np.array_equal(pairs.right, right)
+    together = {top: sum(count for at, count in loaded if at == top) for top, _ in loaded}
+    assert max(together.values()) <= request.most_pairs < len(pairs)

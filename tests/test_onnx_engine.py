@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from gemel.checkpoint.folder import read_checkpoint
 from gemel.encoder.architectures import read_network
 from gemel.encoder.engines import onnx_int8
+from gemel.encoder.engines.choose import open_engine
 from gemel.encoder.engines.onnx import OnnxEngine, choose_provider
 from gemel.encoder.engines.onnx_graph import LOWEST
 from gemel.encoder.engines.onnx_nodes import Nodes
@@ -259,3 +261,13 @@ def test_without_torch_the_torch_engine_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"pip install 'gemel\[train\]'"):
         TorchEngine(tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["native", "onnxruntime"])
+def test_an_engine_that_cannot_read_the_architecture_is_refused_and_not_replaced(tmp_path, engine):
+    folder = tiny_bert(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "funnel"}))
+    message = f"engine '{engine}' cannot run tiny: gemel cannot read its architecture 'funnel' itself.*engine='torch'"
+    with pytest.raises(InputError, match=message):
+        open_engine(read_checkpoint(folder), engine=engine)

@@ -1,15 +1,19 @@
 """Similar pairs against a brute force over all of them, by every scanner that this machine has."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError
+from gemel.nearest import search
 from gemel.pairs import similar_pairs, walk
 from gemel.scan import native_scanner
 from gemel.scan.exact import exact_scores, squares
 from gemel.scan.kernel import levels
+from gemel.scan.numpy_scanner import numpy_squares
 from gemel.similarity import METRICS, row_scores, scores
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
@@ -279,3 +283,35 @@ def test_nothing_of_the_input_is_changed():
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
     similar_pairs(rows, k=2)
     assert rows.tolist() == np.arange(12).reshape(4, 3).tolist()
+
+
+def test_rows_too_wide_for_sums_of_int8_are_compared_in_float32():
+    rows = np.ones((4, 140_000), np.float32)  # 127 x 127 x 140,000 has 32 bits and a sign
+    assert len(similar_pairs(rows, min_score=0.9)) == 6
+    assert len(similar_pairs(rows, k=3)) == 3
+    hits = search(rows[:1], rows, k=4, precision="int8")
+    assert hits.index.tolist() == [[0, 1, 2, 3]]
+    assert np.allclose(hits.score, 1)
+
+
+@pytest.mark.parametrize("min_score", ["0.5", b"1", [0.5], object(), True])
+def test_a_threshold_that_is_no_number_is_refused(min_score):
+    with pytest.raises(InputError, match="min_score must be a finite number, got"):
+        similar_pairs(np.eye(3), min_score=min_score)
+
+
+@pytest.mark.parametrize("min_score", [1, np.float32(0.5), np.int64(1), np.array(0.5)])
+def test_a_threshold_may_be_any_kind_of_number(min_score):
+    assert len(similar_pairs(np.ones((3, 2)), min_score=min_score)) == 3
+
+
+def test_lengths_without_a_compiler_take_little_memory():
+    rows = np.random.default_rng(0).normal(size=(9000, 64)).astype(np.float32)
+    centre = rows.mean(axis=0, dtype=np.float64)
+    tracemalloc.start()
+    found = numpy_squares(rows, centre)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows.nbytes * 1.5  # two blocks in float64; all rows would be twice what they are
+    np.testing.assert_allclose(found, np.square(rows - centre).sum(axis=1))
+    assert numpy_squares(rows[:0], centre).shape == (0,)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.pairs import similar_pairs
+from gemel.pairs import approximate, similar_pairs
+from gemel.scan.compare import Side
 
 
 def clustered(n=3000, dim=32, seed=1):
@@ -78,3 +79,46 @@ def test_a_missing_index_is_answered_with_what_to_install(monkeypatch):
 def test_wrong_requests_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         similar_pairs(np.eye(3), k=1, **options)
+
+
+def test_one_outlier_does_not_make_the_recall_collect_all_pairs(monkeypatch):
+    pytest.importorskip("faiss")
+    rows = np.abs(clustered(4000, dim=8))
+    rows[0] = -1  # the only pairs it has are far worse than all others
+    most, real = [0], approximate._Tally.add
+
+    def add(self, found):
+        most[0] = max(most[0], len(found))
+        real(self, found)
+
+    monkeypatch.setattr(approximate._Tally, "add", add)
+    near = similar_pairs(rows, min_score=-1, approximate=2, memory=4000 * 2 * 64)
+    assert most[0] <= 1 << 16
+    exact = similar_pairs(rows, min_score=float(near.score.min()))
+    assert len(exact) > 4000 * 1000
+    assert near.recall == pytest.approx(len(near) / len(exact), rel=0.3)
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_the_recall_is_that_of_a_brute_force_where_all_rows_are_the_sample(across):
+    pytest.importorskip("faiss")
+    rows, other = clustered(400, dim=8), clustered(300, dim=8, seed=2) if across else None
+    near = similar_pairs(rows, other=other, k=900, approximate=3)
+    exact = similar_pairs(rows, other=other, min_score=float(near.score.min()))
+    assert near.recall == pytest.approx(len(as_set(near) & as_set(exact)) / len(exact), abs=1e-12)
+    assert 0 < near.recall < 1
+
+
+def test_the_index_is_made_block_by_block(monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(approximate, "_BLOCK", 64)
+    asked, real = [], Side.scaled
+
+    def scaled(self, begin, end):
+        asked.append(end - begin)
+        return real(self, begin, end)
+
+    whole = similar_pairs(clustered(1000), k=50, approximate=5)
+    monkeypatch.setattr(Side, "scaled", scaled)
+    assert as_set(similar_pairs(clustered(1000), k=50, approximate=5)) == as_set(whole)
+    assert max(asked) == 64

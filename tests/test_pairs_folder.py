@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.pairs import similar_pairs
+from gemel.pairs import folder, similar_pairs
+from gemel.pairs.folder import PairFolder
 
 CHILD = Path(__file__).parent / "pairs_child.py"
 FILES = ["left.npy", "pairs.json", "right.npy", "score.npy"]
@@ -121,3 +122,72 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     with pytest.raises(InputError, match="is not empty and holds no pairs of ours"):
         similar_pairs(rows(), k=5, out=tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def in_the_middle(monkeypatch, act):
+    """`act` is done once, after the first block of a run was counted."""
+    real, done = PairFolder.append, []
+
+    def append(self, found, next_row):
+        real(self, found, next_row)
+        if not done:
+            done.append(True)
+            act()
+
+    monkeypatch.setattr(PairFolder, "append", append)
+
+
+def test_a_second_run_is_refused_and_spoils_nothing(tmp_path, monkeypatch):
+    out, refused = tmp_path / "pairs", []
+
+    def again():
+        with pytest.raises(InputError, match=r"another run is writing pairs to .*Wait for it") as error:
+            similar_pairs(rows(), min_score=0.2, out=out)
+        refused.append(error)
+
+    in_the_middle(monkeypatch, again)
+    first = similar_pairs(rows(), min_score=0.2, out=out, memory=40_000)
+    assert len(refused) == 1
+    assert as_set(first) == as_set(similar_pairs(rows(), min_score=0.2))
+    assert len(as_set(first)) == len(first)
+    assert sorted(path.name for path in out.iterdir()) == FILES
+
+
+def test_a_run_that_failed_lets_go_of_its_folder(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("disk full")
+
+    in_the_middle(monkeypatch, fail)
+    with pytest.raises(OSError, match="disk full"):
+        similar_pairs(rows(), min_score=0.2, out=tmp_path, memory=40_000)
+    assert ".lock" not in content(tmp_path)
+    assert len(similar_pairs(rows(), min_score=0.2, out=tmp_path))
+
+
+def test_a_run_that_ends_while_another_asks_is_read(tmp_path, monkeypatch):
+    real = folder.locked
+
+    def late(path, busy):
+        monkeypatch.setattr(folder, "locked", real)
+        similar_pairs(rows(), k=5, out=tmp_path)
+        return real(path, busy)
+
+    monkeypatch.setattr(folder, "locked", late)
+    assert len(similar_pairs(rows(), k=5, out=tmp_path)) == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+
+
+def test_what_a_killed_run_left_in_a_finished_folder_goes(tmp_path):
+    similar_pairs(rows(), k=5, out=tmp_path)
+    for name in (".lock", "progress.json", "kept-16.npy"):
+        (tmp_path / name).write_text((tmp_path / "pairs.json").read_text())
+    assert len(similar_pairs(rows(), k=5, out=tmp_path)) == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+
+
+def test_a_lock_in_a_folder_of_others_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    (tmp_path / ".lock").write_text("mine too")
+    with pytest.raises(InputError, match="is not empty and holds no pairs of ours"):
+        similar_pairs(rows(), k=5, out=tmp_path)
+    assert (tmp_path / ".lock").read_text() == "mine too"

@@ -233,5 +233,7 @@ def test_passages_that_the_model_cannot_read_are_refused(model):
 def test_a_model_without_a_limit_divides_nothing_unless_asked(tmp_path):
     endless = gemel.load(tiny_bert(tmp_path, max_length=64))
     endless.checkpoint = gemel.model.replace(endless.checkpoint, max_length=None)
+    assert len(endless.passages(["cat " * 500])[0]) == 4  # it still has 128 places
+    endless.checkpoint = gemel.model.replace(endless.checkpoint, config={})
     assert endless.passages(["cat " * 500]) == [["cat " * 500]]
     assert len(endless.passages(["cat " * 500], tokens=102)[0]) == 5

@@ -13,6 +13,7 @@ import pytest
 from gemel.errors import InputError, MissingExtra
 from gemel.text import lines
 from gemel.text.read import read_rows
+from gemel.text.records import RecordFile
 from gemel.text.rows import Row
 
 ODD = "a\u2028b\x0bc\x85d\x1ce\u2029f\x00g"  # str.splitlines would cut this into pieces; it is one text
@@ -292,3 +293,25 @@ def test_a_large_file_is_read_in_little_memory(tmp_path):
     tracemalloc.stop()
     assert count == 50_000
     assert peak < 1_000_000
+
+
+def test_a_damaged_page_of_parquet_is_refused(parquet):
+    path = parquet({"text": [f"text {n} {n * 7919 % 1009}" for n in range(4000)]})
+    data = bytearray(path.read_bytes())
+    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"rows\.parquet: the parquet file is damaged"):
+        texts(path)
+    with pytest.raises(InputError, match=r"rows\.parquet: the parquet file is damaged"):
+        list(RecordFile(path).records(["text"]))
+
+
+def test_types_of_columns_are_those_of_every_row(tmp_path, parquet):
+    rows = [{"a": 1, "b": None}] * 30 + [{"a": 2.5, "c": True}]
+    path = write(tmp_path, "in.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert RecordFile(path).types() == {"a": {int, float}, "b": set(), "c": {bool}}
+    assert RecordFile(path).columns() == ["a", "b"]
+    assert RecordFile(write(tmp_path, "in.csv", "a,b\n1,2\n")).types() == {"a": {str}, "b": {str}}
+    columns = {"a": [None, 1], "b": ["x", None], "c": [1.5, 2.0], "d": [True, None], "e": [[1], [2]]}
+    types = {"a": {int}, "b": {str}, "c": {float}, "d": {bool}, "e": {object}}
+    assert RecordFile(parquet(columns)).types() == types

@@ -295,7 +295,6 @@ def test_texts_of_a_client_that_went_away_are_not_computed():
             model.gate.set()
             await asyncio.gather(first, stays)
             assert gone.cancelled() and batcher.queue_tokens == 0
-            assert batcher._figures.rejected["gone"] == 1
 
     asyncio.run(go())
     assert model.computed == ["first", "shared now"]
@@ -372,6 +371,21 @@ def test_a_request_over_a_limit_is_refused_with_the_numbers():
             assert batcher.queue_tokens == 0
 
     asyncio.run(go())
+
+
+def test_texts_that_are_known_or_given_twice_count_too():
+    model = FakeModel()
+
+    async def go():
+        async with batching(model, texts=3, tokens=12) as batcher:
+            for texts in (["a b c d e"], ["f g h i j"]):
+                await batcher.embed(texts, Ask())
+            for texts in (["a b c d e", "f g h i j"], ["a b c d e"] * 2):
+                with pytest.raises(TooLarge, match="14 tokens, at most 12"):
+                    await batcher.embed(texts, Ask())
+
+    asyncio.run(go())
+    assert model.computed == ["a b c d e", "f g h i j"]
 
 
 def test_texts_and_options_that_cannot_be_encoded_are_refused():

@@ -69,6 +69,17 @@ def test_the_older_form_takes_objects_and_gives_documents_back(address):
     assert len(bare["results"]) == 1 and "document" not in bare["results"][0]
 
 
+def test_null_is_as_good_as_nothing(address):
+    """LangChain's CohereRerank sends null for what it was not given."""
+    asked = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS}
+    for path, names in (
+        ("/v2/rerank", ["top_n", "max_tokens_per_doc"]),
+        ("/v1/rerank", ["top_n", "return_documents"]),
+    ):
+        found = ask(address, path, **asked, **dict.fromkeys(names))
+        assert found["results"] == ask(address, path, **asked)["results"]
+
+
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [

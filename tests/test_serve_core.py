@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from http.client import HTTPConnection
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from gemel.serve.limits import EncodeFailed, Limits, Overloaded, TooLarge, TooLa
 from gemel.serve.loading import index_places
 from gemel.serve.memory import Room, memory_bytes, room
 from gemel.serve.options import ServeOptions
+from gemel.serve.port import Embedded
 from gemel.serve.quick import BUSY
 from gemel.serve.shell import Shell
 from gemel.serve.tracing import find_tracer
@@ -74,6 +76,16 @@ def test_a_body_is_read_whole_and_within_its_bytes():
         asyncio.run(read_body(parts(b"ab", gone=True), None, 9, 1))
 
 
+def test_the_time_of_a_body_is_that_of_all_its_parts():
+    async def receive():
+        await asyncio.sleep(0.2)
+        return await both()
+
+    both = parts(b"a", b"b")
+    with pytest.raises(RouteError, match=r"did not arrive within 0\.3 s"):
+        asyncio.run(read_body(receive, None, 9, 0.3))
+
+
 def test_a_body_that_does_not_come_is_given_up():
     async def never():
         await asyncio.Event().wait()
@@ -123,13 +135,59 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
 
     async def go(http, services):
         shell = Shell(None, app_of(services).user_middleware[0].kwargs["settings"])
-        for _ in range(16):
-            shell._reserve(100_000)
+        visits = [SimpleNamespace(body=0) for _ in range(18)]
+        for visit in visits[:16]:
+            shell._reserve(visit, 100_000)
         with pytest.raises(Overloaded, match="too many large requests"):
-            shell._reserve(90_000)
-        return shell._reserve(500), shell._reserve(None)
+            shell._reserve(visits[16], 90_000)
+        shell._reserve(visits[17], 500)
+        return visits[16].body, visits[17].body
 
-    assert with_app(model, go, limits=limits) == (500, 6250)
+    assert with_app(model, go, limits=limits) == (0, 500)
+
+
+def test_bodies_in_chunks_take_the_room_that_they_have():
+    """Without a stated length the room grows with what comes, and is given back."""
+
+    async def app(scope, receive, send):
+        assert len((await receive())["body"]) == 90_000
+        held.set()
+        await release.wait()
+
+    def visit(shell, path, parts):
+        messages = iter(
+            [
+                {"type": "http.request", "body": b"x" * 30_000, "more_body": at < 3}
+                for at in range(1, parts + 1)
+            ]
+        )
+
+        async def receive():
+            return next(messages)
+
+        async def send(message):
+            answers.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"host", b"localhost")]}
+        return asyncio.create_task(shell(scope, receive, send))
+
+    async def go():
+        services = make_services(FakeModel(), limits=Limits(body_bytes=100_000))
+        shell = Shell(app, app_of(services).user_middleware[0].kwargs["settings"])
+        tasks = []
+        for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
+            held.clear()
+            tasks.append(visit(shell, "/held", 3))
+            await held.wait()
+        assert shell._bodies == 17 * 90_000
+        await visit(shell, "/refused", 3)
+        assert answers[0]["status"] == 429
+        release.set()
+        await asyncio.gather(*tasks)
+        return shell._bodies
+
+    answers, held, release = [], asyncio.Event(), asyncio.Event()
+    assert asyncio.run(go()) == 0
 
 
 # Errors
@@ -347,6 +405,42 @@ def test_longer_work_is_bounded_in_number_and_time(model):
         return services.figures.rejected["work"]
 
     assert with_app(model, go) == 1
+
+
+def test_a_request_has_one_time_for_all_that_it_does():
+    """Two pieces that each take nearly the whole time are together over it."""
+    model = FakeModel()
+
+    async def go(http, services):
+        async def slow(texts, ask):
+            await asyncio.sleep(0.3)
+            return Embedded(np.zeros((len(texts), 4), np.float32), *np.ones((2, len(texts)), np.int64))
+
+        services.embed = slow
+        answer = await http.post("/pairs", json={"texts": [f"text {n}" for n in range(600)]})
+        assert not asyncio.current_task().cancelling()
+        return answer, services.figures.rejected
+
+    answer, rejected = with_app(model, go, limits=Limits(seconds=0.5))
+    assert answer.status_code == 504 and "not ready within 0.5 s" in answer.json()["error"]["message"]
+    assert rejected["deadline"] == 1 and rejected["gone"] == 0
+
+
+def test_a_request_has_one_sum_of_tokens(model):
+    """Also over the pieces that it is cut into, and over the query and its documents."""
+    texts = [f"the cat {'is ' * (n % 5)}" for n in range(600)]
+    tokens = sum(len(ids) + 2 for ids in model.tokenizer.content(texts))
+
+    async def go(http, services):
+        body = {"texts": texts, "k": 1}
+        return [
+            (await http.post("/pairs", json=body)).status_code,
+            (await http.post("/search", json={"query": "hello", **body})).status_code,
+        ]
+
+    assert with_app(model, go, limits=Limits(tokens=tokens)) == [200, 413]
+    assert with_app(model, go, limits=Limits(tokens=tokens - 1)) == [413, 413]
+    assert with_app(model, go, limits=Limits(tokens=tokens + 3)) == [200, 200]
 
 
 # Options

@@ -6,6 +6,8 @@ import pytest
 
 from gemel.serve.front import Front
 from gemel.serve.health import Health
+from gemel.serve.limits import Limits, Overloaded
+from gemel.serve.port import Ask
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
 
@@ -72,6 +74,34 @@ def test_the_probe_goes_before_a_long_queue():
     assert answer.status_code == 200 and answer.json()["ready"]
     assert any("is anybody there" in text for text in model.batches[1])
     assert drained.status_code == 503 and drained.json()["reason"] == "the server is going down"
+
+
+def test_a_full_queue_is_no_reason_to_be_taken_out_of_service():
+    model = FakeModel()
+
+    async def go():
+        services = make_services(model, threads=1, limits=Limits(queue_tokens=20))
+        app = app_of(services)
+        async with client(app) as http:
+            model.gate.clear()
+            first = asyncio.create_task(services.embed(["first"], Ask()))
+            assert await asyncio.to_thread(model.began.acquire, timeout=10)
+            waits = asyncio.create_task(services.embed([" ".join("abcdefghijklmnopqr")], Ask()))
+            while not services.batcher.queue_tokens:
+                await asyncio.sleep(0)
+            with pytest.raises(Overloaded):
+                await services.embed(["one more"], Ask())
+            ready = asyncio.create_task(http.get("/health/ready"))
+            while not ready.done() and not services.batcher.workers.waiting.count[0]:
+                await asyncio.sleep(0)
+            model.gate.set()
+            await asyncio.gather(first, waits)
+            answer = await ready
+        await services.close()
+        return answer
+
+    answer = asyncio.run(go())
+    assert answer.status_code == 200, answer.text
 
 
 def test_figures_are_there_for_prometheus_and_the_page():

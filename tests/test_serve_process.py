@@ -95,6 +95,31 @@ def test_a_process_over_its_memory_ends_to_be_restarted(folder):
         assert "over its limit of 1 MB; it ended so that it can be started anew" in process.stderr.read()
 
 
+OVER_ITS_MEMORY = """
+import asyncio, sys, time
+from gemel.cli.main import main
+from gemel.serve import run
+
+def ready(_):
+    def say(address, services):
+        asyncio.get_running_loop().create_task(services.work(lambda: time.sleep(60)))
+    return say
+
+run.memory_bytes = lambda: 10**12
+import gemel.cli.serve
+gemel.cli.serve._say_ready = ready
+arguments = ["--port", "0", "--log", "none", "--memory-limit", "1GB", "--grace-seconds", "1"]
+sys.exit(main(["serve", "--model", sys.argv[1], *arguments]))
+"""
+
+
+def test_a_process_over_its_memory_does_not_wait_for_a_long_job(folder):
+    command = [sys.executable, "-c", OVER_ITS_MEMORY, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    assert done.returncode == 1
+    assert "gemel serve: the memory of the server grew to 1,000,000 MB" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -103,6 +128,11 @@ def test_a_process_over_its_memory_ends_to_be_restarted(folder):
         (["--api-key-file", "absent.txt"], "the API keys cannot be read"),
         (["--model", "./absent-model"], "absent-model"),
         (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1"),
+        (
+            ["--ssl-certfile", "absent.pem"],
+            "HTTPS with absent.pem: No such file or directory. Give --ssl-certfile",
+        ),
+        (["--ssl-certfile", __file__], "no certificate with its private key in PEM was found"),
     ],
 )
 def test_a_wrong_request_is_refused_with_one_line(capsys, monkeypatch, flags, message):

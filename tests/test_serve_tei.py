@@ -1,5 +1,7 @@
 """The protocol of text-embeddings-inference, asked by huggingface_hub's client and by plain requests."""
 
+import json
+
 import httpx
 import numpy as np
 import pytest
@@ -7,7 +9,10 @@ from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
 import gemel
+from gemel.index.opening import open_index
 from gemel.serve.limits import Limits
+from gemel.serve.routes import cohere, openai, tei_shapes
+from gemel.serve.routes.reading import Foreign
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from test_relation import LABELS
@@ -39,6 +44,10 @@ def ranking(folder, model):
     cross = light_cross(folder / "cross")
     with live(app_of(make_services(model, cross=cross))) as found:
         yield found, cross
+
+
+def is_request(kind):
+    return isinstance(kind, type) and issubclass(kind, Foreign) and "json_schema_extra" in kind.model_config
 
 
 def ask(address, path, **body):
@@ -109,6 +118,75 @@ def test_the_beginning_can_be_cut_off_instead_of_the_end(address, model):
     assert np.array_equal(left, model.encode([end]))
     short = vectors(address, inputs=TEXTS[0], truncation_direction="Left")
     assert np.array_equal(short, model.encode(TEXTS[:1]))
+
+
+def test_a_cross_encoder_refuses_to_cut_the_beginning(ranking):
+    """It has its own tokenizer and length, and cuts at the end: nothing is cut by the measure of the other model."""
+    address, cross = ranking
+    asked = {"query": TEXTS[0], "truncation_direction": "Left"}
+    assert cross.max_length < 60
+    fits = ask(address, "rerank", **asked, texts=TEXTS, raw_scores=True)
+    logits = cross.logits([TEXTS[0]] * 3, TEXTS)[:, 0]
+    assert [row["score"] for row in fits] == pytest.approx(sorted(logits.tolist(), reverse=True), abs=1e-6)
+    refused = httpx.post(f"{address}/rerank", json={**asked, "texts": [" ".join(LONG.split()[:60])]})
+    assert refused.status_code == 400, refused.text
+    assert "the model reads 48, and truncation_direction 'Left' is not possible" in refused.json()["error"]
+
+
+# What is left out, and too much
+
+COHERE = (cohere.RerankRequest, cohere.OlderRerankRequest)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in (*vars(tei_shapes).values(), openai.EmbeddingsRequest, *COHERE) if is_request(kind)],
+)
+def test_what_may_be_left_out_may_be_null(kind):
+    """Clients written in typed languages send null for what was not given."""
+    optional = [name for name, field in kind.model_fields.items() if not field.is_required()]
+    body = {**kind.model_json_schema()["examples"][0], **dict.fromkeys(optional)}
+    assert kind.model_validate_json(json.dumps(body)).model_dump(include=set(optional)) == dict.fromkeys(
+        optional
+    )
+
+
+def test_null_means_the_default(address):
+    nothing = {"truncate": None, "truncation_direction": None, "prompt_name": None}
+    for path, body, optional in (
+        ("embed", {"inputs": LONG}, {**nothing, "normalize": None, "dimensions": None}),
+        ("embed_all", {"inputs": LONG}, nothing),
+        ("rerank", {"query": TEXTS[0], "texts": TEXTS}, {"raw_scores": None, "return_text": None}),
+        ("tokenize", {"inputs": TEXTS[0]}, {"add_special_tokens": None}),
+        ("decode", {"ids": [2, 5, 6, 3]}, {"skip_special_tokens": None}),
+    ):
+        assert ask(address, path, **body, **optional) == ask(address, path, **body), path
+
+
+def test_every_route_counts_its_tokens(folder):
+    """Also those whose texts do not go through the batcher."""
+    model = related_model(folder / "counted")
+    texts = ["the cat is sleeping"] * 6  # 36 tokens, 24 of them words
+    bodies = {
+        "embed": {"inputs": texts},
+        "embed_all": {"inputs": texts},
+        "tokenize": {"inputs": texts},
+        "rerank": {"query": texts[0], "texts": texts[1:]},
+        "predict": {"inputs": [texts[:2]] * 3},
+        "relation": {"left": texts[:3], "right": texts[3:]},
+        "explain": {"left": " ".join(texts[:4]), "right": " ".join(texts[4:])},
+        "indexes/notes/documents": {"documents": [{"text": text} for text in texts]},
+    }
+    with open_index(":memory:", model) as index:
+        limits = Limits(tokens=27)
+        for cross in (None, light_cross(folder / "one"), light_cross(folder / "three", labels=3)):
+            app = app_of(make_services(model, cross=cross, limits=limits, indexes={"notes": index}))
+            with live(app) as address:
+                for path, body in bodies.items():
+                    answer = httpx.post(f"{address}/{path}", json=body)
+                    assert answer.status_code == 413, (path, answer.text)
+                left = {"inputs": texts, "truncation_direction": "Left"}
+                assert httpx.post(f"{address}/embed", json=left).status_code == 413
 
 
 # Token vectors, tokens, texts

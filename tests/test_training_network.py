@@ -1,5 +1,7 @@
 """The network of training and the model of inference are the same model."""
 
+import json
+
 import numpy as np
 import pytest
 from tests.tiny import POOLINGS, tiny_bert, tiny_checkpoint
@@ -85,6 +87,59 @@ def test_a_shorter_max_length_is_kept_in_the_model(tmp_path):
     np.testing.assert_allclose(
         model.encode(TEXTS, on_long="truncate"), net.encoder().encode(TEXTS), atol=1e-5
     )
+
+
+def prompted(folder, *, default=None, counts=True):
+    """A model that brings prompts; `counts` says whether pooling counts their tokens."""
+    tiny_bert(folder, prompts={"query": "how do i ", "document": "the man "})
+    for name, changes in (
+        ("config_sentence_transformers.json", {"default_prompt_name": default}),
+        ("1_Pooling/config.json", {"include_prompt": counts}),
+    ):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**content, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("default", [None, "document"])
+def test_prompts_are_those_of_inference(tmp_path, default, counts):
+    folder = prompted(tmp_path / "m", default=default, counts=counts)
+    net, model = network(folder), gemel.load(folder)
+    ours = net.encoder()
+    np.testing.assert_allclose(ours.encode(TEXTS), model.encode(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(ours.encode_query(TEXTS), model.encode_query(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(ours.encode_document(TEXTS), model.encode_document(TEXTS), atol=1e-5)
+    net.module.eval()
+    learnt = net.forward(net.tokens(TEXTS)).detach().numpy()
+    np.testing.assert_allclose(learnt, model.encode(TEXTS), atol=1e-5)
+
+
+def test_noise_leaves_a_prompt_whole(tmp_path):
+    net = network(prompted(tmp_path / "m", default="query"))
+    (ids,) = net.tokens([TEXTS[1]], noise=0.99, rng=np.random.default_rng(0))
+    assert net.tokenizer.names(ids)[1:4] == ["how", "do", "i"]
+
+
+def test_a_length_that_a_network_has_no_places_for_is_refused(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "m", "roberta")
+    places = gemel.load(folder).checkpoint.config["max_position_embeddings"] - 2
+    assert network(folder, max_length=places).max_length == places
+    with pytest.raises(gemel.InputError, match=f"at most {places}"):
+        network(folder, max_length=places + 1)
+
+
+def test_dropout_is_set_where_a_config_writes_it_without_a_point(tmp_path):
+    folder = tiny_checkpoint(tmp_path / "m", "albert", hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    config = network(folder, dropout=0.25).body.module.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.25, 0.25)
+
+
+def test_frozen_layers_stay_frozen_with_low_rank_additions(tmp_path):
+    pytest.importorskip("peft", reason="LoRA needs peft")
+    net = network(tiny_bert(tmp_path / "m", layers=2), freeze_layers=1, lora_rank=2)
+    trained = {name for name, weight in net.module.named_parameters() if weight.requires_grad}
+    assert trained and not any("layer.0." in name for name in trained)
 
 
 def test_frozen_layers_have_no_gradient(tmp_path):

@@ -352,7 +352,7 @@ def test_scores_meet_those_of_the_untrained_model():
     def scores(dataset, value):
         return Scores("sts", dataset, "spearman", {"spearman": Score(value)}, 10, "pairs")
 
-    found = measured([scores("a", 60.0), scores("b", 50.0)], [scores("b", 30.0)])
+    found = measured([scores("a", 60.0), scores("b", 50.0)], measured([scores("b", 30.0)]))
     assert [(each.dataset, each.score.value) for each in found] == [("a", 60.0), ("b", 50.0)]
     assert found[0].untrained is None
     assert found[1].untrained.value == 30.0

@@ -142,6 +142,45 @@ def test_a_run_is_not_resumed_with_other_settings(places, tmp_path):
         train(places, tmp_path / "out", max_steps=6, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pooling": "cls"}, "pooling changed"),
+        ({"kind": "cross"}, "network"),
+        ({"eval_data": "sts", "force": True}, "evaluation changed"),
+    ],
+)
+def test_a_run_is_not_resumed_as_another_model_or_judged_by_other_data(places, tmp_path, changes, said):
+    given = {"max_steps": 2, "eval_data": places["dev"]}
+    train(places, tmp_path / "out", **given)
+    changes = {name: places.get(value, value) for name, value in changes.items()}
+    with pytest.raises(gemel.InputError, match=f"another run: {said}"):
+        train(places, tmp_path / "out", **{**given, **changes}, resume=True)
+
+
+def test_a_resumed_run_knows_the_scores_before_training(places, tmp_path):
+    card = tmp_path / "out" / "README.md"
+    for resume in (False, True):
+        train(places, tmp_path / "out", max_steps=4, eval_data=places["dev"], resume=resume)
+        lines = [line for line in card.read_text(encoding="utf-8").splitlines() if line.startswith("| sts")]
+        cells = [line.split("|")[4].strip() for line in lines]
+        assert cells and all(cell not in ("", "–") for cell in cells)
+
+
+def test_the_steps_of_a_run_are_counted_once(places, tmp_path, monkeypatch):
+    from gemel.training.sampler import EpochSampler
+
+    epochs, plan = [], EpochSampler.epoch
+
+    def counted(self, number):
+        epochs.append(number)
+        return plan(self, number)
+
+    monkeypatch.setattr(EpochSampler, "epoch", counted)
+    train(places, tmp_path / "out", max_steps=None, epochs=2)
+    assert len(epochs) <= 6
+
+
 def test_a_folder_that_is_not_empty_is_refused(places, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
@@ -196,6 +235,17 @@ def test_patience_ends_a_run_that_gets_no_better(places, tmp_path):
         patience=2,
     )
     assert result.steps < 60 and result.stopped
+    again = train(
+        places,
+        tmp_path / "out",
+        max_steps=60,
+        learning_rate=1e-9,
+        eval_data=places["dev"],
+        eval_steps=2,
+        patience=2,
+        resume=True,
+    )
+    assert again.steps == result.steps
 
 
 def test_matryoshka_trains_short_vectors_too(places, tmp_path):
@@ -243,6 +293,8 @@ def test_a_cross_encoder_of_labels_is_trained_and_loaded(places, tmp_path):
     model = gemel.load_cross(tmp_path / "out")
     assert model.labels == ("entailment", "neutral", "contradiction")
     assert model.probabilities(["the cat"], ["the cat today"]).shape == (1, 3)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "probabilities(" in card and "scores(" not in card
 
 
 def test_an_unknown_option_names_the_known_ones(places, tmp_path):

@@ -132,6 +132,14 @@ def test_few_directions_are_a_collapse():
         )
 
 
+def test_fewer_directions_than_a_quarter_are_worth_a_warning():
+    first, now = at(0, score=None, alignment=None), at(effective_rank=10.0, score=None, alignment=None)
+    (said,) = watch(first=first).evaluated(now)
+    assert "an effective rank of 10.0, at the start it was 60.0" in said and "lower learning_rate" in said
+    assert watch().evaluated(at(effective_rank=10.0, score=40.0)) == []
+    assert watch(first=first).evaluated(replace(now, effective_rank=16.0)) == []
+
+
 def test_a_real_collapse_is_seen_in_the_vectors():
     random = np.random.default_rng(0)
     spread, pairs = random.normal(size=(200, 32)), [[row, row + 100] for row in range(100)]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gemel.errors import InputError
+from gemel.errors import InputError, WorkError
 from gemel.text.records import RecordFile
 from gemel.text.write_rows import write_rows
 
@@ -61,3 +61,50 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path, name):
 def test_no_rows_make_an_empty_file(tmp_path):
     assert write_rows(tmp_path / "x.jsonl", []) == 0
     assert (tmp_path / "x.jsonl").read_bytes() == b""
+
+
+# Parquet, whose columns have one type each.
+
+
+@pytest.fixture
+def groups_of_two(monkeypatch):
+    pytest.importorskip("pyarrow", reason="parquet needs the extra parquet")
+    monkeypatch.setattr("gemel.text.write_rows._GROUP", 2)
+
+
+def values_in(path, name="a"):
+    return [record.values[0] for record in RecordFile(path).records([name])]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [None, None, "x", None, "y"],
+        [1, 2, 2.5, 3],
+        [None, None, 1, 2, None, 0.5, None],
+        [None, None, [1], None, [0.5]],
+        [2.5, 1, 3, 4],
+    ],
+)
+def test_a_later_group_may_need_a_wider_type(tmp_path, groups_of_two, values):
+    path = tmp_path / "x.parquet"
+    assert write_rows(path, ({"n": n, "a": value} for n, value in enumerate(values))) == len(values)
+    assert values_in(path) == values
+    assert values_in(path, "n") == list(range(len(values)))
+    assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2, "x"], ["x", "y", 1], [1, "x"], [2**60 + 1, 1, 0.5], [True, True, 1], [2**70], ["\ud800"]],
+)
+def test_a_later_group_that_fits_no_type_is_refused_and_never_cut(tmp_path, groups_of_two, values):
+    (tmp_path / "x.parquet").write_bytes(b"old")
+    with pytest.raises(WorkError, match=r"cannot write row \d and those after it to parquet.*Write \.jsonl"):
+        write_rows(tmp_path / "x.parquet", [{"a": value} for value in values])
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("x.parquet", b"old")]
+
+
+def test_no_rows_make_a_parquet_file_without_columns(tmp_path, groups_of_two):
+    assert write_rows(tmp_path / "x.parquet", []) == 0
+    assert RecordFile(tmp_path / "x.parquet").types() == {}

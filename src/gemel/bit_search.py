@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.nearest import Hits, search
-from gemel.similarity import check_same_dim, checked, normalize
-from gemel.small_vectors import quantize, rescore
+from gemel.scan.scanner import scan
+from gemel.scan.workers import thread_count
+from gemel.similarity import check_same_dim, checked
+from gemel.small_vectors import quantize
 from gemel.types import AnyVectors, Vectors
 
 _SAMPLE = 50  # queries that are asked twice to measure the recall
@@ -33,15 +35,15 @@ def search_by_bits(
     wide = min(10 * k if candidates is None else candidates, len(known))
     if wide < min(k, len(known)):
         raise InputError(f"candidates must be at least k={k}, got {candidates}")
-    bits = quantize(known, "binary")
-    rough = (
-        np.stack([_nearest_bits(row, bits, wide) for row in quantize(asked, "binary")])
-        if len(asked)
-        else None
-    )
-    if rough is None or not wide:
+    bits, signs = quantize(known, "binary"), quantize(asked, "binary")
+    if not len(asked) or not wide:
         return Hits(np.empty((len(asked), 0), np.int64), np.empty((len(asked), 0), np.float32))
-    score = rescore(normalize(asked), known, rough)
+    rough = np.stack([_nearest_bits(row, bits, wide) for row in signs])
+    ready = scan(
+        asked, known, "cosine", threads=thread_count(threads), int8=False, names=("queries", "corpus")
+    )
+    query = np.repeat(np.arange(len(asked)), wide)
+    score = ready.scanner.exact(query, rough.ravel(), thread_count(threads)).reshape(rough.shape)
     order = np.lexsort((rough, -score), axis=1)[:, :k]
     index, score = np.take_along_axis(rough, order, 1), np.take_along_axis(score, order, 1)
     sample = np.sort(np.random.default_rng(0).permutation(len(asked))[:_SAMPLE])

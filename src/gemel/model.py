@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
-from gemel.checkpoint.folder import Checkpoint, read_checkpoint
+from gemel.checkpoint.folder import Checkpoint, places, read_checkpoint
 from gemel.checkpoint.relation import RelationHead
 from gemel.checkpoint.sources import find_model
 from gemel.checkpoint.tokenizer_file import load_tokenizer
@@ -37,7 +37,6 @@ from gemel.text.windows import Windows, cut
 from gemel.types import AnyVectors, EncodeReport, Vectors
 
 BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
-_DOCUMENT = ("document", "passage", "corpus")  # what checkpoints call the prompt of the side that is searched
 
 
 @dataclass(frozen=True)
@@ -190,11 +189,11 @@ class Model:
 
     def encode_query(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
         """`encode` for the asking side of a search: with the checkpoint's query prompt, if it brings one."""
-        return self.encode(texts, **{"prompt_name": self._role("query"), **changes})
+        return self.encode(texts, **{"prompt_name": self.checkpoint.prompt_name("query"), **changes})
 
     def encode_document(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
         """`encode` for the side that is searched: with the checkpoint's document prompt, if it brings one."""
-        return self.encode(texts, **{"prompt_name": self._role(*_DOCUMENT), **changes})
+        return self.encode(texts, **{"prompt_name": self.checkpoint.prompt_name("document"), **changes})
 
     def encode_report(
         self,
@@ -318,7 +317,7 @@ class Model:
         the model reads. Options as in encode; where they say nothing, the prompt is that of `encode_document`.
         """
         if options is None:
-            changes = {"prompt_name": self._role(*_DOCUMENT), **changes}
+            changes = {"prompt_name": self.checkpoint.prompt_name("document"), **changes}
         settings = changed(options, changes)
         most = passage_limit(tokens, self._limit(settings))
         checked = check_texts(texts)
@@ -368,11 +367,11 @@ class Model:
         """One row for each text, finished."""
         pieces = [piece for window in windows for piece in window.pieces]
         owners = np.repeat(np.arange(len(windows)), [len(window.pieces) for window in windows])
-        modes, skip = self.checkpoint.pooling.modes, self._prompt_tokens(options)
+        modes, skips = self.checkpoint.pooling.modes, self._skips(windows, options)
         pooled = np.zeros((len(pieces), self.width * len(modes)), dtype=np.float32)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
-            pooled[positions] = pool(hidden, modes, skip)
+            pooled[positions] = _pool_each(hidden, modes, skips[positions])
             progress.add(len(set(owners[positions].tolist())))
 
         self._run(pieces, options, keep)
@@ -405,9 +404,6 @@ class Model:
             raise InputError(f"unknown prompt {name!r}. The model {self.name} brings: {known}")
         return prompts[name]
 
-    def _role(self, *names: str) -> str | None:
-        return next((name for name in names if name in self.checkpoint.prompts), None)
-
     def _prompt_tokens(self, options: EncodeOptions) -> int:
         """Tokens at the start that pooling leaves out: those of the prompt, where the checkpoint says so."""
         prompt = self._prompt(options)
@@ -415,20 +411,27 @@ class Model:
             return 0
         return len(self._tokenizer.marks.before) + len(self._tokenizer.content([prompt])[0])
 
+    def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
+        """(pieces,) tokens at the start of each piece that pooling leaves out: what it holds of such a prompt."""
+        skip, marks = self._prompt_tokens(options), self._tokenizer.marks
+        if not skip:
+            return np.zeros(sum(len(window.pieces) for window in windows), dtype=np.int64)
+        skips: list[int] = []
+        for window in windows:
+            # Later pieces begin behind the prompt, or inside it where it is long.
+            held = (max(0, skip - len(marks.before) - start) for start in _starts(window, len(marks))[1:])
+            skips += [skip, *(len(marks.before) + tokens if tokens else 0 for tokens in held)]
+        return np.asarray(skips, dtype=np.int64)
+
     def _unit(self, options: EncodeOptions) -> bool:
         return self.checkpoint.normalize if options.normalize is None else options.normalize
 
     def _limit(self, options: EncodeOptions) -> int | None:
-        most = self.checkpoint.max_length
-        if options.max_length is None or most is None:
-            return options.max_length or most
-        return min(options.max_length, self._positions or options.max_length)
-
-    @property
-    def _positions(self) -> int | None:
-        """Places that the network has; a longer `max_length` than the checkpoint's own is allowed up to here."""
-        positions = self.checkpoint.config.get("max_position_embeddings")
-        return int(positions) if isinstance(positions, int) else None
+        """Tokens of a text that are run; a longer `max_length` than the checkpoint's own may go up to its places."""
+        asked = options.max_length or self.checkpoint.max_length
+        # A table of token vectors has no places, whatever the config that lies beside it says.
+        room = places(self.checkpoint.config) if self.checkpoint.kind == "transformer" else None
+        return min((length for length in (asked, room) if length is not None), default=None)
 
     def _dim(self, options: EncodeOptions) -> int:
         if options.dim is not None and options.dim > self.dim:
@@ -448,6 +451,24 @@ def changed(options: EncodeOptions | None, changes: dict[str, Any]) -> EncodeOpt
         if name not in known:
             raise InputError(f"unknown option {name!r} of encode. Known: {', '.join(known)}")
     return replace(options or EncodeOptions(), **changes)
+
+
+def _starts(window: Windows, marks: int) -> list[int]:
+    """Where the pieces of a text begin in its content; they are equally far apart, and the last ends with the text."""
+    steps = len(window.pieces) - 1
+    step = (window.tokens - marks - window.weights[-1]) // steps if steps else 0
+    return [number * step for number in range(len(window.pieces))]
+
+
+def _pool_each(hidden: Vectors, modes: tuple[str, ...], skips: Positions) -> Vectors:
+    """`pool`, where each row leaves out its own number of tokens."""
+    if (skips == skips[0]).all():
+        return pool(hidden, modes, int(skips[0]))
+    out = np.empty((len(hidden), len(modes) * hidden.shape[2]), dtype=np.float32)
+    for skip in np.unique(skips):
+        rows = skips == skip
+        out[rows] = pool(hidden[rows], modes, int(skip))
+    return out
 
 
 def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:

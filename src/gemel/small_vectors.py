@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.options import Output
+from gemel.scan.exact import exact_scores, squares
 from gemel.types import AnyVectors, Vectors
 
 
@@ -52,7 +53,17 @@ def rescore(queries: Vectors, corpus: AnyVectors, candidates: NDArray[np.integer
     scores = np.empty(candidates.shape, dtype=np.float32)
     for query, chosen, out in zip(queries, candidates, scores, strict=True):
         rows = np.unpackbits(corpus[chosen], axis=1) * 2.0 - 1.0 if packed else corpus[chosen]
-        rows = rows.astype(np.float32)
-        lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
-        out[:] = np.divide(rows @ query, lengths, out=np.zeros(len(rows), np.float32), where=lengths > 0)
+        out[:] = _cosines(query[None], rows.astype(np.float32))
     return scores
+
+
+def _cosines(query: Vectors, rows: Vectors) -> Vectors:
+    """(n,) cosines of a query (1, d) with rows (n, d), to the bit those that `search` gives: equal rows tie."""
+    weights = _inverse_lengths(query), _inverse_lengths(rows)
+    return exact_scores("product", query, rows, np.zeros(len(rows), np.int64), np.arange(len(rows)), weights)
+
+
+def _inverse_lengths(rows: Vectors) -> NDArray[np.float64]:
+    """(n,) 1 / length; 0 for a row of zeros."""
+    lengths = np.sqrt(squares(rows))
+    return np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)

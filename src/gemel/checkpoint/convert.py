@@ -18,6 +18,9 @@ from gemel.checkpoint.tokenizer_file import WORDPIECE
 from gemel.checkpoint.weights import PICKLES, has_safetensors, pickles
 from gemel.errors import InputError, MissingExtra, ModelError
 
+_SAFE_TORCH = "2.10"
+"""Readers of weights before it can be made to run code: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before 2.10)."""
+
 
 @dataclass(frozen=True)
 class Converted:
@@ -95,6 +98,7 @@ def _load_pickles(folder: Path) -> dict[str, Any]:  # Any: torch tensors; torch 
 
 def _load_pickle(path: Path) -> dict[str, Any]:
     torch = _torch()
+    _check_reader(torch.__version__, path)
     try:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -112,6 +116,17 @@ def _load_pickle(path: Path) -> dict[str, Any]:
     if not tensors:
         raise ModelError(f"{path} holds no table of tensors. Give the checkpoint of a model")
     return tensors
+
+
+def _check_reader(version: str, path: Path) -> None:
+    """Refuse a torch whose reader of weights is known to be fooled by a file."""
+    from torch.torch_version import TorchVersion
+
+    if TorchVersion(version) < _SAFE_TORCH:
+        raise ModelError(
+            f"{path} is not read: a pickle can run code in torch {version}, even as plain weights, and that was "
+            f"mended in {_SAFE_TORCH}. Upgrade: pip install 'torch>={_SAFE_TORCH}'"
+        )
 
 
 def _new_name(name: str) -> str:

@@ -31,6 +31,8 @@ _OFFSET_POSITIONS = {
     "data2vec-text",
     "xmod",
 }
+_SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""What checkpoints call the prompts of the side that asks and of the side that is searched."""
 _STATIC_TABLES = ("embedding.weight", "embeddings")
 _MODEL2VEC_LENGTH = 512  # what model2vec's own encode cuts at
 
@@ -67,6 +69,10 @@ class Checkpoint:
     """Every weight file, of the dense layers too; not of the relation head, on which no vector depends."""
     relation: RelationHead | None = None
     """What training on labelled pairs left behind."""
+
+    def prompt_name(self, side: Literal["query", "document"]) -> str | None:
+        """The prompt that the checkpoint brings for a side of a search; None: it brings none."""
+        return next((name for name in _SIDES[side] if name in self.prompts), None)
 
     @property
     def width(self) -> int | None:
@@ -221,7 +227,7 @@ def _max_length(steps: Steps, config: Mapping[str, Any], lengths: Mapping[str, A
         return None
     tokenizer = read_object_if_there(steps.folder / "tokenizer_config.json").get("model_max_length")
     said = _positive(lengths.get("max_seq_length"))
-    if said is None and isinstance(tokenizer, int | float) and tokenizer < 1e6:  # 1e30 means: no limit
+    if said is None and isinstance(tokenizer, int | float) and 0 < tokenizer < 1e6:  # 1e30 means: no limit
         said = _positive(int(tokenizer))
     return min((length for length in (said, places(config)) if length is not None), default=None)
 

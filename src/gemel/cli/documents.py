@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.text.records import RecordFile
-from gemel.text.rows import Bad, listed
+from gemel.text.read import read_rows
+from gemel.text.records import Record, RecordFile
+from gemel.text.rows import Bad, Columns, Row, row_of
 
 _TYPES = ("text", "int", "float", "bool")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -17,6 +17,8 @@ _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 @dataclass(frozen=True)
 class Document:
+    row: int
+    """From 0."""
     text: str
     id: str | None
     fields: dict[str, Any]
@@ -30,6 +32,55 @@ class Stream:
     with_ids: bool
 
 
+@dataclass(frozen=True)
+class DocumentFile:
+    """A file and the part that each of its columns plays."""
+
+    file: RecordFile
+    text: str
+    id: str | None
+    fields: Mapping[str, Any]
+    """Every other column, with its type."""
+
+    def documents(self, fields: Mapping[str, Any]) -> Iterator[Document]:
+        """The rows, with these of the fields; one that a row of .jsonl lacks is null."""
+        names = [self.text, *([self.id] if self.id else []), *fields]
+        needed = {self.text, self.id}
+        records = self.file.records(names, optional=[name for name in fields if name not in needed])
+        for number, record in enumerate(records):
+            if isinstance(record, Bad):
+                raise self._refusal(record)
+            row = self._row(record, number)
+            if isinstance(row, Bad):
+                raise self._refusal(row)
+            place = f"{self.file.path}:{record.place}"
+            values = zip(fields.items(), record.values[len(names) - len(fields) :], strict=True)
+            typed = {name: _typed(value, kind, f"{place}: {name}") for (name, kind), value in values}
+            yield Document(number, row.text, row.id if self.id else None, typed)
+
+    def _row(self, record: Record, number: int) -> Row | Bad:
+        """Text and id by the rules of `read_rows`."""
+        value = dict(zip([self.text, *([self.id] if self.id else [])], record.values, strict=False))
+        return row_of(value, self.text, self.id, number, record.place)
+
+    def _refusal(self, bad: Bad) -> InputError:
+        return InputError(f"{self.file.path}:{bad.place}: {bad.reason}")
+
+
+def document_file(
+    path: str, text_column: str | None, id_column: str | None, *, default_id: str | None = None
+) -> DocumentFile:
+    """`default_id`: the column with the ids if none is named and this one is there."""
+    file = RecordFile(path)
+    types = file.types()
+    key = id_column or (default_id if default_id in types else None)
+    asked = Columns(text_column, key, path)
+    asked.check(list(types))
+    text = file.text_column(asked)
+    fields = {name: _kept_as(file, kinds) for name, kinds in types.items() if name not in (text, key)}
+    return DocumentFile(file, text, key, fields)
+
+
 def documents_of(
     path: str,
     text_column: str | None,
@@ -38,60 +89,30 @@ def documents_of(
     *,
     known: Mapping[str, Any],
 ) -> Stream:
-    """The file, streamed. `wanted` None: every other column is a field, typed as the index knows it, else as text."""
+    """The file, streamed. `wanted` None: every other column is a field, typed as the index knows it, else as it is."""
     if path == "-":
-        lines = (line.rstrip("\r\n") for line in sys.stdin)
-        return Stream((Document(line, None, {}) for line in lines if line), {}, False)
-    file = RecordFile(path)
-    columns = file.columns()
-    text = _column(path, columns, text_column, "text", "--text-column")
-    key = id_column or ("id" if "id" in columns else None)
-    if key is not None and key not in columns:
-        raise InputError(f"{path} has no column {key!r}. It has {listed(columns)}")
-    others = [name for name in columns if name not in (text, key)]
-    if wanted is not None:
-        missing = [name for name in wanted if name not in columns]
-        if missing:
-            raise InputError(f"{path} has no column {missing[0]!r}. It has {listed(columns)}")
-        others = list(wanted)
-    types = {name: known.get(name) or (wanted or {}).get(name) or _type_in(file, name) for name in others}
-    return Stream(_documents(file, text, key, types), types, key is not None)
+        lines = (row for row in read_rows(path) if row.text)
+        return Stream((Document(int(row.id), row.text, None, {}) for row in lines), {}, False)
+    file = document_file(path, text_column, id_column, default_id="id")
+    if wanted is None:
+        fields = {name: known.get(name) or kind for name, kind in file.fields.items()}
+    else:
+        fields = {name: known.get(name) or kind for name, kind in wanted.items()}
+        check_columns(file, fields)
+    return Stream(file.documents(fields), fields, file.id is not None)
 
 
-def _documents(file: RecordFile, text: str, key: str | None, types: Mapping[str, Any]) -> Iterator[Document]:
-    names = [text, *([key] if key else []), *types]
-    first = 2 if key else 1
-    for record in file.records(names):
-        if isinstance(record, Bad):
-            raise InputError(f"{file.path}:{record.place}: {record.reason}")
-        body, identity = record.values[0], record.values[1] if key else None
-        if not isinstance(body, str):
-            raise InputError(f"{file.path}:{record.place}: {text} is {type(body).__name__}, not a text")
-        place = f"{file.path}:{record.place}"
-        values = zip(types.items(), record.values[first:], strict=True)
-        fields = {name: _typed(value, kind, f"{place}: {name}") for (name, kind), value in values}
-        yield Document(body, None if identity is None else str(identity), fields)
+def check_columns(file: DocumentFile, names: Mapping[str, Any]) -> None:
+    """Refuse fields that the file does not have."""
+    there = [file.text, *([file.id] if file.id else []), *file.fields]
+    for name in names:
+        Columns(name, None, str(file.file.path)).check(there)
 
 
-def _column(path: str, columns: list[str], asked: str | None, default: str, flag: str) -> str:
-    name = asked or (default if default in columns else columns[0] if len(columns) == 1 else None)
-    if name is None:
-        raise InputError(f"{path} has the columns {listed(columns)}. Say which with {flag}")
-    if name not in columns:
-        raise InputError(f"{path} has no column {name!r}. It has {listed(columns)}")
-    return name
-
-
-def _type_in(file: RecordFile, name: str) -> str:
+def _kept_as(file: RecordFile, kinds: set[type]) -> str:
     """Numbers of JSON and parquet keep their type; columns of .csv and .tsv are texts unless said otherwise."""
     if file.kind not in ("jsonl", "parquet"):
         return "text"
-    kinds = set()
-    for at, record in enumerate(file.records([name])):
-        if at == 1000:
-            break
-        if not isinstance(record, Bad) and record.values[0] is not None:
-            kinds.add(type(record.values[0]))
     if kinds == {bool}:
         return "bool"
     if kinds and kinds <= {int, float}:
@@ -104,7 +125,7 @@ def _typed(value: object, kind: str, place: str) -> object:
     if value is None or (value == "" and kind != "text"):
         return None
     if not isinstance(value, str):
-        return str(value) if kind == "text" else value
+        return str(value) if kind == "text" else _number(value, kind, place)
     try:
         if kind == "int":
             return int(value)
@@ -114,6 +135,16 @@ def _typed(value: object, kind: str, place: str) -> object:
             return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[value.lower()]
     except (ValueError, KeyError):
         raise InputError(f"{place} is {value[:40]!r}, which is no {kind}") from None
+    return value
+
+
+def _number(value: object, kind: str, place: str) -> object:
+    """A number or bool out of JSON or parquet; one that would lose something is refused."""
+    if kind == "int" and isinstance(value, float) and value.is_integer():
+        return int(value)  # pandas keeps whole numbers as floats where some are missing
+    fits = {"int": (int,), "float": (int, float), "bool": (bool,)}[kind]
+    if type(value) not in fits:
+        raise InputError(f"{place} is {repr(value)[:40]}, which is no {kind}")
     return value
 
 

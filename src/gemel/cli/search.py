@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,11 +118,7 @@ def _rows(
     path: str, text_column: str | None, id_column: str | None, where: str | None, typed: tuple[str, ...]
 ) -> list[Row]:
     """Rows that meet the condition keep the numbers that they have in the file."""
-    from gemel.cli.documents import documents_of, field_types
-    from gemel.index.where import matches
-    from gemel.index.where_parse import parse_where
     from gemel.text.read import read_rows
-    from gemel.text.rows import Row
 
     if typed and not where:
         raise InputError("--field says what --where takes a column for, and there is no --where")
@@ -129,13 +126,29 @@ def _rows(
         raise InputError("--where needs a file: the columns of standard input are not known")
     if not where:
         return list(read_rows(path, text_column=text_column, id_column=id_column))
-    stream = documents_of(path, text_column, id_column, None, known=field_types(typed))
-    condition = parse_where(where, stream.fields)
-    assert condition is not None, "there is one"
-    found = []
-    for number, each in enumerate(stream.documents):
-        if matches(condition, {"id": each.id or str(number), **each.fields}):
-            found.append(Row(each.id if id_column and each.id else str(number), each.text))
+    found = list(_meeting(path, text_column, id_column, where, typed))
     if not found:
         raise InputError(f"{path}: no row meets {where}")
     return found
+
+
+def _meeting(
+    path: str, text_column: str | None, id_column: str | None, where: str, typed: tuple[str, ...]
+) -> Iterator[Row]:
+    """Only the columns that the condition names are read. Without an id column, `id` is "id", else the number."""
+    from gemel.cli.documents import check_columns, document_file, field_types
+    from gemel.index.where import fields_of, matches
+    from gemel.index.where_parse import parse_where
+    from gemel.text.rows import Row
+
+    file = document_file(path, text_column, id_column)
+    said = field_types(typed)
+    check_columns(file, said)
+    types = {**file.fields, **({"id": "text"} if "id" in file.fields else {}), **said}
+    condition = parse_where(where, types)
+    assert condition is not None, "there is one"
+    named = fields_of(condition)
+    for each in file.documents({name: kind for name, kind in types.items() if name in named}):
+        name = str(each.row) if each.id is None else each.id
+        if matches(condition, {"id": name, **each.fields}):
+            yield Row(name, each.text)

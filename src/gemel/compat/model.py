@@ -31,7 +31,7 @@ class SentenceTransformer:
 
     def __init__(
         self,
-        model_name_or_path: str | Path | Model,
+        model_name_or_path: str | Path | Model | None = None,
         *,
         device: str | None = None,
         prompts: Mapping[str, str] | None = None,
@@ -45,6 +45,8 @@ class SentenceTransformer:
     ) -> None:
         """`device` None is the CPU. `backend` torch is gemel's own choice of an engine, onnx is ONNX Runtime."""
         refuse(others, LOADING)
+        if model_name_or_path is None:
+            raise InputError("SentenceTransformer takes the name or the folder of a model, got none")
         if backend not in _ENGINES:
             raise InputError(
                 f"backend must be torch or onnx, got {backend!r}. gemel's engines: docs/engines.md"

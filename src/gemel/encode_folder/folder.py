@@ -11,7 +11,7 @@ import numpy as np
 
 from gemel.encode_folder.formats import FORMATS, Shape
 from gemel.encode_folder.journal import JOURNAL, Json, load_manifest
-from gemel.encode_folder.storage import sha256_of
+from gemel.encode_folder.storage import check_file
 from gemel.errors import InputError
 from gemel.types import AnyVectors
 
@@ -61,9 +61,7 @@ class EncodedFolder:
     def verify(self) -> None:
         """Compare every file with the hash in the manifest."""
         for entry in (*self.manifest["shards"], *self.manifest["files"]):
-            path = self.path / entry["file"]
-            if not path.is_file() or sha256_of(path) != entry["sha256"]:
-                raise InputError(f"{path} is missing or has changed since it was written. Encode again")
+            check_file(self.path / entry["file"], entry["sha256"])
 
     def _column(self, name: str) -> list[str]:
         files = [shard["file"] for shard in self.manifest["shards"]]

@@ -30,9 +30,9 @@ from gemel.encode_folder.journal import (
     plan_of,
     write_json,
 )
-from gemel.encode_folder.source import Source, changed
+from gemel.encode_folder.reopening import before_the_end, refuse_missing
+from gemel.encode_folder.source import Source
 from gemel.encode_folder.storage import (
-    START_AGAIN,
     append,
     finish_part,
     locked,
@@ -89,7 +89,7 @@ def encode_to_folder(  # noqa: PLR0913 - the options of one command, all with a 
     overwrite: bool = False,
     progress: Callable[[FolderProgress], None] | None = None,
 ) -> FolderResult:
-    """Encode all `rows` to the folder `out`, or go on where an earlier run of the same job stopped.
+    """Encode all `rows` to the folder `out`, or go on where an earlier run of the same job stopped or ended.
 
     `fingerprint` is JSON that says what computes the vectors; a folder begun with another one is refused.
     `rows` start at the beginning every time: those already encoded are read again and compared by hash.
@@ -112,10 +112,12 @@ def encode_to_folder(  # noqa: PLR0913 - the options of one command, all with a 
     with locked(folder):
         source = Source(iter(rows))
         journal = _begin(folder, plan, overwrite)
-        if journal is None:
-            done = _check_complete(folder, source)
-            return FolderResult(folder, done, 0, done, perf_counter() - started)
-        source.skip_to(journal, folder)
+        if journal is not None:
+            source.skip(journal.rows, journal.input_sha256, folder)
+        elif _is_all(folder, source):
+            return FolderResult(folder, source.taken, 0, source.taken, perf_counter() - started)
+        else:
+            journal = _reopened(folder, plan, layout)
         job = _Job(encoder, folder, layout, journal)
         total = job.run(source, checkpoint_rows, progress or (lambda _: None))
     return FolderResult(folder, total, total - journal.rows, journal.rows, perf_counter() - started)
@@ -150,8 +152,7 @@ def _clear(folder: Path, journal: Journal) -> None:
         reopen_part(folder / name)
     shards = {shard.file for shard in journal.shards}
     known = {f"{name}.part" for name in journal.sizes} | shards
-    if missing := known - set(ours(folder)):
-        raise InputError(f"{folder} is damaged: {', '.join(sorted(missing))} is gone. {START_AGAIN}")
+    refuse_missing(folder, known)
     _remove_all_but(folder, known | {JOURNAL})
 
 
@@ -162,15 +163,27 @@ def _remove_all_but(folder: Path, known: set[str]) -> None:
     sync_folder(folder)
 
 
-def _check_complete(folder: Path, source: Source) -> int:
+def _is_all(folder: Path, source: Source) -> bool:
+    """Whether the complete folder holds the whole input; False: rows have come to its end since."""
     manifest = load_manifest(folder) or {}
-    while source.take(4096):
-        pass
-    if (source.taken, source.hash.hexdigest()) != (manifest["rows"], manifest["input"]["sha256"]):
-        raise InputError(changed(folder, manifest["rows"]))
+    source.skip(manifest["rows"], manifest["input"]["sha256"], folder)
+    if not source.ended():
+        return False
     with writing(folder):
         _remove_all_but(folder, _files_of(manifest))  # a spool, if the run died while clearing up
-    return source.taken
+    return True
+
+
+def _reopened(folder: Path, plan: Plan, layout: Format) -> Journal:
+    """A complete folder turned back to what it was before its end, so that rows can be added.
+
+    Killed before the journal is there, it is still complete; after that it is as a run leaves it that died at its end.
+    """
+    with writing(folder):
+        journal = before_the_end(folder, plan, layout)
+        journal.save(folder)
+        _clear(folder, journal)
+    return journal
 
 
 def _files_of(manifest: Json) -> set[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
-from gemel.encode_folder.journal import Journal
 from gemel.encode_folder.storage import START_AGAIN
 from gemel.errors import InputError
 from gemel.text.rows import Row
@@ -42,13 +41,19 @@ class Source:
         self.taken += len(block)
         return block
 
-    def skip_to(self, journal: Journal, folder: Path) -> None:
+    def skip(self, rows: int, sha256: str, folder: Path) -> None:
         """Pass over the rows that are done, and make sure that they are the rows that were done."""
-        for row in islice(self._rows, journal.rows):
+        for row in islice(self._rows, rows):
             self.hash.add(row)
             self.taken += 1
-        if self.taken < journal.rows or self.hash.hexdigest() != journal.input_sha256:
-            raise InputError(changed(folder, journal.rows))
+        if self.taken < rows or self.hash.hexdigest() != sha256:
+            raise InputError(changed(folder, rows))
+
+    def ended(self) -> bool:
+        """Whether no row is left to take."""
+        ahead = list(islice(self._rows, 1))
+        self._rows = chain(ahead, self._rows)
+        return not ahead
 
 
 def changed(folder: Path, rows: int) -> str:

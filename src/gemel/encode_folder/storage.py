@@ -9,14 +9,14 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from gemel.errors import InputError, WorkError
+from gemel.folder_lock import locked as folder_locked
 
 START_AGAIN = "Choose another folder (-o), or start again with overwrite (--overwrite)"
-LOCK = ".lock"
 _CHUNK = 1 << 20
 
 # Every name that a job may make, and so may remove; nothing else in the folder is ever touched.
@@ -118,41 +118,14 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def check_file(path: Path, sha256: str) -> None:
+    """Refuse a finished file that is not what was written."""
+    if not path.is_file() or sha256_of(path) != sha256:
+        raise InputError(f"{path} is missing or has changed since it was written. Encode again")
+
+
+def locked(folder: Path) -> AbstractContextManager[None]:
     """One job per folder. The lock dies with the process, so a killed job never blocks the next one."""
-    path = folder / LOCK
-    while True:
-        with writing(folder):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            _lock(handle, folder)
-            if not _same_file(handle, path):  # its holder removed it between our open and our lock
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
-        finally:
-            os.close(handle)
-
-
-def _lock(handle: int, folder: Path) -> None:
-    import fcntl  # not on Windows, where the rest of the package is to work
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(
-            f"another process is encoding to {folder}. Wait for it, or choose another folder (-o)"
-        ) from error
-    except OSError as error:
-        raise WorkError(f"cannot lock {folder}: {error.strerror}. Choose a folder on a local disk") from error
-
-
-def _same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
+    return folder_locked(
+        folder, f"another process is encoding to {folder}. Wait for it, or choose another folder (-o)"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.evaluation.samples import Comparison, NamedComparison, WeightedSample, compare
+from gemel.evaluation.samples import Comparison, NamedComparison, Sample, WeightedSample, compare
 from gemel.evaluation.scores import POINTS, Score, Scores, score_of
 from gemel.evaluation.task import Task, load_task
 from gemel.types import Encoder
@@ -128,5 +128,12 @@ def compare_with(
 
 
 def _comparable(result: Scores) -> bool:
-    sample = result.sample
-    return sample is not None and sample.items > 1 and result.values[result.main].value is not None
+    return (
+        result.sample is not None and _varies(result.sample) and result.values[result.main].value is not None
+    )
+
+
+def _varies(sample: Sample) -> bool:
+    """Whether draws can differ: a data set of one item is the same in every draw, and so are averages of such."""
+    parts: Sequence[Sample] = getattr(sample, "parts", ())
+    return all(_varies(part) for part in parts) if parts else sample.items > 1

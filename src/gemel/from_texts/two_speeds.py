@@ -122,6 +122,7 @@ def fast_pairs(
         k=k,
         part=part,
         dial=dial,
+        threads=threads,
     )
     return FastPairs(replace(pairs, recall=recall), left, right, (sample, across))
 
@@ -160,7 +161,10 @@ def fast_search(
     known = SomeVectors.of(sides.documents, corpus, np.concatenate([rough.ravel(), sample]))
     asked = np.asarray(sides.queries.encode(list(queries)), np.float32)
     found = search(asked, known.vectors, k, threads=threads)
-    recall = _search_recall((near, far[sample]), (asked, known[sample]), k * len(sample) / len(corpus), dial)
+    depth = k * len(sample) / len(corpus)
+    recall = _search_recall(
+        (near, far[sample]), (asked, known[sample]), depth=depth, dial=dial, threads=threads
+    )
     return FastHits(Hits(known.positions[found.index], found.score, recall=recall), asked, known)
 
 
@@ -203,14 +207,15 @@ def _pair_recall(
     k: int,
     part: float,
     dial: int,
+    threads: int | None,
 ) -> float | None:
     """Within the sample: of the best pairs by the model, those whose texts the student would have proposed.
 
     As many pairs are asked for as the sample's part of all pairs, but at least ten: fewer would measure nothing.
     """
     fewer = max(_FEWEST_PAIRS, round(k * part))
-    truth = similar_pairs(exact[0], k=fewer, other=exact[1])
-    guess = similar_pairs(quick[0], k=fewer * dial, other=quick[1])
+    truth = similar_pairs(exact[0], k=fewer, other=exact[1], threads=threads)
+    guess = similar_pairs(quick[0], k=fewer * dial, other=quick[1], threads=threads)
     if exact[1] is None:
         ends = np.concatenate([guess.left, guess.right])
         right = np.isin(truth.left, ends) & np.isin(truth.right, ends)
@@ -220,14 +225,19 @@ def _pair_recall(
 
 
 def _search_recall(
-    quick: tuple[Vectors, Vectors], exact: tuple[Vectors, Vectors], depth: float, dial: int
+    quick: tuple[Vectors, Vectors],
+    exact: tuple[Vectors, Vectors],
+    *,
+    depth: float,
+    dial: int,
+    threads: int | None,
 ) -> float | None:
     """As `_pair_recall`, for the best `depth` texts a query; sampled texts stand in where queries are few."""
     count = min(len(quick[0]), _QUERIES)
     stand_in = min(_QUERIES - count, len(quick[1]) // 2)
     near, asked = (np.concatenate([queries[:count], sample[:stand_in]]) for queries, sample in (quick, exact))
     fewer = max(_FEWEST_HITS, round(depth))
-    truth = search(asked, exact[1][stand_in:], fewer).index
-    guess = search(near, quick[1][stand_in:], fewer * dial).index
+    truth = search(asked, exact[1][stand_in:], fewer, threads=threads).index
+    guess = search(near, quick[1][stand_in:], fewer * dial, threads=threads).index
     right = [np.isin(row, given).mean() for row, given in zip(truth, guess, strict=True) if len(row)]
     return float(np.mean(right)) if right else None

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.errors import ModelError
 from gemel.index.coder import ModelCoder
 from gemel.index.stamp import stamp_of
-from gemel.options import EncodeOptions
+from gemel.model import Model, load
+from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors
 
 CANARIES = (
@@ -142,6 +144,18 @@ def check_binding(binding: Binding, coder: ModelCoder, place: str) -> None:
         f"the index {place} was made by {binding.model!r}, but was opened with {given}: {'; '.join(found)}. "
         "Open it without a model, or encode it anew with index.migrate(model)"
     )
+
+
+def made_by(binding: Binding, source: str | Path) -> bool:
+    """The name or folder is that of the model which made the index."""
+    return str(source) == binding.model or str(Path(source).resolve()) == binding.folder
+
+
+def load_for(binding: Binding, source: str | Path, *, pooling: bool) -> Model:
+    """In the precision of the index and, for the model that made it, with the `pooling` that it was loaded with."""
+    made = binding.fingerprint
+    precision: Precision = "int8" if made.precision == "int8" else "float32"
+    return load(source, precision=precision, pooling=made.pooling if pooling else None)
 
 
 def _short(value: object) -> str:

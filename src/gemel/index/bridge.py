@@ -132,10 +132,10 @@ def _sample(table: Table, size: int) -> _Sample:
                     continue
                 seen.add(hash(text))
                 count += 1
-                if len(kept) < size:
-                    kept.append((document.id, text, vector))
-                elif (place := rng.randrange(count)) < size:
-                    kept[place] = (document.id, text, vector)
+                place = len(kept) if len(kept) < size else rng.randrange(count)
+                if place < size:
+                    # Copied: a view of the vector would keep the whole block of the scan in memory.
+                    kept[place : place + 1] = [(document.id, text, vector.copy())]
     rng.shuffle(kept)
     vectors = [vector for _, _, vector in kept]
     stacked = np.stack(vectors) if vectors else np.empty((0, table.header.dim), np.float32)

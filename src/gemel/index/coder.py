@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class ModelCoder:
         self.options, self.passage_tokens = options, passage_tokens
         self._model = model
         quiet = "truncate" if options.on_long == "warn" else options.on_long  # what is cut is counted
-        self.document_options = _side(model, replace(options, on_long=quiet), "document", "passage", "corpus")
+        self.document_options = _side(model, replace(options, on_long=quiet), "document")
         self.query_options = _side(model, options, "query")
 
     @property
@@ -180,9 +180,8 @@ def unit(vectors: Vectors) -> Vectors:
     return out
 
 
-def _side(model: Model, options: EncodeOptions, *names: str) -> EncodeOptions:
+def _side(model: Model, options: EncodeOptions, side: Literal["query", "document"]) -> EncodeOptions:
     """The options with the checkpoint's prompt for one side, unless they name a prompt themselves."""
     if options.prompt is not None or options.prompt_name is not None:
         return options
-    known = model.checkpoint.prompts
-    return replace(options, prompt_name=next((name for name in names if name in known), None))
+    return replace(options, prompt_name=model.checkpoint.prompt_name(side))

@@ -19,7 +19,7 @@ from gemel.index.coder import ModelCoder
 from gemel.index.facts import stats_of
 from gemel.index.field_types import check_fields, check_name
 from gemel.index.incoming import FieldsGiven, Incoming
-from gemel.index.migrating import Migrated, migrate
+from gemel.index.migrating import Migrated, Target, migrate
 from gemel.index.port import Count, FieldType, Place
 from gemel.index.state import State
 from gemel.index.stored import stored_documents
@@ -28,7 +28,7 @@ from gemel.index.verifying import Verified, verify
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model, load
-from gemel.options import EncodeOptions
+from gemel.options import EncodeOptions, Precision
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
@@ -225,19 +225,21 @@ class Index:
         to: Model | str | Path,
         *,
         options: EncodeOptions | None = None,
+        dim: int | None = None,
+        precision: Precision | None = None,
         passage_tokens: int | None = None,
         progress: bool = False,
     ) -> Migrated:
         """Encode every document anew with another model, then switch to it in one step.
 
-        Until then the old vectors answer, and writes are taken. Killed in the middle, run it again: what is done is
-        kept. Other handles that are open to the index have to be opened again afterwards.
+        Settings that are None stay as the index has them. Until the switch the old vectors answer, and writes are
+        taken. Killed in the middle, run it again: what is done is kept. Other handles that are open to the index have
+        to be opened again afterwards.
         """
         self._writable()
+        target = Target(to, options, dim, precision, passage_tokens)
         with self._migrating:
-            model = to if isinstance(to, Model) else load(to)
-            coder = ModelCoder(model, options or EncodeOptions(), passage_tokens)
-            return migrate(self._place, self._open(), coder, self._adopt, progress=progress)
+            return migrate(self._place, self._open(), target, self._adopt, progress=progress)
 
     def bridge_to(
         self, model: Model | str | Path, *, sample: int = 2000, options: EncodeOptions | None = None

@@ -8,19 +8,23 @@ A run that was killed is gone on with: what the next table has already is not en
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from gemel.errors import InputError
 from gemel.index.adding import prepare
-from gemel.index.binding import bind, differences
+from gemel.index.binding import bind, differences, load_for, made_by
 from gemel.index.coder import ModelCoder
 from gemel.index.digest import digest_of
 from gemel.index.incoming import Batch
 from gemel.index.port import Header, Place
 from gemel.index.state import State
 from gemel.index.stored import Stored, stored_documents
+from gemel.model import Model, load
+from gemel.options import EncodeOptions, Precision
 from gemel.progress import Progress
 
 _BLOCK = 1024  # documents a commit: what a kill costs
@@ -63,6 +67,42 @@ class Migrated:
 
 
 @dataclass(frozen=True)
+class Target:
+    """What an index is migrated to; None: as the index has it."""
+
+    model: Model | str | Path
+    options: EncodeOptions | None = None
+    dim: int | None = None
+    precision: Precision | None = None
+    passage_tokens: int | None = None
+
+    def coder(self, place: Place, old: State) -> ModelCoder:
+        """The model with its settings."""
+        if old.binding is None:
+            raise InputError(f"the index {place.name} holds vectors only: there is nothing to encode anew")
+        given = {"dim": self.dim, "precision": self.precision}
+        said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options = replace(self.options or old.binding.options, **said)
+        model = self._loaded(old)
+        if options.dim is not None and options.dim > model.dim:
+            raise InputError(
+                f"the index {place.name} is to keep {options.dim} dimensions of a vector, but {model.name!r} makes "
+                f"{model.dim}. Give a dim (--dim) of at most that"
+            )
+        tokens = old.binding.passage_tokens if self.passage_tokens is None else self.passage_tokens
+        coder = ModelCoder(model, options, tokens)
+        coder.split([""])  # refuses passages that the model would cut, before a table is begun
+        return coder
+
+    def _loaded(self, old: State) -> Model:
+        if isinstance(self.model, Model):
+            return self.model
+        if self.options is not None or old.binding is None:
+            return load(self.model)
+        return load_for(old.binding, self.model, pooling=made_by(old.binding, self.model))
+
+
+@dataclass(frozen=True)
 class _Pass:
     kept: int
     changed: int
@@ -70,15 +110,15 @@ class _Pass:
 
 
 def migrate(
-    place: Place, old: State, coder: ModelCoder, adopt: Callable[[State], None], *, progress: bool
+    place: Place, old: State, target: Target, adopt: Callable[[State], None], *, progress: bool
 ) -> Migrated:
     """The index at `place`, by the new model; `old` is what its current table is read with.
 
     `adopt` is given the new state while writers still wait.
     """
     started = perf_counter()
-    if old.binding is None:
-        raise InputError(f"the index {place.name} holds vectors only: there is nothing to encode anew")
+    coder = target.coder(place, old)
+    assert old.binding is not None, "without one there is no target"
     if not differences(old.binding, coder):
         return _nothing_to_do(old, old.binding.model, perf_counter() - started)
     binding = bind(coder)

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gemel.errors import InputError, ModelError
-from gemel.index.binding import Binding, bind, check_binding
+from gemel.index.binding import Binding, bind, check_binding, load_for, made_by
 from gemel.index.coder import Coder, LateCoder, ModelCoder, NoCoder
 from gemel.index.field_types import check_fields, unknown_field
 from gemel.index.index import Index
@@ -16,7 +16,7 @@ from gemel.index.memory_place import MemoryPlace
 from gemel.index.port import FieldType, Header, Place, Table
 from gemel.index.state import State
 from gemel.model import Model, load
-from gemel.options import EncodeOptions, Precision
+from gemel.options import EncodeOptions
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def open_index(
     create: True: it must not be there; False: it must be. None: opened, or made if a model or dim is given.
     passage_tokens: longer documents are stored as passages of at most so many. None: what the model reads.
     durable: a write returns when it is on disk.
+    read_only: no document changes. What speeds up search is kept in its cache where that can be written.
     """
     asked = _Asked(model, options, dim, passage_tokens)
     home = place_of(place, durable=durable, read_only=read_only)
@@ -162,25 +163,18 @@ def _coder(home: Place, binding: Binding | None, asked: _Asked) -> Coder:
         return fitting(given)
     if given is None:
         return LateCoder(lambda: fitting(recorded_model(recorded, home.name)))
-    if str(given) == recorded.model or str(Path(given).resolve()) == recorded.folder:
-        return LateCoder(lambda: fitting(_load(given, recorded)))
-    return fitting(_load(given, recorded, pooling=False))
+    if made_by(recorded, given):
+        return LateCoder(lambda: fitting(load_for(recorded, given, pooling=True)))
+    return fitting(load_for(recorded, given, pooling=False))
 
 
 def recorded_model(binding: Binding, place: str) -> Model:
     """The model that the index names, from its folder if that is here, else by name."""
     source = binding.folder if Path(binding.folder).is_dir() else binding.model
     try:
-        return _load(source, binding)
+        return load_for(binding, source, pooling=True)
     except (ModelError, InputError) as error:
         raise ModelError(
             f"the index {place} was made by {binding.model!r}, which cannot be loaded here: {error} "
             f"Give the model: open_index({place!r}, model=...)"
         ) from error
-
-
-def _load(source: str | Path, binding: Binding, *, pooling: bool = True) -> Model:
-    """In the precision of the index and, for the model that made it, with the pooling that it was loaded with."""
-    made = binding.fingerprint
-    precision: Precision = "int8" if made.precision == "int8" else "float32"
-    return load(source, precision=precision, pooling=made.pooling if pooling else None)

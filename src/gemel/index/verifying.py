@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -120,10 +120,10 @@ def _walk(state: State, size: int) -> _Walk:
             ):
                 walk.long.append(document.id)
             # Each document ends up in the sample with the same chance (reservoir sampling).
-            if len(walk.sample) < size:
-                walk.sample.append(document)
-            elif (place := rng.randrange(walk.documents)) < size:
-                walk.sample[place] = document
+            place = len(walk.sample) if len(walk.sample) < size else rng.randrange(walk.documents)
+            if place < size:
+                # Copied: a view of its vectors would keep the whole block of the scan in memory.
+                walk.sample[place : place + 1] = [replace(document, vectors=document.vectors.copy())]
     return walk
 
 

@@ -121,6 +121,13 @@ def links(condition: Condition, join: type[Both] | type[Either]) -> list[Conditi
     return found
 
 
+def fields_of(condition: Condition) -> set[str]:
+    """The fields that the condition asks for."""
+    if isinstance(condition, Both | Either):
+        return fields_of(condition.left) | fields_of(condition.right)
+    return fields_of(condition.inner) if isinstance(condition, Not) else {condition.field}
+
+
 def show(condition: Condition) -> str:
     """The condition as a string that parses to an equal tree."""
     if isinstance(condition, Both | Either):

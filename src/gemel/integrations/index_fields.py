@@ -19,18 +19,18 @@ REST = "more_metadata"
 
 def store_fields(
     index: Index,
-    metadatas: Iterable[Mapping[str, Any]],
+    metadatas: Iterable[Mapping[str, Any] | None],
     only: Collection[str] | None = None,
     *,
     rest: bool = True,
 ) -> list[dict[str, Scalar]]:
-    """The fields of each document; columns that the index lacks are added to it.
+    """The fields of each document, none for None; columns that the index lacks are added to it.
 
     Lists, mappings, None, and names that no field can have are the rest; `rest` False: it is left out, being kept
     elsewhere. `only`: the names that get a column; None: all.
     """
     names = [*index.fields, REST]  # a name that differs from one of these in case only is no field
-    rows = [_row(metadata, names, only, rest=rest) for metadata in metadatas]
+    rows = [_row(metadata or {}, names, only, rest=rest) for metadata in metadatas]
     new = infer(rows, index.fields)
     if new:
         index.add_fields(new)

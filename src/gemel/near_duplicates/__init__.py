@@ -96,13 +96,18 @@ def _check(
 
 def _chosen(texts: Sequence[str], first: Positions, keep: Keep) -> Positions:
     """(n,) for each text the one among those that are the same which stands for them."""
-    if keep != "longest":
+    if keep == "first":
         return first
     best = first.copy()
     for position, group in enumerate(first.tolist()):
-        if len(texts[position]) > len(texts[best[group]]):
+        if _place(texts[position], keep) < _place(texts[best[group]], keep):
             best[group] = position
     return best[first]
+
+
+def _place(text: str, keep: Keep) -> tuple[int, str]:
+    """Of texts that are the same the least stays, wherever they stand in the file."""
+    return (-len(text) if keep == "longest" else 0, text)
 
 
 def _rows(

@@ -13,6 +13,7 @@ from gemel.nearest.result import Hits as Hits
 from gemel.nearest.where import positions_of
 from gemel.options import parse_bytes
 from gemel.progress import Progress
+from gemel.scan.found import Nearest
 from gemel.scan.scanner import Scan, scan
 from gemel.scan.workers import thread_count
 from gemel.similarity import METRICS, check_same_dim, shaped
@@ -85,20 +86,15 @@ class _Plan:
 
 
 def _exact(queries: Vectors, corpus: Vectors, k: int, plan: _Plan, *, int8: bool) -> Hits:
-    return _collect(plan.scan(queries, corpus, int8=int8), k, plan, exact=True)
+    return _collect(plan.scan(queries, corpus, int8=int8), k, plan)
 
 
 def _by_candidates(queries: Vectors, corpus: Vectors, k: int, plan: _Plan, candidates: int) -> Hits:
     ready = plan.scan(queries, corpus, int8=True)
     if not ready.int8:
-        return Hits(*_arrays(_collect(ready, k, plan, exact=True)), recall=1.0)
-    wide = min(max(candidates, k), len(ready.comparison.right))
-    rough = _collect(ready, wide, plan, exact=False).index
-    query = np.repeat(np.arange(len(rough)), wide)
-    score = ready.scanner.exact(query, rough.ravel(), plan.threads).reshape(rough.shape)
-    order = np.lexsort((rough, -score), axis=1)[:, :k]
-    index, score = np.take_along_axis(rough, order, 1), np.take_along_axis(score, order, 1)
-    return Hits(index, score, recall=_recall(queries, corpus, index, plan))
+        return Hits(*_arrays(_collect(ready, k, plan)), recall=1.0)
+    found = _collect(ready, k, plan, wide=min(max(candidates, k), len(ready.comparison.right)))
+    return Hits(*_arrays(found), recall=_recall(queries, corpus, found.index, plan))
 
 
 def _recall(queries: Vectors, corpus: Vectors, index: NDArray[np.int64], plan: _Plan) -> float | None:
@@ -110,21 +106,33 @@ def _recall(queries: Vectors, corpus: Vectors, index: NDArray[np.int64], plan: _
     return float(np.mean([np.isin(row, index[at]).mean() for at, row in zip(sample, truth, strict=True)]))
 
 
-def _collect(ready: Scan, k: int, plan: _Plan, *, exact: bool) -> Hits:
-    """Queries group by group, each past the whole corpus."""
+def _collect(ready: Scan, k: int, plan: _Plan, *, wide: int | None = None) -> Hits:
+    """Queries group by group, each past the whole corpus. `wide`: int8 candidates a query; None: no estimates."""
     count, dim = len(ready.comparison.left), ready.comparison.left.rows.shape[1]
     index = np.empty((count, k), dtype=np.int64)
     score = np.empty((count, k), dtype=np.float32)
-    bytes_a_query = 5 * dim + 48 * k * (plan.threads + 1)
+    # Each thread keeps its own best; they are joined and sorted, and candidates once more with their exact scores.
+    bytes_a_query = 5 * dim + 48 * (wide or k) * (plan.threads + (1 if wide is None else 2))
     group = max(1, min(_QUERIES, plan.memory // bytes_a_query))
     line = Progress(count, "queries", shown=plan.progress)
     for begin in range(0, count if k else 0, group):
         end = min(begin + group, count)
-        found = ready.scanner.nearest(ready.scanner.block(begin, end), k, plan.threads, exact=exact)
+        block = ready.scanner.block(begin, end)
+        found = ready.scanner.nearest(block, wide or k, plan.threads, exact=wide is None)
+        if wide is not None:
+            found = _scored(ready, begin, found.index, k, plan.threads)
         index[begin:end], score[begin:end] = found.index, found.score
         line.add(end - begin)
     line.close()
     return Hits(index, score)
+
+
+def _scored(ready: Scan, begin: int, rough: NDArray[np.int64], k: int, threads: int) -> Nearest:
+    """Of the candidates of the queries from `begin` on, the best `k` by their exact scores."""
+    query = np.repeat(np.arange(begin, begin + len(rough)), rough.shape[1])
+    score = ready.scanner.exact(query, rough.ravel(), threads).reshape(rough.shape)
+    order = np.lexsort((rough, -score), axis=1)[:, :k]
+    return Nearest(np.take_along_axis(score, order, 1), np.take_along_axis(rough, order, 1))
 
 
 def _arrays(hits: Hits) -> tuple[NDArray[np.int64], Vectors]:

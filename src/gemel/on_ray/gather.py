@@ -77,14 +77,18 @@ class InFolder:
         return float(np.float32(self._request.floor)) if self._best is None else self._best.floor()
 
     def there(self, tile: Tile) -> bool:
-        found = self._store.load(tile)
-        if found is not None:
-            self._count(tile, found)
-        return found is not None
+        if not self._store.has(tile):
+            return False
+        if self._best is not None:
+            self._best.add(self._store.load(tile, tile.top, tile.bottom))
+        self._count(tile)
+        return True
 
     def take(self, tile: Tile, found: Found) -> None:
         self._store.save(tile, found)  # before the floor rises by it: a later run has to find the same floor
-        self._count(tile, found)
+        if self._best is not None:
+            self._best.add(found)
+        self._count(tile)
 
     def pairs(self, compared: int) -> Pairs:
         if self._best is not None:
@@ -94,9 +98,7 @@ class InFolder:
         self._folder.finish(compared)
         return self._folder.result()
 
-    def _count(self, tile: Tile, found: Found) -> None:
-        if self._best is not None:
-            self._best.add(found)
+    def _count(self, tile: Tile) -> None:
         self._missing[self._stripe[tile]].discard(tile)
         while self._closed < len(self._stripes) and not self._missing[self._closed]:
             self._close(self._stripes[self._closed])
@@ -105,25 +107,20 @@ class InFolder:
     def _close(self, tiles: list[Tile]) -> None:
         top, bottom = tiles[0].top, tiles[0].bottom
         if self._best is None:
-            parts = [found for tile in tiles if (found := self._store.load(tile)) is not None]
-            self._append(parts, top, bottom)
+            self._append(tiles, top, bottom)
         elif bottom < self._stripes[-1][0].bottom:  # the last stripe's end is the end
             best = self._best.found()
             before = best.left < bottom  # pairs of later rows are found again by a run that goes on from here
             self._folder.keep(Found(best.score[before], best.left[before], best.right[before]), bottom)
         self._store.drop(tiles)
 
-    def _append(self, parts: list[Found], top: int, bottom: int) -> None:
+    def _append(self, tiles: list[Tile], top: int, bottom: int) -> None:
         """By position, as many rows at a time as fit into memory while they are sorted."""
-        if bottom - top > 1 and sum(len(part) for part in parts) > self._request.most_pairs:
+        pairs = sum(self._store.count(tile, top, bottom) for tile in tiles)
+        if bottom - top > 1 and pairs > self._request.most_pairs:
             middle = (top + bottom) // 2
-            self._append([_rows(part, top, middle) for part in parts], top, middle)
-            self._append([_rows(part, middle, bottom) for part in parts], middle, bottom)
+            self._append(tiles, top, middle)
+            self._append(tiles, middle, bottom)
             return
+        parts = [self._store.load(tile, top, bottom) for tile in tiles]
         self._folder.append(by_position(joined(parts), self._width), bottom)
-
-
-def _rows(found: Found, top: int, bottom: int) -> Found:
-    """Of pairs by position, those of left rows `top` .. `bottom`."""
-    begin, end = np.searchsorted(found.left, (top, bottom))
-    return Found(found.score[begin:end], found.left[begin:end], found.right[begin:end])

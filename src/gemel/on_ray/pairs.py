@@ -67,12 +67,25 @@ def _total(left: Vectors, right: Vectors | None) -> int:
 
 
 def _found(cluster: Cluster, left: Vectors, right: Vectors | None, request: Request, total: int) -> Pairs:
+    if request.out is None:
+        return _compared(cluster, left, right, request, total, None)
+    plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
+    with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
+        if folder.finished:
+            return folder.result()
+        return _compared(cluster, left, right, request, total, folder)
+
+
+def _compared(
+    cluster: Cluster,
+    left: Vectors,
+    right: Vectors | None,
+    request: Request,
+    total: int,
+    folder: PairFolder | None,
+) -> Pairs:
     width, same = len(left if right is None else right), right is None
     side = side_of(max(len(left), width), request.most_pairs if request.k is None else None)
-    hashed = content_hash(left, right) if request.out is not None else ""
-    folder = _folder(request, hashed)
-    if folder is not None and folder.finished:
-        return folder.result()
     begin = 0 if folder is None else folder.next_row
     tiles = stripes(len(left), width, side, same=same, begin=begin)
     gather: Gather = InMemory(request, width)
@@ -96,10 +109,3 @@ def _found(cluster: Cluster, left: Vectors, right: Vectors | None, request: Requ
     line.close()
     cluster.end_pool()
     return gather.pairs(total)
-
-
-def _folder(request: Request, hashed: str) -> PairFolder | None:
-    if request.out is None:
-        return None
-    plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
-    return PairFolder(request.out, {**plan, "vectors": hashed})

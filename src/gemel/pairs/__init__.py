@@ -69,12 +69,14 @@ def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
 
 
 def _exact(left: Vectors, right: Vectors | None, request: Request) -> Pairs:
-    folder = None
-    if request.out is not None:
-        plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
-        folder = PairFolder(request.out, {**plan, "vectors": content_hash(left, right)})
-        if folder.finished:
-            return folder.result()
+    if request.out is None:
+        return _walked(left, right, request, None)
+    plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
+    with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
+        return folder.result() if folder.finished else _walked(left, right, request, folder)
+
+
+def _walked(left: Vectors, right: Vectors | None, request: Request, folder: PairFolder | None) -> Pairs:
     ready = scan(
         left,
         right,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
-from gemel.pairs.collect import Best, Every, in_order, places
+from gemel.pairs.collect import Best, in_order, places
 from gemel.pairs.request import BYTES_A_PAIR, Request
 from gemel.pairs.result import Pairs
 from gemel.scan.compare import Comparison, Side
@@ -18,7 +19,9 @@ from gemel.scan.scanner import scan
 from gemel.types import Vectors
 
 _BLOCK = 4096
+_STREAM = 2048  # right rows that a scanner looks at before it hands over what it found
 _SAMPLE = 512  # rows whose pairs are compared exactly to measure the recall
+_LEAST = 16  # of them at a time, however little memory there is
 _A_CELL = 39  # rows that the index wants to learn a cell from
 _PROBES = 16
 
@@ -87,18 +90,54 @@ def _index(side: Side, kind: str, threads: int) -> Any:  # noqa: ANN401 - faiss 
         import faiss
     except ImportError as error:
         raise MissingExtra("approximate pairs", "faiss-cpu", "ann") from error
-    rows, count = side.scaled(0, len(side)), len(side)
+    count = len(side)
     cells = max(1, min(int(4 * sqrt(count)), count // _A_CELL))
     faiss.omp_set_num_threads(threads)
     metric = faiss.METRIC_L2 if kind == "euclidean" else faiss.METRIC_INNER_PRODUCT
-    index: Any = faiss.index_factory(rows.shape[1], f"IVF{cells},Flat", metric)
+    index: Any = faiss.index_factory(side.rows.shape[1], f"IVF{cells},Flat", metric)
     index.cp.seed = 0
-    sample = np.random.default_rng(0).permutation(count)[: 64 * cells]
-    index.train(rows[np.sort(sample)])
+    index.train(_some(side, np.sort(np.random.default_rng(0).permutation(count)[: 64 * cells])))
     for start in range(0, count, _BLOCK):
-        index.add(rows[start : start + _BLOCK])
+        index.add(side.scaled(start, start + _BLOCK))
     index.nprobe = min(_PROBES, cells)
     return index
+
+
+def _some(side: Side, positions: NDArray[np.int64]) -> Vectors:
+    """Those rows, scaled; block by block, because scaling goes through float64."""
+    chosen = replace(side, chosen=positions)
+    out = np.empty((len(positions), side.rows.shape[1]), dtype=np.float32)
+    for start in range(0, len(out), _BLOCK):
+        out[start : start + _BLOCK] = chosen.scaled(start, start + _BLOCK)
+    return out
+
+
+class _Tally:
+    """Counts right pairs as they are found, and those of them that the answer has; keeps none.
+
+    One outlier among the pairs found makes nearly all pairs of the sample right ones: they need not fit into memory.
+    """
+
+    def __init__(
+        self, sample: NDArray[np.int64], known: NDArray[np.int64], width: int, *, same: bool
+    ) -> None:
+        """`sample`: the left row of each row that is scanned. `known`: the places of the answer, ascending."""
+        self._sample, self._known, self._width, self._same = sample, known, width, same
+        self._sampled = np.zeros(width if same else 0, dtype=bool)
+        if same:
+            self._sampled[sample] = True
+        self.right = self.found = 0
+
+    def add(self, found: Found) -> None:
+        i, j = self._sample[found.left], found.right.astype(np.int64)
+        if self._same:
+            # No row with itself; a pair of two sampled rows is found from both ends and counts from the lower one.
+            once = (i < j) | ((i > j) & ~self._sampled[j])
+            i, j = np.minimum(i, j)[once], np.maximum(i, j)[once]
+        place = i * self._width + j
+        at = np.minimum(np.searchsorted(self._known, place), len(self._known) - 1)
+        self.right += len(place)
+        self.found += int((self._known[at] == place).sum())
 
 
 def _recall(left: Vectors, right: Vectors | None, request: Request, found: Found) -> float | None:
@@ -114,13 +153,10 @@ def _recall(left: Vectors, right: Vectors | None, request: Request, found: Found
         int8=request.prune,
         names=("vectors", "other"),
     )
-    truth = Every(float(found.score.min()), request.most_pairs, lambda: None)
-    width = len(ready.comparison.right)
-    ready.scanner.pairs(ready.scanner.block(0, len(sample)), 0, width, truth.floor, truth.add)
-    real = truth.found()
-    i, j = sample[real.left], real.right.astype(np.int64)
-    if right is None:
-        other = i != j
-        i, j = np.minimum(i, j)[other], np.maximum(i, j)[other]
-    right_ones = np.unique(i * width + j)
-    return float(np.isin(right_ones, places(found, width)).mean()) if len(right_ones) else None
+    width, worst = len(ready.comparison.right), float(found.score.min())
+    tally = _Tally(sample, np.sort(places(found, width)), width, same=right is None)
+    rows = max(_LEAST, request.most_pairs // _STREAM)  # all pairs of a step may be right ones
+    for start in range(0, len(sample), rows):
+        block = ready.scanner.block(start, min(start + rows, len(sample)))
+        ready.scanner.pairs(block, 0, width, lambda: worst, tally.add)
+    return tally.found / tally.right if tally.right else None

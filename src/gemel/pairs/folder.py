@@ -1,13 +1,14 @@
 """Pairs on disk: three npy files that grow block by block, and a journal that says how much of them counts.
 
 A block is appended, made safe, and only then counted. After a kill the rest behind the counted part is cut off, so the
-finished files are the same bytes as those of a run that nobody stopped.
+finished files are the same bytes as those of a run that nobody stopped. One run fills a folder at a time.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
+from gemel.folder_lock import LOCK, locked
 from gemel.pairs.result import Pairs
 from gemel.scan.found import Found
 
@@ -32,25 +34,40 @@ Json = dict[str, Any]  # what json.loads gives for an object
 
 
 class PairFolder:
-    """A folder that is being filled, or is full."""
+    """A folder that is being filled, or is full. While it is filled no other run gets in; `with` lets go of it."""
 
     def __init__(self, path: Path, plan: Json) -> None:
         """`plan`: all that decides the bytes. A folder begun with another one is refused."""
         self._path, self._plan = path, plan
-        self.next_row, self.pairs = 0, 0
+        self.finished, self.next_row, self.pairs = False, 0, 0
         self._kept_file: str | None = None
+        self._held = ExitStack()
         path.mkdir(parents=True, exist_ok=True)
-        state = self._read(RESULT) or self._read(JOURNAL)
-        self.finished = (path / RESULT).exists()
-        if state is not None:
-            self.next_row, self.pairs = int(state["next_row"]), int(state["pairs"])
-            self._kept_file = state.get("kept")
-        elif any(not file.name.endswith(_FRESH) for file in path.iterdir()):
-            raise InputError(f"{path} is not empty and holds no pairs of ours. Name an empty or a new folder")
+        self._look()  # a folder that is not ours, or that is full, gets no lock
         if self.finished:
             self._tidy()
-        else:
-            self._cut()
+            return
+        busy = f"another run is writing pairs to {path}. Wait for it, or name another folder"
+        self._held.enter_context(locked(path, busy))
+        try:
+            self._look()  # what a run did before it let go
+            if self.finished:
+                self.close()
+            else:
+                self._cut()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PairFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Another run may go on from here."""
+        self._held.close()
 
     def append(self, found: Found, next_row: int) -> None:
         """All pairs of the left rows before `next_row` are in the files now."""
@@ -87,6 +104,7 @@ class PairFolder:
         self._write(RESULT, {**self._state(None), "compared": compared, "complete": True})
         self._tidy()
         self.finished = True
+        self.close()
 
     def result(self) -> Pairs:
         """The arrays, mapped from disk."""
@@ -94,6 +112,26 @@ class PairFolder:
         assert state is not None, "only a finished folder has a result"
         columns = {name: np.load(self._path / f"{name}.npy", mmap_mode="r") for name in COLUMNS}
         return Pairs(**columns, compared=int(state["compared"]), complete=bool(state["complete"]))
+
+    def _look(self) -> None:
+        """How far the folder is.
+
+        Another run may write meanwhile. It makes its journal before any file of pairs, and the result before it drops
+        the journal: read in this order, one of the two is seen wherever there are files.
+        """
+        others = [
+            file for file in self._path.iterdir() if file.name != LOCK and not file.name.endswith(_FRESH)
+        ]
+        journal, result = self._read(JOURNAL), self._read(RESULT)
+        state = result or journal
+        if state is None and others:
+            raise InputError(
+                f"{self._path} is not empty and holds no pairs of ours. Name an empty or a new folder"
+            )
+        self.finished = result is not None
+        if state is not None:
+            self.next_row, self.pairs = int(state["next_row"]), int(state["pairs"])
+            self._kept_file = state.get("kept")
 
     def _count(self, next_row: int, kept: str | None) -> None:
         self.next_row = next_row
@@ -104,13 +142,15 @@ class PairFolder:
         return {"plan": self._plan, "next_row": self.next_row, "pairs": self.pairs, "kept": kept}
 
     def _tidy(self) -> None:
-        (self._path / JOURNAL).unlink(missing_ok=True)
+        """A full folder keeps its result alone; whoever looks at it first tidies up after a run that was killed."""
+        for name in (JOURNAL, LOCK):
+            (self._path / name).unlink(missing_ok=True)
         self._drop_kept(None)
 
     def _drop_kept(self, but: str | None) -> None:
         for old in self._path.glob("kept-*.npy"):
             if old.name != but:
-                old.unlink()
+                old.unlink(missing_ok=True)
 
     def _cut(self) -> None:
         """Files of exactly the pairs that count. The journal comes first: it says that the folder is ours."""
@@ -124,10 +164,10 @@ class PairFolder:
                 os.truncate(path, _HEADER + self.pairs * kind.itemsize)
 
     def _read(self, name: str) -> Json | None:
-        path = self._path / name
-        if not path.exists():
+        try:
+            state: Json = json.loads((self._path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
             return None
-        state: Json = json.loads(path.read_text(encoding="utf-8"))
         if state.get("plan") != self._plan:
             was = state.get("plan", {})
             other = [key for key in self._plan if was.get(key) != self._plan[key]]

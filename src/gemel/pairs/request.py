@@ -45,8 +45,14 @@ def checked_limits(k: int | None, min_score: float | None) -> None:
         raise InputError("similar_pairs needs k (how many), min_score (how near), or both")
     if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-    if min_score is not None and not np.isfinite(min_score):
+    if min_score is not None and not _is_number(min_score):
         raise InputError(f"min_score must be a finite number, got {min_score!r}")
+
+
+def _is_number(value: object) -> bool:
+    """One finite number, also as numpy has it."""
+    given = np.asarray(value)
+    return given.ndim == 0 and given.dtype.kind in "fiu" and bool(np.isfinite(given))
 
 
 def checked_memory(memory: int | str, rows: int, k: int | None) -> int:

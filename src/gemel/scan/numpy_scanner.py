@@ -22,8 +22,11 @@ def numpy_squares(rows: Vectors, centre: NDArray[np.float64] | None) -> NDArray[
     """Squared lengths, as the compiled routine gives them."""
     if centre is None:
         return squares(rows)
-    parts = [rows[start : start + _RIGHT] - centre for start in range(0, len(rows), _RIGHT)]
-    return np.concatenate([(part * part).sum(axis=1) for part in parts] or [np.empty(0)])
+    out = np.empty(len(rows), dtype=np.float64)
+    for start in range(0, len(rows), _RIGHT):
+        part = rows[start : start + _RIGHT] - centre
+        out[start : start + _RIGHT] = (part * part).sum(axis=1)
+    return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from gemel.model import Model, Prepared
 from gemel.serve.cache import Known, VectorCache
 from gemel.serve.figures import Figures
 from gemel.serve.kinds import Kind, Kinds
-from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
+from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate, late
 from gemel.serve.port import Ask, Embedded
 from gemel.serve.request import Request
 from gemel.serve.waiting import Job, Rank, State
@@ -68,20 +68,22 @@ class Batcher:
         return self.workers.waiting.tokens + self._arriving
 
     async def embed(self, texts: Sequence[str], ask: Ask, *, urgent: bool = False) -> Embedded:
-        """See `Services.embed`. `urgent` goes before everything and is not remembered."""
+        """See `Services.embed`. `urgent` goes before everything, past a full queue too, and is not remembered."""
         started = perf_counter()
         checked = self._check(texts)
         kind = self._kinds.of(ask)
         request = Request(len(checked), ask.dim or self._model.dim, self._loop.create_future())
         seconds = min(ask.seconds or self._limits.seconds, self._limits.seconds)
-        deadline = self._loop.call_later(seconds, request.fail, TooLate(_late(seconds)))
+        deadline = self._loop.call_later(seconds, request.fail, TooLate(late(seconds)))
         try:
             missing = self._join(request, [kind.key(text) for text in checked])
             if missing:
-                windows = await self._tokenise([checked[rows[0]] for rows in missing.values()], kind)
+                new = [checked[rows[0]] for rows in missing.values()]
+                windows = await self._tokenise(new, kind, urgent)
                 self._begin(request, missing, windows, kind, ask.client, urgent)
             if request.missing:
                 await request.future
+            self._check_tokens(int(request.tokens.sum()))
             if not ask.cut:
                 _refuse_cut(request)
         except BaseException as error:
@@ -130,10 +132,11 @@ class Batcher:
         self._figures.cache_misses += len(missing)
         return missing
 
-    async def _tokenise(self, texts: list[str], kind: Kind) -> Sequence[Windows]:
+    async def _tokenise(self, texts: list[str], kind: Kind, urgent: bool) -> Sequence[Windows]:
         characters = sum(map(len, texts))
         guess = characters // 4 + len(texts)
-        self._admit(guess)
+        if not urgent:
+            self._admit(guess)
         started = perf_counter()
         self._arriving += guess
         try:
@@ -144,11 +147,16 @@ class Batcher:
         finally:
             self._arriving -= guess
         self._figures.stage("tokenise", perf_counter() - started)
-        tokens = sum(window.tokens for window in windows)
+        self._check_tokens(sum(window.tokens for window in windows))
+        if not urgent:
+            self._admit(sum(window.kept for window in windows))
+        return windows
+
+    def _check_tokens(self, tokens: int) -> None:
+        """Of what is new, before it is computed; of all texts at the end, so that the answer does not depend on what
+        others asked for a moment ago."""
         if tokens > self._limits.tokens:
             raise TooLarge(f"the request has {tokens:,} tokens, at most {self._limits.tokens:,} are taken")
-        self._admit(sum(window.kept for window in windows))
-        return windows
 
     async def _tokenise_aside(self, texts: list[str], kind: Kind) -> tuple[Windows, ...]:
         """In pieces, so that two large requests take turns and one that is cancelled ends soon."""
@@ -228,18 +236,13 @@ class Batcher:
 
     def _leave(self, request: Request, error: BaseException) -> None:
         """The request failed or its client went away: what only it waits for is not computed."""
-        reason = {TooLate: "deadline", asyncio.CancelledError: "gone"}.get(type(error))
-        if reason:
-            self._figures.rejected[reason] += 1
+        if isinstance(error, TooLate):
+            self._figures.rejected["deadline"] += 1
         alone = request.leave()
         self.workers.drop(alone)
         for job in alone:
             if job.state is State.DROPPED and self._flying.get(job.key) is job:
                 del self._flying[job.key]
-
-
-def _late(seconds: float) -> str:
-    return f"the answer was not ready within {seconds:g} s. Send fewer texts at once, or try again later"
 
 
 def _refuse_cut(request: Request) -> None:

@@ -24,32 +24,19 @@ class Gone(Exception):
 
 
 async def read_body(receive: Receive, stated: int | None, most: int, seconds: float) -> bytes:
-    """All of the body. `stated` is its Content-Length, None where it comes in chunks."""
+    """All of the body within `seconds`. `stated` is its Content-Length, None where it comes in chunks."""
     if stated is not None and stated > most:
         raise TooLarge(f"the body has {stated:,} bytes, at most {most:,} are taken")
-    first = await _part(receive, seconds)
-    if not first.get("more_body"):
-        return _within(first.get("body", b""), most)
     try:
         async with asyncio.timeout(seconds):
-            return await _rest(receive, first.get("body", b""), most)
+            return await _parts(receive, most)
     except TimeoutError:
         raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
 
 
-async def _part(receive: Receive, seconds: float) -> Message:
-    try:
-        async with asyncio.timeout(seconds):
-            message = await receive()
-    except TimeoutError:
-        raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
-    if message["type"] == "http.disconnect":
-        raise Gone
-    return message
-
-
-async def _rest(receive: Receive, first: bytes, most: int) -> bytes:
-    parts, size = [first], len(first)
+async def _parts(receive: Receive, most: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -59,13 +46,7 @@ async def _rest(receive: Receive, first: bytes, most: int) -> bytes:
         if size > most:
             raise TooLarge(f"the body has more than {most:,} bytes, which is the most that is taken")
         if not message.get("more_body"):
-            return b"".join(parts)
-
-
-def _within(body: bytes, most: int) -> bytes:
-    if len(body) > most:
-        raise TooLarge(f"the body has {len(body):,} bytes, at most {most:,} are taken")
-    return body
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def check_depth(body: bytes, most: int) -> None:

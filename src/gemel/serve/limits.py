@@ -41,6 +41,11 @@ class TooLate(WorkError):
     """The deadline of a request passed before its answer."""
 
 
+def late(seconds: float) -> str:
+    """What a client is told when the time of its request is over."""
+    return f"the answer was not ready within {seconds:g} s. Send fewer texts at once, or try again later"
+
+
 class EncodeFailed(WorkError):
     """The engine failed at one text; nothing is wrong with the others."""
 

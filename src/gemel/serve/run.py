@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from gemel.errors import InputError, WorkError
+from gemel.serve.connection import Connection
 from gemel.serve.front import Front
 from gemel.serve.keys import Keys, read_keys
 from gemel.serve.memory import Room, memory_bytes, room
@@ -25,24 +26,11 @@ if TYPE_CHECKING:
 
     from gemel.serve.services import ServerServices
 
-HEADER_SECONDS = 15.0  # until a new connection has sent its first headers
 IDLE_SECONDS = 75  # a connection between two requests
 MEMORY_EVERY = 1.0  # seconds between two looks at the memory
 SWITCH_SECONDS = (
     0.0005  # after which a thread that waits for Python's lock gets it: workers must not wait for answers
 )
-
-
-class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type, unused-ignore]
-    """A connection that sends no request is closed: uvicorn itself would keep it for ever."""
-
-    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio's or uvloop's
-        super().connection_made(transport)
-        self.loop.call_later(HEADER_SECONDS, self._check_first)
-
-    def _check_first(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
@@ -75,10 +63,10 @@ class Running:
 
     def run(self) -> None:
         """Until a signal comes. Raises what the loading raised, or WorkError when the memory ran out."""
-        listening = bind(self._options.host, self._options.port)
-        self._address = address_of(listening, self._options)
         front = Front(self._start, self._stop, self._end)
         self._server = _Server(self._config(front))
+        listening = bind(self._options.host, self._options.port)
+        self._address = address_of(listening, self._options)
         before = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
@@ -88,17 +76,21 @@ class Running:
             listening.close()
         if front.error is not None:
             raise front.error
+        working = self._services is not None and self._services.working
         if self._error is not None:
+            if working:
+                sys.stderr.write(f"gemel serve: {self._error}\n")
+                _leave(1)
             raise self._error
-        if self._server.force_exit or (self._services is not None and self._services.working):
-            sys.stderr.flush()
-            os._exit(0)  # a thread cannot be stopped, and Python would wait for it
+        if self._server.force_exit or working:
+            _leave(0)
 
     def _config(self, front: Front) -> uvicorn.Config:
+        """Loaded: a certificate that cannot be used is refused here."""
         options = self._options
-        return uvicorn.Config(
+        config = uvicorn.Config(
             front,
-            http=_Protocol,
+            http=Connection,
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -108,6 +100,17 @@ class Running:
             ssl_certfile=options.ssl_certfile,
             ssl_keyfile=options.ssl_keyfile,
         )
+        try:
+            config.load()
+        except OSError as error:  # ssl.SSLError is one
+            unfit = isinstance(error, ssl.SSLError)
+            why = "no certificate with its private key in PEM was found" if unfit else error.strerror
+            given = ", ".join(str(path) for path in (options.ssl_certfile, options.ssl_keyfile) if path)
+            raise InputError(
+                f"cannot speak HTTPS with {given}: {why}. Give --ssl-certfile, and --ssl-keyfile if the key is in "
+                "another file"
+            ) from error
+        return config
 
     async def _start(self) -> App:
         # Side by side: reading weights and importing the web framework take about as long as each other.
@@ -144,6 +147,12 @@ class Running:
                 )
                 self._end()
                 return
+
+
+def _leave(code: int) -> NoReturn:
+    """At once: a thread cannot be stopped, and Python would wait for it."""
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _load(model: str, options: ServeOptions) -> ServerServices:

@@ -15,7 +15,7 @@ from gemel.serve.doors import check_host, check_key, is_public
 from gemel.serve.errors import Problem, error_body, problem_of
 from gemel.serve.figures import Figures
 from gemel.serve.keys import Keys
-from gemel.serve.limits import Limits, Overloaded
+from gemel.serve.limits import Limits, Overloaded, TooLate, late
 from gemel.serve.logs import RequestLog
 from gemel.serve.memory import Room, memory_bytes, room
 from gemel.serve.tracing import Span
@@ -71,9 +71,12 @@ class Shell:
         except Gone:
             visit.status = GONE
         except asyncio.CancelledError:
-            if not visit.gone:
+            if visit.late:
+                await self._give_up(visit)
+            elif visit.gone:
+                visit.status = GONE
+            else:
                 raise
-            visit.status = GONE
         except Exception as error:
             await self._fail(visit, error)
         finally:
@@ -90,43 +93,63 @@ class Shell:
             await self._app(scope, receive, visit.send)
             return
         self._check_memory()
-        stated = _content_length(headers)
-        size = self._reserve(stated)
+        stated, most = _content_length(headers), settings.limits.body_bytes
         try:
-            body = await read_body(receive, stated, settings.limits.body_bytes, settings.body_seconds)
+            self._reserve(visit, min(stated or 0, most))
+            taken = _counted(receive, lambda size: self._reserve(visit, size)) if stated is None else receive
+            body = await read_body(taken, stated, most, settings.body_seconds)
             check_depth(body, settings.limits.json_depth)
             await self._watched(visit, scope, _replay(body, receive), receive)
         finally:
-            self._bodies -= size
+            self._bodies -= visit.body
 
-    def _reserve(self, stated: int | None) -> int:
-        """Room for a body, before any of it is read. Small ones always fit: large ones must not shut them out."""
-        most = self._settings.limits.body_bytes
-        size = most // MOST_BODIES if stated is None else min(stated, most)
-        if size > SMALL_BODY and self._bodies + size > MOST_BODIES * most:
+    def _reserve(self, visit: _Visit, size: int) -> None:
+        """Room for a body, or for its next part where no length was stated, before it is kept.
+
+        Small bodies always fit: large ones must not shut them out.
+        """
+        most = MOST_BODIES * self._settings.limits.body_bytes
+        if visit.body + size > SMALL_BODY and self._bodies + size > most:
             raise Overloaded("too many large requests are under way. Try again in 1 s", 1.0)
         self._bodies += size
-        return size
+        visit.body += size
 
     async def _watched(self, visit: _Visit, scope: Scope, replayed: Receive, receive: Receive) -> None:
-        """Run the route; if it takes a while, cancel it when its client goes away."""
+        """Run the route; if it takes a while, cancel it when its client goes away, or when its time is over.
+
+        One time for all that a route does; an answer that has begun to go out is not broken off.
+        """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         watchers: list[asyncio.Task[None]] = []
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            if task is not None and not visit.complete:
+            if task is not None and not visit.complete and not visit.late:
                 visit.gone = True
                 task.cancel()
 
+        def end() -> None:
+            if task is not None and not visit.status and not visit.gone:
+                visit.late = True
+                task.cancel()
+
         timer = loop.call_later(WATCH_AFTER, lambda: watchers.append(loop.create_task(watch())))
+        deadline = loop.call_later(self._settings.limits.seconds, end)
         try:
             await self._app(scope, replayed, visit.send)
         finally:
             timer.cancel()
+            deadline.cancel()
             for watcher in watchers:
                 watcher.cancel()
+
+    async def _give_up(self, visit: _Visit) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()  # it was ours, and this is its answer
+        self._settings.figures.rejected["deadline"] += 1
+        await self._fail(visit, TooLate(late(self._settings.limits.seconds)))
 
     def _check_memory(self) -> None:
         settings, now = self._settings, perf_counter()
@@ -153,6 +176,8 @@ class Shell:
         figures = self._settings.figures
         figures.requests.add(1)
         figures.answers[visit.route, visit.status] += 1
+        if visit.status == GONE:
+            figures.rejected["gone"] += 1
         if visit.path.startswith("/health"):
             return
         self._settings.log.line(
@@ -169,7 +194,10 @@ class Shell:
 class _Visit:
     """One request and what became of it."""
 
-    __slots__ = ("_scope", "_send", "client", "complete", "gone", "id", "method", "path", "started", "status")
+    __slots__ = (
+        *("_scope", "_send", "body", "client", "complete", "gone", "id"),
+        *("late", "method", "path", "started", "status"),
+    )
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
@@ -177,7 +205,8 @@ class _Visit:
         self.started = perf_counter()
         self.client: str | None = None
         self.status = 0
-        self.gone = self.complete = False
+        self.body = 0  # bytes reserved for it
+        self.gone = self.late = self.complete = False
         self.id = _request_id(scope["headers"])
 
     @property
@@ -208,6 +237,17 @@ class _Visit:
             headers.append((b"connection", b"close"))
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
+    """What comes, after `count` was told the bytes of each part."""
+
+    async def part() -> Message:
+        message = await receive()
+        count(len(message.get("body", b"")))
+        return message
+
+    return part
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

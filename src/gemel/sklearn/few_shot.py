@@ -122,6 +122,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` kept."""
         stored = read_classifier(folder)
+        stored.check_parameters(cls._get_param_names())
         found = cls(**stored.parameters)
         found.classes_, found.tuned_, found.encoder_ = stored.classes, stored.tuned, stored.model
         found.head_ = stored.head

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,15 @@ class StoredClassifier:
     fingerprint: str
     """Of the vectors that the head knows."""
     tuned: bool
+
+    def check_parameters(self, known: Collection[str]) -> None:
+        """Refuse parameters that this version does not have."""
+        strange = sorted(set(self.parameters) - set(known))
+        if strange:
+            raise ModelError(
+                f"the saved classifier has the parameter {strange[0]!r}, which FewShotClassifier does not take. "
+                f"It takes: {', '.join(known)}. Load it with the version that saved it, or fit it again"
+            )
 
     def check(self, fingerprint: str) -> None:
         """Refuse another model than the one that the head was fitted on."""
@@ -79,7 +88,7 @@ def read_classifier(folder: str | Path) -> StoredClassifier:
     try:
         tensors = load_file(place / _HEAD)
         return StoredClassifier(
-            parameters=about["parameters"],
+            parameters={**about["parameters"]},
             classes=np.array(about["classes"], dtype=np.dtype(about["dtype"])),
             head=Head(tensors["weight"], tensors["bias"]),
             model=about["model"] or str(place / _MODEL),
@@ -110,4 +119,7 @@ def _plain(classes: NDArray[Any]) -> list[Any]:
 
 
 def _said(value: object) -> object:
+    """A parameter as JSON has it; searches over grids give numpy's numbers."""
+    if isinstance(value, np.generic):
+        return value.item()
     return str(value) if isinstance(value, Path) else value

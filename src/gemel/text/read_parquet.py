@@ -21,7 +21,7 @@ def read_parquet(path: Path, columns: Columns, skip_bad: bool) -> Rows:
     if text not in strings:
         raise InputError(f"{path}: column {text!r} holds {schema.field(text).type}, not strings")
     total, done = max(file.metadata.num_rows, 1), [0]
-    rows = _parquet_rows(file, text, columns.id, done)
+    rows = _parquet_rows(file, path, text, columns.id, done)
     return Rows(rows, str(path), skip_bad, lambda: done[0] / total)
 
 
@@ -31,11 +31,17 @@ def parquet_columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
+def parquet_types(path: Path) -> dict[str, type]:
+    """Each column with the type that its values have in Python; `object` for all but texts, numbers and bools."""
+    with _open(path) as file:
+        return {field.name: _type_in_python(field.type) for field in file.schema_arrow}
+
+
 def parquet_records(path: Path, names: Sequence[str]) -> Iterator[tuple[str, tuple[Any, ...] | Bad]]:
     """The place of each row ("row 12", from 0) and its values of these columns."""
     wanted, row = list(dict.fromkeys(names)), 0
     with _open(path) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+        for batch in _batches(file, path, wanted):
             columns = [batch.column(name) for name in names]
             for index in range(batch.num_rows):
                 place = f"row {row}"
@@ -58,6 +64,16 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - a pyarrow file; pyarrow has no s
         raise InputError(f"{path}: not a parquet file that can be read ({error})") from error
 
 
+def _type_in_python(kind: Any) -> type:  # noqa: ANN401 - a pyarrow type; pyarrow has no stubs
+    import pyarrow as pa
+
+    if _holds_strings(kind):
+        return str
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = ((pa.types.is_boolean, bool), (pa.types.is_integer, int), (pa.types.is_floating, float))
+    return next((known for fits, known in tests if fits(kind)), object)
+
+
 def _holds_strings(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow type; pyarrow has no stubs
     import pyarrow as pa
 
@@ -65,10 +81,26 @@ def _holds_strings(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow type; pyarrow
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _parquet_rows(file: Any, text: str, name: str | None, done: list[int]) -> Iterator[Row | Bad]:  # noqa: ANN401
+def _batches(file: Any, path: Path, columns: list[str]) -> Iterator[Any]:  # noqa: ANN401
+    """Only these columns, a batch at a time; the footer may be whole where a page is not."""
+    import pyarrow as pa
+
+    try:
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: the parquet file is damaged: a page cannot be read ({error})") from error
+
+
+def _parquet_rows(
+    file: Any,  # noqa: ANN401 - a pyarrow file; pyarrow has no stubs
+    path: Path,
+    text: str,
+    name: str | None,
+    done: list[int],
+) -> Iterator[Row | Bad]:
     wanted = [text] if name is None else list(dict.fromkeys([text, name]))
     with file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+        for batch in _batches(file, path, wanted):
             for index in range(batch.num_rows):
                 row = done[0]
                 done[0] += 1

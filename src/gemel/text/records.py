@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,8 @@ from gemel.text.lines import (
     parse_json,
     tsv_records,
 )
-from gemel.text.read_parquet import parquet_columns, parquet_records
-from gemel.text.rows import Bad, listed
+from gemel.text.read_parquet import parquet_columns, parquet_records, parquet_types
+from gemel.text.rows import Bad, Columns, listed
 
 _JSON_LOOKED_AT = 20  # rows of a .jsonl file that are searched for names of columns
 
@@ -51,7 +52,7 @@ class RecordFile:
             return parquet_columns(self.path)
         if self.kind == "txt":
             return ["text"]
-        names = self._json_columns(rows) if self.kind == "jsonl" else self._header()
+        names = list(self._json_types(rows)) if self.kind == "jsonl" else self._header()
         if not names:
             raise InputError(f"{self.path} is empty: expected names of columns and rows")
         twice = [name for name in names if names.count(name) > 1]
@@ -59,14 +60,31 @@ class RecordFile:
             raise InputError(f"{self.path} has two columns {twice[0]!r}. Rename one of them")
         return names
 
-    def records(self, names: Sequence[str]) -> Iterator[Record | Bad]:
-        """These columns of every row, in the order of `names`."""
+    def types(self) -> dict[str, set[type]]:
+        """Every column with the types of its values, nulls left out. A .jsonl file is read to its end for that."""
+        if self.kind == "parquet":
+            return {name: {kind} for name, kind in parquet_types(self.path).items()}
+        found = self._json_types(None) if self.kind == "jsonl" else {}
+        return found or {name: {str} for name in self.columns()}
+
+    def text_column(self, asked: Columns) -> str:
+        """The column with the texts, by the rule of `read_rows`; of .jsonl the first object decides."""
+        if self.kind == "jsonl":
+            first = next((row for _, row in self._json_rows() if isinstance(row, dict | str)), {})
+            fields = {"text": first} if isinstance(first, str) else first
+            return asked.choose_text(list(fields), [name for name in fields if isinstance(fields[name], str)])
+        names = self.columns()
+        strings = [name for name, kinds in self.types().items() if kinds == {str}]
+        return asked.choose_text(names, strings)
+
+    def records(self, names: Sequence[str], *, optional: Collection[str] = ()) -> Iterator[Record | Bad]:
+        """These columns of every row, in the order of `names`; a row of .jsonl without an optional one has None."""
         try:
-            yield from self._records(names)
+            yield from self._records(names, optional)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
 
-    def _records(self, names: Sequence[str]) -> Iterator[Record | Bad]:
+    def _records(self, names: Sequence[str], optional: Collection[str]) -> Iterator[Record | Bad]:
         if self.kind == "parquet":
             for place, values in parquet_records(self.path, names):
                 yield values if isinstance(values, Bad) else Record(place, values)
@@ -74,7 +92,7 @@ class RecordFile:
             for number, line in enumerate(LineFile(self.path).lines(), 1):
                 yield line if isinstance(line, Bad) else Record(number, (bare(line),) * len(names))
         elif self.kind == "jsonl":
-            yield from _json_records(self._json_rows(), names)
+            yield from _json_records(self._json_rows(), names, optional)
         else:
             yield from _table_records(self._fields(), self.columns(), names)
 
@@ -98,17 +116,22 @@ class RecordFile:
             elif line.strip(" \t\r\n"):
                 yield number, parse_json(line, number)
 
-    def _json_columns(self, rows: int) -> list[str]:
-        names: dict[str, None] = {}
+    def _json_types(self, rows: int | None) -> dict[str, set[type]]:
+        """Names and types in the first `rows` rows; None: in all."""
+        found: dict[str, set[type]] = {}
         try:
-            for _, (place, row) in zip(range(rows), self._json_rows(), strict=False):
+            for place, row in islice(self._json_rows(), rows):
                 if isinstance(row, list | int | float) or row is None:
                     what = type(row).__name__
                     raise InputError(f"{self.path}:{place}: expected an object with named fields, got {what}")
-                names |= dict.fromkeys(row if isinstance(row, dict) else ["text"] * isinstance(row, str))
+                fields = {"text": row} if isinstance(row, str) else row if isinstance(row, dict) else {}
+                for name, value in fields.items():
+                    kinds = found.setdefault(name, set())
+                    if value is not None:
+                        kinds.add(type(value))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
-        return list(names)
+        return found
 
 
 def _table_records(
@@ -127,7 +150,10 @@ def _table_records(
             yield Bad(place, f"{len(fields)} fields, but the first line names {len(header)} columns")
 
 
-def _json_records(rows: Iterable[tuple[int, object]], names: Sequence[str]) -> Iterator[Record | Bad]:
+def _json_records(
+    rows: Iterable[tuple[int, object]], names: Sequence[str], optional: Collection[str]
+) -> Iterator[Record | Bad]:
+    needed = [name for name in names if name not in optional]
     for place, row in rows:
         if isinstance(row, Bad):
             yield row
@@ -136,8 +162,8 @@ def _json_records(rows: Iterable[tuple[int, object]], names: Sequence[str]) -> I
         if not isinstance(fields, dict):
             yield Bad(place, f"expected an object with named fields, got {type(row).__name__}")
             continue
-        missing = [name for name in names if name not in fields]
+        missing = [name for name in needed if name not in fields]
         if missing:
             yield Bad(place, f"no field {missing[0]!r}; this row has {listed(list(fields))}")
         else:
-            yield Record(place, tuple(fields[name] for name in names))
+            yield Record(place, tuple(fields.get(name) for name in names))

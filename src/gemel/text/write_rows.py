@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -108,14 +108,56 @@ _LINES = {".jsonl": _json_line, ".tsv": _tsv_line, ".csv": _csv_line}
 def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:
     try:
         import pyarrow
-        from pyarrow import parquet
     except ImportError as error:
         raise MissingExtra("writing parquet", "pyarrow", "parquet") from error
     source, count = iter(rows), 0
     first = list(islice(source, _GROUP))
-    table = pyarrow.Table.from_pylist(first)
-    with parquet.ParquetWriter(working, table.schema) as writer:
-        for group in chain([first] if first else [], iter(lambda: list(islice(source, _GROUP)), [])):
-            writer.write_table(pyarrow.Table.from_pylist(group, schema=table.schema))
+    with closing(_Groups(working)) as out:
+        for group in chain([first], iter(lambda: list(islice(source, _GROUP)), [])):
+            try:
+                out.add(pyarrow.Table.from_pylist(group))
+            except (pyarrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
+                raise WorkError(
+                    f"cannot write row {count:,} and those after it to parquet, which takes one type a column: "
+                    f"{error}. Write .jsonl instead"
+                ) from error
             count += len(group)
     return count
+
+
+class _Groups:
+    """A parquet file that grows by groups of rows. Where a group needs a wider type than those before it had (a text
+    after nulls, a fraction after whole numbers), these are written again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._schema: Any = None  # pyarrow has no stubs
+        self._writer: Any = None
+
+    def add(self, table: Any) -> None:  # noqa: ANN401
+        import pyarrow
+
+        schemas = [table.schema] if self._schema is None else [self._schema, table.schema]
+        schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
+        if schema != self._schema:
+            self._widen(schema)
+        self._writer.write_table(table.select(schema.names).cast(schema))  # refuses what would be cut
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _widen(self, schema: Any) -> None:  # noqa: ANN401
+        from pyarrow import parquet
+
+        self.close()
+        narrow = None if self._schema is None else self._path.rename(f"{self._path}.narrow")
+        self._schema, self._writer = schema, parquet.ParquetWriter(self._path, schema)
+        if narrow is None:
+            return
+        try:
+            with parquet.ParquetFile(narrow) as groups:
+                for number in range(groups.num_row_groups):
+                    self._writer.write_table(groups.read_row_group(number).cast(schema))
+        finally:
+            narrow.unlink()

@@ -77,12 +77,13 @@ class TransformerBody:
         config: Any = self.module.config
         self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
-        _freeze(self.module, options.freeze_layers)
         if options.gradient_checkpointing:
             self.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._with_lora = options.lora_rank is not None
         if options.lora_rank is not None:
             self.module = _add_lora(self.module, options.lora_rank)
+        # Last: what LoRA adds to a frozen layer is frozen with it.
+        _freeze(self.module.get_base_model() if self._with_lora else self.module, options.freeze_layers)
 
     def hidden(self, texts: Pack) -> Tensor:
         if not self._packed:
@@ -166,7 +167,8 @@ def quiet_transformers() -> Iterator[None]:
 
 def _set_dropout(config: Any, dropout: float) -> None:  # noqa: ANN401 - each architecture has its own class
     for name in vars(config):
-        if "dropout" in name and isinstance(getattr(config, name), float):
+        given = getattr(config, name)
+        if "dropout" in name and isinstance(given, int | float) and not isinstance(given, bool):
             setattr(config, name, dropout)
 
 

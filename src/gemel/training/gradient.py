@@ -91,6 +91,8 @@ def in_parts(network: Network, tokens: Sequence[Any], size: int) -> InParts:
         for part in parts:
             states.append(_random_states())
             vectors.append(network.forward(part))
+    # With mixed precision, casts of weights are kept; those made without a graph would be used with one.
+    torch.clear_autocast_cache()
     return InParts(network, parts, states, torch.cat(vectors))
 
 

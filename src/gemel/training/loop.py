@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,7 +88,8 @@ class Loop:
     position: Position = field(default_factory=Position)
 
     def __post_init__(self) -> None:
-        self.processes = Processes(self.accelerator.process_index, self.accelerator.num_processes)
+        group = self.accelerator
+        self.processes = Processes(group.process_index, group.num_processes, group.device)
         parts = [self.network.module, *([self.weights] if self.weights is not None else [])]
         self._optimizer = self.accelerator.prepare(open_optimizer(parts, self.options))
         self._trained = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
@@ -104,9 +106,9 @@ class Loop:
     def needs(self) -> Needs:
         return self.objective.needs
 
-    @property
+    @cached_property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Steps of the whole run; to count them, an epoch is planned."""
         if self.options.max_steps is not None:
             return self.options.max_steps
         return max(1, round(self.options.epochs * len(self.sampler.epoch(0)) / self.options.accumulate))
@@ -118,14 +120,14 @@ class Loop:
         draws = self._draws()
         self.network.module.train()
         for number in range(self.position.step, steps):
+            if self.options.patience is not None and self.position.worse >= self.options.patience:
+                break
             self.observers.step(self._step(number, steps, draws))
             last = number + 1 == steps
             if last or (number + 1) % every == 0:
                 self._look(number + 1)
             if last or (number + 1) % (self.options.checkpoint_steps or every) == 0:
                 self.observers.snapshot(self.position)
-            if self.options.patience is not None and self.position.worse >= self.options.patience:
-                break
         return self.position
 
     def _step(self, number: int, steps: int, draws: Iterator[Draw]) -> Step:

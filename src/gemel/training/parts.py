@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -58,6 +59,8 @@ def open_checkpoint(request: TrainRequest) -> Checkpoint:
     folder = find_model(request.model)
     name = None if Path(request.model).is_dir() else str(request.model)
     if request.kind == "cross":
+        if request.pooling is not None:
+            raise InputError("a cross-encoder makes no vectors, so it has no pooling. Leave pooling out")
         return read_start(folder, name=name)
     checkpoint = read_checkpoint(folder, name=name)
     if request.pooling is None:
@@ -68,6 +71,8 @@ def open_checkpoint(request: TrainRequest) -> Checkpoint:
 
 def open_objective(request: TrainRequest, options: TrainOptions, checkpoint: Checkpoint) -> Objective:
     if request.kind == "cross":
+        if options.matryoshka:
+            raise InputError("a cross-encoder makes no vectors to be cut short. Leave matryoshka out")
         return cross_objective(request.objective, request.settings or {})
     objective = make_objective(request.objective, request.settings)
     if not options.matryoshka:
@@ -140,6 +145,17 @@ def open_tasks(request: TrainRequest, rounds: int | None) -> list[Task]:
     return [task for path in request.eval_data for task in load_task(request.eval_task, path, rounds=rounds)]
 
 
+def _content(path: Path) -> str:
+    """sha256 of a file, or of all files of a folder with their names."""
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(str(file.relative_to(path)).encode())
+    return digest.hexdigest()
+
+
 def _evaluation_pairs(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
     """The pairs that the model will be scored on, where the task has pairs."""
     for task in tasks:
@@ -149,8 +165,17 @@ def _evaluation_pairs(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
 def kept_facts(
     request: TrainRequest, objective: Objective, checkpoint: Checkpoint, examples: Sequence[Examples]
 ) -> dict[str, Any]:
-    about: dict[str, Any] = {"model": checkpoint.name, "settings": dict(request.settings or {})}
+    """What the model keeps beside its weights, what its card says, and what a run is known again by."""
+    about: dict[str, Any] = {
+        "model": checkpoint.name,
+        "network": request.kind,
+        "pooling": list(checkpoint.pooling.modes),
+        "evaluation": [request.eval_task, *(_content(Path(path)) for path in request.eval_data)],
+        "settings": dict(request.settings or {}),
+    }
     inner = getattr(objective, "objective", objective)
+    if inner.needs.label == "class":
+        about["labels"] = list(examples[0].classes)
     if hasattr(inner, "concat"):
-        about |= {"labels": list(examples[0].classes), "concat": inner.concat}
+        about["concat"] = inner.concat
     return about

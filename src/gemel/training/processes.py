@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
     from torch.nn import Parameter
 
@@ -21,6 +22,8 @@ class Processes:
 
     rank: int = 0
     world: int = 1
+    device: torch.device | None = None
+    """Where tensors lie that processes send one another; a group of GPUs sends none that lie elsewhere."""
 
     @property
     def first(self) -> bool:
@@ -62,7 +65,8 @@ class Processes:
             return number
         import torch
 
-        told = torch.tensor([float("nan") if number is None else number], dtype=torch.float64)
+        given = float("nan") if number is None else number
+        told = torch.tensor([given], dtype=torch.float64, device=self.device)
         torch.distributed.broadcast(told, src=0)
         return None if told.isnan().item() else float(told)
 

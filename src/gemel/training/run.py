@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.run import score_tasks
-from gemel.evaluation.scores import Scores
 from gemel.evaluation.task import Task
 from gemel.objectives.table import Objective
 from gemel.training.bar import Bar
@@ -34,6 +33,7 @@ from gemel.training.port import Network
 from gemel.training.publish import publish
 from gemel.training.sampler import EpochSampler
 from gemel.training.snapshots import Snapshots, read_snapshot
+from gemel.training.summary import Measured, measured
 from gemel.training.trackers import Trackers
 from gemel.training.watch import Collapse, Health, Watch, health
 
@@ -93,8 +93,8 @@ class Run:
         self.folder = self.out / "training"
         self.snapshots = Snapshots(self.folder / "snapshots", self.options.keep_checkpoints)
         self.held: Held = hold(self.examples, self.objective.needs, self.options.seed)
-        self.untrained: list[Scores] = []
-        """The evaluation before the first step, data set by data set; empty in a resumed run."""
+        self.untrained: tuple[Measured, ...] = ()
+        """The evaluation before the first step, data set by data set."""
 
     def start(self, *, resume: bool) -> Trained:
         """Run to the end and publish the model; a collapse ends with a `Collapse` that says what is kept."""
@@ -163,6 +163,7 @@ class Run:
         self._same_run(snapshot.state["run"], newest)
         self.loop.restore(snapshot)
         self.score_before = snapshot.state["score_before"]
+        self.untrained = tuple(Measured.from_json(each) for each in snapshot.state["untrained"])
         self.first = Health(**snapshot.state["first"]) if snapshot.state["first"] else None
         self.watch = Watch(
             first=self.first, force=self.options.force, fp16=self.options.mixed_precision == "fp16"
@@ -178,7 +179,7 @@ class Run:
         free = ("progress", "tracker", "keep_checkpoints", "skip_bad", "force", "threads", "device")
         options = {name: value for name, value in asdict(self.options).items() if name not in free}
         return {
-            "model": self.about.get("model"),
+            **{name: self.about.get(name) for name in ("model", "network", "pooling", "evaluation")},
             "objective": self.objective.name,
             "settings": self.about.get("settings", {}),
             "options": json.loads(json.dumps(options)),
@@ -230,7 +231,7 @@ class Run:
             return None
         found = list(score_tasks(self.tasks, self.network.encoder()))
         if step == 0:
-            self.untrained = found
+            self.untrained = measured(found)
         whole = found[-1]
         score = whole.values[whole.main].value
         named = {f"{each.dataset}-{each.main}": each.values[each.main].value for each in found}
@@ -262,6 +263,7 @@ class Run:
                 "run": self._identity(),
                 "position": self.loop.place(),
                 "score_before": self.score_before,
+                "untrained": [asdict(each) for each in self.untrained],
                 "first": self.first.to_json() if self.first else None,
                 "watch": self.watch.state(),
             }

@@ -50,10 +50,15 @@ class Measured:
     untrained: Score | None = None
     """The same number of the model before training."""
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Measured:
+        """What `asdict` made of one that knows of no training."""
+        return cls(**{**content, "score": Score(**content["score"])})
 
-def measured(after: Sequence[Scores], before: Sequence[Scores] = ()) -> tuple[Measured, ...]:
-    """The main numbers of the trained model, each with that of the untrained one where it was measured."""
-    start = {(each.task, each.dataset): each.values[each.main] for each in before}
+
+def measured(after: Sequence[Scores], before: Sequence[Measured] = ()) -> tuple[Measured, ...]:
+    """The main numbers of a model, each with that of the untrained one where it was measured."""
+    start = {(each.task, each.dataset): each.score for each in before}
     return tuple(
         Measured(
             each.task,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from gemel.checkpoint.flow import Flow
-from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.folder import Checkpoint, places
 from gemel.checkpoint.head import Dense
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.checkpoint.write import write_checkpoint
@@ -54,32 +55,56 @@ class TwinNetwork:
         self.dim = _dim(self.checkpoint, self.body.width)
         self.tokenizer = TextTokenizer(load_tokenizer(checkpoint), marked=checkpoint.kind == "transformer")
         self.vocabulary = self.tokenizer.vocabulary
+        self.prompt = checkpoint.prompts.get(checkpoint.default_prompt_name or "", "")
+        """Stands before each text in training too, where the checkpoint puts one before all texts."""
 
     def items(self, columns: tuple[list[str], ...]) -> tuple[list[str], ...]:
         """The texts themselves."""
         return columns
 
     def tokens(
-        self, items: Sequence[Any], *, noise: float = 0.0, rng: np.random.Generator | None = None
+        self,
+        items: Sequence[Any],
+        *,
+        noise: float = 0.0,
+        rng: np.random.Generator | None = None,
+        prompt: str | None = None,
     ) -> list[TokenIds]:
-        """Marks and tokens of each text, cut to the model's length; `noise` takes out some of them, never all."""
-        contents = self.tokenizer.content(check_texts(items))
+        """Marks and tokens of each text, cut to the model's length; `noise` takes out some of them, never all.
+
+        `prompt` stands before each text; None: the checkpoint's own.
+        """
+        before = self.prompt if prompt is None else prompt
+        contents = self.tokenizer.content([before + text for text in check_texts(items)])
         if noise:
             assert rng is not None
-            contents = [_thinned(content, noise, rng) for content in contents]
+            whole = len(self.tokenizer.content([before])[0])  # a prompt loses nothing
+            contents = [
+                np.concatenate([content[:whole], _thinned(content[whole:], noise, rng)])
+                for content in contents
+            ]
         limit = self.checkpoint.max_length
         return [cut(content, self.tokenizer.marks, limit, "truncate").pieces[0] for content in contents]
 
-    def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
-        """(n, dim) vectors, as `Model.encode` gives them."""
+    def forward(self, tokens: Sequence[TokenIds], *, prompt: str | None = None) -> Tensor:
+        """(n, dim) vectors, as `Model.encode` gives them; `prompt` is what `tokens` was told."""
         import torch
 
         texts = pack(tokens, self.device)
-        vectors = pool_packed(self.body.hidden(texts), texts, self.checkpoint.pooling.modes)
+        hidden = self.body.hidden(texts)
+        if skip := self._uncounted(self.prompt if prompt is None else prompt):
+            hidden, texts = hidden[texts.places >= skip], pack([ids[skip:] for ids in tokens], self.device)
+        vectors = pool_packed(hidden, texts, self.checkpoint.pooling.modes)
         for linear, layer in zip(self.dense, self.checkpoint.dense, strict=True):
             vectors = _activations()[layer.activation](linear(vectors))
         vectors = vectors.float()  # an objective computes in float32, whatever the network did
         return torch.nn.functional.normalize(vectors) if self.checkpoint.normalize else vectors
+
+    def _uncounted(self, prompt: str) -> int:
+        """Tokens at the start that pooling leaves out: those of the prompt, where the checkpoint says so."""
+        if self.checkpoint.pooling.include_prompt or not prompt:
+            return 0
+        return len(self.tokenizer.marks.before) + len(self.tokenizer.content([prompt])[0])
 
     def encoder(self) -> TwinEncoder:
         return TwinEncoder(self)
@@ -113,19 +138,33 @@ class TwinEncoder:
     def dim(self) -> int:
         return self._network.dim
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
+    def encode(self, texts: Sequence[str], prompt: str | None = None) -> Vectors:
         """(n, dim) float32 in the order of `texts`; each distinct text runs once."""
         distinct = list(dict.fromkeys(texts))
-        vectors = run_in_calls(self._network, self._network.tokens(distinct))
+        tokens = self._network.tokens(distinct, prompt=prompt)
+        vectors = run_in_calls(self._network, tokens, partial(self._network.forward, prompt=prompt))
         where = {text: row for row, text in enumerate(distinct)}
         return vectors[[where[text] for text in texts]]
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        """With the checkpoint's query prompt, if it brings one, as `Model.encode_query`."""
+        return self.encode(texts, self._prompt("query"))
+
+    def encode_document(self, texts: Sequence[str]) -> Vectors:
+        """With the checkpoint's document prompt, if it brings one, as `Model.encode_document`."""
+        return self.encode(texts, self._prompt("document"))
+
+    def _prompt(self, side: Literal["query", "document"]) -> str | None:
+        checkpoint = self._network.checkpoint
+        name = checkpoint.prompt_name(side)
+        return None if name is None else checkpoint.prompts[name]
 
 
 def _shorter(checkpoint: Checkpoint, max_length: int | None) -> Checkpoint:
     if max_length is None or checkpoint.kind == "static":
         return checkpoint
-    positions = checkpoint.config.get("max_position_embeddings")
-    if isinstance(positions, int) and max_length > positions:
+    positions = places(checkpoint.config)
+    if positions is not None and max_length > positions:
         raise InputError(
             f"max_length must be at most {positions}, the places of {checkpoint.name}, got {max_length}"
         )

@@ -26,6 +26,8 @@ LEFT = 0.05
 """A model that began above `CROWDED`: collapsed when so little of its distance to 1 is left."""
 RANK = 0.1
 """Share of the effective rank of the start below which the vectors have collapsed to a few directions."""
+NARROW = 0.25
+"""The same, worth a warning: classification at a high rate ended so in reproduction/, with worse cosines."""
 SCORE = 0.8
 """Share of the untrained model's score below which an evaluation is worth a warning."""
 STILL = 50
@@ -192,13 +194,17 @@ class Watch:
 
     def _few_directions(self, first: Health, now: Health) -> list[str]:
         began = first.effective_rank
-        if now.effective_rank >= RANK * began:
+        if now.effective_rank >= NARROW * began:
             return []
         said = (
             f"the vectors lie in few directions at step {now.step}: an effective rank of {now.effective_rank:.1f}, "
             f"at the start it was {began:.1f}"
         )
-        if _scores_better(first, now) or _positives_nearer(first, now):
+        better = _scores_better(first, now) or _positives_nearer(first, now)
+        if now.effective_rank >= RANK * began:
+            hint = f"{said}. Cosines tell less apart by that; a lower learning_rate keeps more directions"
+            return [] if better else self._warn("narrow", hint)
+        if better:
             return self._warn(
                 "rank", f"{said}; what belongs together is still told apart, so training goes on"
             )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import json_option, progress_option, shows_progress
+from gemel.cli.flags import PRECISION, json_option, progress_option, shows_progress
 from gemel.cli.index.writing import place_argument
 from gemel.errors import WorkError
+
+if TYPE_CHECKING:
+    from gemel.options import Precision
 
 
 @click.command(
@@ -64,16 +68,37 @@ def verify(place: str, sample: int, as_json: bool) -> None:
 @click.command(
     short_help="Encode everything anew with another model.",
     epilog="""\b
-Example:
-  gemel index migrate notes --model ./my-model""",
+Examples:
+  gemel index migrate notes --model ./my-model
+  gemel index migrate notes --model ./my-model --passage-tokens 64""",
 )
 @place_argument
 @click.option(
     "-m", "--model", required=True, metavar="NAME", help="A model's name, or its folder: the one to move to."
 )
+@click.option(
+    "--passage-tokens",
+    type=click.IntRange(8),
+    help="Longer documents are stored as passages of at most this many tokens. Default: as the index has it.",
+)
+@click.option(
+    "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as the index has it."
+)
+@click.option(
+    "--precision", type=click.Choice(["float32", "int8"]), help=f"{PRECISION} Default: as the index has it."
+)
 @progress_option
 @json_option()
-def migrate(place: str, model: str, progress: bool | None, as_json: bool) -> None:
+def migrate(
+    *,
+    place: str,
+    model: str,
+    passage_tokens: int | None,
+    dim: int | None,
+    precision: Precision | None,
+    progress: bool | None,
+    as_json: bool,
+) -> None:
     """Encode all documents of the index at PLACE with another model, then switch to it in one step.
 
     The old vectors go on answering until the switch. Stopped in the middle, run it again: what is done is kept.
@@ -81,7 +106,13 @@ def migrate(place: str, model: str, progress: bool | None, as_json: bool) -> Non
     import gemel
 
     with gemel.open_index(place, create=False) as index:
-        done = index.migrate(model, progress=shows_progress(progress))
+        done = index.migrate(
+            model,
+            passage_tokens=passage_tokens,
+            dim=dim,
+            precision=precision,
+            progress=shows_progress(progress),
+        )
     if as_json:
         click.echo(json.dumps({"place": place, **asdict(done)}))
     else:

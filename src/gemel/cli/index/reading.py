@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gemel.index.types import Answer
 
 _ROWS = json_option("lines", piped=True)
+_FOUND = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
+_SHOWN = ("id", "text", "passages")  # and of `get`
 
 
 @click.command(
@@ -65,7 +67,8 @@ def search(
 ) -> None:
     """Find the documents of the index at PLACE that are nearest to each QUERY.
 
-    A long document is found by its best passage, and that is what is shown.
+    A long document is found by its best passage, and that is what is shown. A field with the name of a column of the
+    answer (score, text, ...) is shown as field_score.
     """
     import gemel
 
@@ -92,7 +95,10 @@ Example:
 @rows_out_option()
 @_ROWS
 def get(place: str, ids: tuple[str, ...], out: Path | None, as_json: bool) -> None:
-    """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1."""
+    """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1.
+
+    A field called text or passages is shown as field_text or field_passages.
+    """
     import gemel
     from gemel.errors import WorkError
 
@@ -101,9 +107,11 @@ def get(place: str, ids: tuple[str, ...], out: Path | None, as_json: bool) -> No
     with gemel.open_index(place, create=False, read_only=True) as index:
         found = index.get(list(ids))
     target.put(
-        {"id": each.id, **dict(each.fields), "text": each.text, "passages": each.passages} for each in found
+        {"id": each.id, **_fields(each.fields, _SHOWN), "text": each.text, "passages": each.passages}
+        for each in found
     )
-    missing = [each for each in ids if each not in {document.id for document in found}]
+    there = {document.id for document in found}
+    missing = [each for each in ids if each not in there]
     if missing:
         raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {place}: {', '.join(missing[:5])}")
 
@@ -137,7 +145,18 @@ def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[di
             row |= {"rank": rank, "score": hit.score}
             if answer.scored_by != "cosine":
                 row["cosine"] = hit.cosine
-            yield {**row, "id": hit.id, **dict(hit.fields), "text": hit.text}
+            yield {**row, "id": hit.id, **_fields(hit.fields, _FOUND), "text": hit.text}
+
+
+def _fields(fields: Mapping[str, Any], ours: tuple[str, ...]) -> dict[str, Any]:
+    """A field with one of our names is shown as `field_NAME`, whether or not this row has ours."""
+    shown = {}
+    for name, value in fields.items():
+        label = name
+        while label in ours or (label != name and label in fields):
+            label = f"field_{label}"
+        shown[label] = value
+    return shown
 
 
 def _plain(name: str, value: object) -> str:

@@ -210,5 +210,6 @@ def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path |
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as lines:
-        yield from (line.rstrip("\r\n") for line in lines if line.strip())
+    from gemel.text.read import read_rows
+
+    return (row.text for row in read_rows(path, format="txt") if row.text.strip())

@@ -15,7 +15,7 @@ import numpy as np
 
 from gemel.encode_folder.formats.jsonl import json_values
 from gemel.encode_folder.formats.port import FORMATS, Block, Shape
-from gemel.encode_folder.storage import part, whole_file
+from gemel.encode_folder.storage import append, part, whole_file
 from gemel.errors import InputError, MissingExtra
 from gemel.types import AnyVectors
 
@@ -48,6 +48,18 @@ class _Parquet:
             _write_shard(temporary, part(folder / ROWS), part(folder / VECTORS), shape)
         del sizes[ROWS], sizes[VECTORS]
         return name
+
+    def reopen(self, folder: Path, file: str, shape: Shape) -> dict[str, int]:
+        """The spool, out of the shard."""
+        sizes = {VECTORS: 0, ROWS: 0}
+        with _pyarrow().parquet.ParquetFile(folder / file) as shard:
+            for batch in shard.iter_batches(batch_size=GROUP_ROWS):
+                texts = batch.column("text").to_pylist() if "text" in batch.schema.names else None
+                flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+                block = Block(batch.column("id").to_pylist(), texts, flat.reshape(-1, shape.dim), shard=0)
+                for name, data in self.gains(block).items():
+                    sizes[name] = append(folder / name, sizes[name], data)
+        return sizes
 
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
         column = _pyarrow().parquet.read_table(path, columns=["vector"])["vector"].combine_chunks()

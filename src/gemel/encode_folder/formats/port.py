@@ -58,6 +58,10 @@ class Format(Protocol):
         """
         ...
 
+    def reopen(self, folder: Path, file: str, shape: Shape) -> dict[str, int]:
+        """The growing files that `seal` made the file of, and their sizes; those that are gone are made anew."""
+        ...
+
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
         """The vectors of a finished file, memory-mapped where the format allows it."""
         ...

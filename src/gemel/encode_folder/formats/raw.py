@@ -49,6 +49,9 @@ class _Raw:
     def header(self, shape: Shape) -> bytes:
         raise NotImplementedError
 
+    def reopen(self, folder: Path, file: str, shape: Shape) -> dict[str, int]:
+        return {file: (folder / file).stat().st_size}
+
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
         if not shape.rows:
             return np.zeros((0, shape.dim), shape.dtype)

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from gemel.encoder.architectures.bert_family import position_table
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, heads_of, positive, refuse_variants
+from gemel.encoder.architectures.settings import (
+    activation_of,
+    epsilon_of,
+    heads_of,
+    positive,
+    refuse_variants,
+)
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 
@@ -24,7 +30,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     return Network(
         word=take.word(embedding),
         positions=positions,
-        embedding_norm=take.norm("embeddings.LayerNorm", embedding, config.get("layer_norm_eps", 1e-12)),
+        embedding_norm=take.norm("embeddings.LayerNorm", embedding, epsilon_of(config)),
         projection=take.linear("encoder.embedding_hidden_mapping_in", width, embedding),
         # Layer i belongs to the group in whose equal share of the layers it falls.
         blocks=tuple(block for layer in range(layers) for block in shared[int(layer / (layers / groups))]),
@@ -38,7 +44,7 @@ def _block(config: Config, weights: CheckpointWeights, group: int, part: int) ->
     d, f = positive(config, "hidden_size"), positive(config, "intermediate_size")
     at, epsilon = (
         f"encoder.albert_layer_groups.{group}.albert_layers.{part}",
-        config.get("layer_norm_eps", 1e-12),
+        epsilon_of(config),
     )
     return Block(
         qkv=weights.stacked([f"{at}.attention.{role}" for role in ("query", "key", "value")], d, d),

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, heads_of, positive, refuse_variants
+from gemel.encoder.architectures.settings import (
+    activation_of,
+    epsilon_of,
+    heads_of,
+    positive,
+    refuse_variants,
+)
 from gemel.encoder.architectures.table import Config
 from gemel.encoder.network import Array, Block, Linear, Network
 
@@ -20,7 +26,7 @@ def read_bert_like(
 ) -> Network:
     """A BERT with a word table `embedding` wide, whose first token takes row `first_position`."""
     refuse_variants(config)
-    width, epsilon = positive(config, "hidden_size"), config.get("layer_norm_eps", 1e-12)
+    width, epsilon = positive(config, "hidden_size"), epsilon_of(config)
     positions = position_table(config, weights, embedding)[first_position:]
     return Network(
         word=weights.word(embedding),
@@ -46,7 +52,7 @@ def position_table(config: Config, weights: CheckpointWeights, embedding: int) -
 
 def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
     d, f = positive(config, "hidden_size"), positive(config, "intermediate_size")
-    at, epsilon = f"encoder.layer.{layer}", config.get("layer_norm_eps", 1e-12)
+    at, epsilon = f"encoder.layer.{layer}", epsilon_of(config)
     return Block(
         qkv=weights.stacked([f"{at}.attention.self.{role}" for role in ("query", "key", "value")], d, d),
         out=weights.linear(f"{at}.attention.output.dense", d, d),

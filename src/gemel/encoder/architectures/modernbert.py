@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, heads_of, positive
+from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.errors import ModelError
@@ -17,7 +17,7 @@ _KINDS = ("full_attention", "sliding_attention")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """No position table: the place of a token is in the rotation of its query and key."""
     take = CheckpointWeights(weights, word="embeddings.tok_embeddings.weight")
-    width, epsilon = positive(config, "hidden_size"), config.get("norm_eps", 1e-5)
+    width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "norm_eps", 1e-5)
     norm_bias = bool(config.get("norm_bias", False))
     kinds = layer_kinds(config)
     return Network(
@@ -38,7 +38,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
 def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) -> Block:
     d, f, at = positive(config, "hidden_size"), positive(config, "intermediate_size"), f"layers.{layer}"
     attention_bias, mlp_bias = bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))
-    norm_bias, epsilon = bool(config.get("norm_bias", False)), config.get("norm_eps", 1e-5)
+    norm_bias, epsilon = bool(config.get("norm_bias", False)), epsilon_of(config, "norm_eps", 1e-5)
     return Block(
         qkv=weights.linear(f"{at}.attn.Wqkv", 3 * d, d, bias=attention_bias),
         out=weights.linear(f"{at}.attn.Wo", d, d, bias=attention_bias),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, heads_of, positive
+from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 
@@ -23,7 +23,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """One bias table serves all blocks; here it is spread out to one column per distance."""
     take = CheckpointWeights(weights)
     width, rows = positive(config, "hidden_size"), positive(config, "max_position_embeddings")
-    heads, epsilon = heads_of(config, width), config.get("layer_norm_eps", 1e-12)
+    heads, epsilon = heads_of(config, width), epsilon_of(config)
     positions = take.array("embeddings.position_embeddings.weight", rows, width)[_FIRST_POSITION:]
     buckets = positive(config, "relative_attention_num_buckets", _BUCKETS)
     bias = take.array("encoder.relative_attention_bias.weight", buckets, heads)
@@ -54,7 +54,7 @@ def bucket_of(distances: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
     d, f = positive(config, "hidden_size"), positive(config, "intermediate_size")
-    at, epsilon = f"encoder.layer.{layer}", config.get("layer_norm_eps", 1e-12)
+    at, epsilon = f"encoder.layer.{layer}", epsilon_of(config)
     return Block(
         qkv=weights.stacked([f"{at}.attention.attn.{role}" for role in "qkv"], d, d),
         out=weights.linear(f"{at}.attention.attn.o", d, d),

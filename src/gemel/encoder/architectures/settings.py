@@ -26,6 +26,14 @@ def positive(config: Config, name: str, default: int | None = None) -> int:
     return value
 
 
+def epsilon_of(config: Config, name: str = "layer_norm_eps", default: float = 1e-12) -> float:
+    """What a layer norm adds to a variance, so that it never divides by zero."""
+    value = config.get(name, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ModelError(f"config.json must give {name!r} as a number from 0 to 1, got {value!r}")
+    return float(value)
+
+
 def heads_of(config: Config, width: int, name: str = "num_attention_heads") -> int:
     """The number of attention heads, which must divide the width."""
     heads = positive(config, name)
@@ -39,7 +47,7 @@ def heads_of(config: Config, width: int, name: str = "num_attention_heads") -> i
 def activation_of(config: Config, name: str = "hidden_act", default: str = "gelu") -> Activation:
     """The function between the two feed-forward layers, in our words."""
     asked = config.get(name, default)
-    if asked not in _ACTIVATIONS:
+    if not isinstance(asked, str) or asked not in _ACTIVATIONS:
         raise ModelError(
             f"unknown activation {asked!r} in config.json. Known: {', '.join(sorted(_ACTIVATIONS))}"
         )

@@ -34,7 +34,14 @@ def open_engine(
         raise InputError(f"engine must be one of {', '.join(get_args(EngineName))}, got {engine!r}")
     if checkpoint.kind == "static":
         return StaticEngine(static_table(checkpoint))
-    if engine == "torch" or not is_known(checkpoint.config):
+    known = is_known(checkpoint.config)
+    if not known and engine not in ("auto", "torch"):
+        kind = checkpoint.config.get("model_type")
+        raise InputError(
+            f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
+            f"Known: {', '.join(sorted(FILES))}. Use engine='torch'"
+        )
+    if engine == "torch" or not known:
         return _torch(checkpoint, precision, device, asked=engine == "torch")
     network = network or read_network(checkpoint.config, checkpoint.weights)
     measured = recall(network, precision) if engine == "auto" and device == "cpu" else None

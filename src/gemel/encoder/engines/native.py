@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.engines.checks import check_ids
+from gemel.encoder.engines.rotary import rotary_tables
 from gemel.encoder.engines.smoothing import smoothing_factors
 from gemel.encoder.int8_weights import Int8Store
 from gemel.encoder.network import Block, Linear, Network, Norm
@@ -257,11 +258,8 @@ class NativeEngine:
     def _rotary(self, theta: float) -> int | None:
         """Where the table of a base lies: for each place the cosines of all angles, then their sines."""
         if theta not in self._rotaries:
-            angles = np.arange(self._max_positions)[:, None] / theta ** (
-                np.arange(0, self._head, 2) / self._head
-            )
-            table = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-            self._rotaries[theta] = self._address(table)
+            tables = rotary_tables(theta, self._head, self._max_positions)
+            self._rotaries[theta] = self._address(np.concatenate(tables, axis=1))
         return self._rotaries[theta]
 
     def _linear(self, name: str, linear: Linear, query_scale: np.float32 | None = None) -> _Linear:

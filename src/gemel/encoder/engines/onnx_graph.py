@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from gemel.encoder.engines.onnx_nodes import Graph, Nodes
+from gemel.encoder.engines.rotary import rotary_tables
 from gemel.encoder.network import Array, Block, Linear, Network, Norm
 
 FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
@@ -188,14 +189,6 @@ class _Attention:
             queries = nodes.node("Unsqueeze", places, nodes.integers(1))
             self._distances = nodes.node("Sub", places, queries)
         return self._distances
-
-
-def rotary_tables(theta: float, size: int, places: int) -> tuple[Array, Array]:
-    """Cosines and sines (places, size/2) of place / theta^(2i/size), in float32 as the reference has it."""
-    steps = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
-    speeds = np.float32(1) / np.float32(theta) ** steps
-    angles = np.arange(places, dtype=np.float32)[:, None] * speeds
-    return np.cos(angles), np.sin(angles)
 
 
 def multiply_float32(nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:

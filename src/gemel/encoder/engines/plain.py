@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemel.encoder.engines.rotary import rotary_tables
 from gemel.encoder.network import Array, Block, Linear, Network, Norm
 from gemel.types import Ids, Vectors
 
@@ -99,8 +100,7 @@ def _norm(x: Array, norm: Norm | None) -> Array:
 def _rotate(x: Array, theta: float) -> Array:
     """Turn number i and number i + half of each head together, by place / theta^(2i/size)."""
     places, size = x.shape[-2], x.shape[-1]
-    angles = np.arange(places)[:, None] / theta ** (np.arange(0, size, 2) / size)
-    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    cosine, sine = rotary_tables(theta, size, places)
     first, second = x[..., : size // 2], x[..., size // 2 :]
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 

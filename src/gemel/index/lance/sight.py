@@ -68,9 +68,9 @@ class Sight:
 class Sights:
     """Keeps the newest sight of one table, and decides when lists are built."""
 
-    def __init__(self, folder: Path | None, table: str, *, keep: bool = True, large: int = LARGE) -> None:
-        """`folder`: where the cache is; None: nowhere. `keep` False: it is read there, never written."""
-        self._folder, self._table, self._keep, self._large = folder, table, keep, large
+    def __init__(self, folder: Path | None, table: str, *, large: int = LARGE) -> None:
+        """`folder`: where the cache is; None: nowhere."""
+        self._folder, self._table, self._large = folder, table, large
         self._lock = threading.Lock()
         self._building = threading.Lock()
         self._now: Sight | None = None
@@ -129,7 +129,7 @@ class Sights:
 
     def _built(self, view: View) -> cache.Built:
         try:
-            built = cache.build_from(view, self._folder if self._keep else None, self._table)
+            built = cache.build_from(view, self._folder, self._table)
         except OSError:  # a folder that may not be written, a full disk: search goes on from memory
             return cache.build_from(view, None, self._table)
         if self._folder is not None and built.folder is not None:

@@ -52,14 +52,15 @@ class LanceTable:
     ) -> None:
         """`guard` is held around every write: no other writer is at work then; it may refuse.
 
-        `large`, `many`: passages from which on lists, and an index of words, are built.
+        `large`, `many`: passages from which on lists, and an index of words, are built. `read_only`: no row and no
+        index of words is written; lists are kept in the cache all the same, or each process would build them anew.
         """
         self._uri, self._place, self._guard, self._cache = uri, place, guard, cache
         self._read_only = read_only
         self._versions = Versions(uri, place, durable=durable, options=options)
         self._shared = "://" in uri
         """In a bucket: the cache is this machine's own, and no lock keeps other writers out."""
-        self._sights = Sights(cache, Path(uri).stem, keep=self._shared or not read_only, large=large)
+        self._sights = Sights(cache, Path(uri).stem, large=large)
         self._words = Words(many)
 
     @property

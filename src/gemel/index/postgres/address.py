@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from gemel.errors import InputError
+from gemel.errors import InputError, MissingExtra
 
 SCHEMES = ("postgresql", "postgres")
 _NAME = re.compile(r"[a-z0-9_-]{1,40}")
@@ -69,12 +70,21 @@ def _without_secrets(netloc: str, path: str, options: list[tuple[str, str]]) -> 
 
 def _password(url: str) -> str | None:
     """As libpq reads it; a form that libpq refuses is refused here, without its words: they quote the address."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
+    psycopg = load_psycopg()
     try:
-        settings = conninfo_to_dict(url)
-    except ProgrammingError:
+        settings = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
         raise InputError(_UNREADABLE) from None
     password = settings.get("password")
     return None if password is None else str(password)
+
+
+def load_psycopg() -> Any:  # noqa: ANN401 - the module; it has no stubs here
+    """With all that an index needs of it, or the line that installs it."""
+    try:
+        import psycopg
+        import psycopg.conninfo
+        import psycopg_pool  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("an index on PostgreSQL", "psycopg", "postgres") from error
+    return psycopg

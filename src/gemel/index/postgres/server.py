@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
-from gemel.errors import MissingExtra, WorkError
-from gemel.index.postgres.address import Address
+from gemel.errors import WorkError
+from gemel.index.postgres.address import Address, load_psycopg
 from gemel.index.postgres.explaining import explain, unreachable
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class Server:
 
     def connect(self) -> Connection:
         """A fresh connection, or a WorkError that says why there is none."""
-        psycopg = _psycopg()
+        psycopg = load_psycopg()
         try:
             connection = psycopg.connect(self.address.conninfo, **_arguments())
             self._prepare(connection)
@@ -101,7 +101,7 @@ class Server:
         around: Callable[[Connection], Any],
         state: _State | None = None,
     ) -> T:
-        psycopg = _psycopg()
+        psycopg = load_psycopg()
         for attempt in range(4):
             connection = None
             try:
@@ -119,7 +119,7 @@ class Server:
         self, work: Callable[[Connection], T], around: Callable[[Connection], Any], state: _State | None
     ) -> T:
         """The second try, after a lost connection: the pool is thrown away, as its other connections are lost too."""
-        psycopg = _psycopg()
+        psycopg = load_psycopg()
         self.close()
         connection = self._connect_patiently(state)
         try:
@@ -195,7 +195,7 @@ class Server:
 
 def let_go(connection: Connection) -> None:
     """End a session with its locks gone before this returns; a closed connection alone frees them some time later."""
-    psycopg = _psycopg()
+    psycopg = load_psycopg()
     idle = psycopg.pq.TransactionStatus.IDLE
     if not connection.closed and connection.info.transaction_status == idle:
         with suppress(psycopg.Error):  # the server is away, and the locks with it
@@ -217,12 +217,3 @@ def _arguments() -> dict[str, Any]:
         "connect_timeout": _PATIENCE_S,
         "prepare_threshold": None,
     }
-
-
-def _psycopg() -> Any:  # noqa: ANN401
-    try:
-        import psycopg
-        import psycopg_pool  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("an index on PostgreSQL", "psycopg", "postgres") from error
-    return psycopg

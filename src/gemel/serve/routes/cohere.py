@@ -1,4 +1,7 @@
-"""Cohere's rerank, /v2/rerank, and /v1/rerank, the older form that Jina and others share."""
+"""Cohere's rerank, /v2/rerank, and /v1/rerank, the older form that Jina and others share.
+
+A field that may be left out may also be null: LangChain sends that for what it was not given.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from gemel.serve.routes.scoring import score
 from gemel.serve.routes.texts import check_sizes
 from gemel.serve.routes.tokens import first_tokens
 
+_DOCUMENT = 4096  # tokens of a document, as Cohere has it
 _EXAMPLE: dict[str, Any] = {
     "model": "all-MiniLM-L6-v2",
     "query": "Who plays music?",
@@ -34,8 +38,8 @@ class RerankRequest(Foreign):
     query: str
     documents: list[str]
     top_n: int | None = Field(None, ge=1, description="How many come back; default all")
-    max_tokens_per_doc: int = Field(
-        4096, ge=1, description="Of a document that is longer, the beginning counts"
+    max_tokens_per_doc: int | None = Field(
+        _DOCUMENT, ge=1, description="Of a document that is longer, the beginning counts"
     )
 
 
@@ -52,7 +56,7 @@ class OlderRerankRequest(Foreign):
     query: str
     documents: list[str | TextDocument]
     top_n: int | None = Field(None, ge=1, description="How many come back; default all")
-    return_documents: bool = False
+    return_documents: bool | None = False
 
 
 class Result(BaseModel):
@@ -92,7 +96,7 @@ def router(services: Services) -> APIRouter:
         """Documents by how well they answer a query."""
         asked = await read(request, RerankRequest)
         check_ranker(services, asked.model)
-        documents = await _cut(services, asked.documents, asked.max_tokens_per_doc)
+        documents = await _cut(services, asked.documents, asked.max_tokens_per_doc or _DOCUMENT)
         results = await _ranked(services, request, asked.query, documents, asked.top_n)
         return answer({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
 

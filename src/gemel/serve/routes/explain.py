@@ -11,7 +11,7 @@ from gemel.serve.limits import TooLarge
 from gemel.serve.port import Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.reading import Own, example, read, takes
-from gemel.serve.routes.texts import check_sizes
+from gemel.serve.routes.texts import check_sizes, check_tokens
 
 if TYPE_CHECKING:
     from gemel.explanation import Explanation
@@ -62,6 +62,7 @@ def _explained(services: Services, asked: ExplainRequest) -> Explanation:
     from gemel.explanation import explain  # a server starts sooner without it
 
     model = services.model
+    check_tokens(services, [asked.left, asked.right])
     if model.max_length is None or model.max_length > MOST_TOKENS:
         for name, content in zip(
             ("left", "right"), model.tokenizer.content([asked.left, asked.right]), strict=True

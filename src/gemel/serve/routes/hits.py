@@ -54,7 +54,8 @@ async def with_relations(
     if labels is None or not rows:
         return [{**row, "relation": None} for row in rows]
     # Not the vectors of the search: the head knows those of default options only.
-    vectors = (await embed_many(services, [query, *(row["text"] for row in rows)], ask)).vectors
+    texts = [query, *(row["text"] for row in rows)]
+    vectors = (await embed_many(services, texts, ask, limited=False)).vectors
     chances = services.model.relation_of(vectors[:1].repeat(len(rows), axis=0), vectors[1:]).tolist()
     return [
         {**row, "relation": dict(zip(labels, p, strict=True))} for row, p in zip(rows, chances, strict=True)

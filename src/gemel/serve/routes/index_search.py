@@ -18,7 +18,7 @@ from gemel.index.index import Index
 from gemel.index.types import Answer
 from gemel.options import EncodeOptions
 from gemel.serve.errors import RouteError
-from gemel.serve.limits import Overloaded, TooLate
+from gemel.serve.limits import Overloaded, TooLarge, TooLate
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.calibrations import Calibrations
@@ -61,7 +61,7 @@ async def on_index(services: Services, name: str, function: Callable[[Index], Do
     index = index_of(services, name)
     try:
         return await services.work(lambda: function(index))
-    except (Overloaded, TooLate):
+    except (Overloaded, TooLarge, TooLate):
         raise
     except (InputError, ModelError, WorkError) as error:
         kind = InputError if isinstance(error, InputError) else WorkError

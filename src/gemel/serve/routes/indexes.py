@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from gemel.index.index import Index
+from gemel.index.types import Written
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import index_shapes as shapes
 from gemel.serve.routes.answering import answer
@@ -15,7 +16,7 @@ from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import SearchAnswer
 from gemel.serve.routes.index_search import IndexQuestion, index_of, on_index, search_index
 from gemel.serve.routes.reading import client_of, read, takes
-from gemel.serve.routes.texts import check_sizes
+from gemel.serve.routes.texts import check_sizes, check_tokens
 
 
 def add_indexes(routes: APIRouter, services: Services, calibrations: Calibrations) -> None:
@@ -58,10 +59,12 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
         ids = [document.id for document in asked.documents if document.id is not None] or None
         fields = [document.fields or {} for document in asked.documents]
         given = fields if any(fields) else None
-        written = await on_index(
-            services, name, lambda index: index.add(texts, ids=ids, fields=given, existing=asked.existing)
-        )
-        return answer(asdict(written))
+
+        def write(index: Index) -> Written:
+            check_tokens(services, texts)
+            return index.add(texts, ids=ids, fields=given, existing=asked.existing)
+
+        return answer(asdict(await on_index(services, name, write)))
 
     @inside.delete(
         "/{name}/documents", response_model=shapes.DeletedAnswer, openapi_extra=takes(shapes.DeleteRequest)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gemel.cross_model import CrossModel
 from gemel.cross_options import CrossOptions
 from gemel.serve.port import Ask, Services
-from gemel.serve.routes.texts import embed_sides, unit
+from gemel.serve.routes.texts import check_tokens, embed_sides, unit
 from gemel.types import Vectors
 
 
@@ -41,11 +41,16 @@ async def score(services: Services, query: str, documents: Sequence[str], ask: A
     """`ask.cut` False refuses texts that are longer than the model reads."""
     cross = ranker(services)
     if cross is not None:
-        options = CrossOptions(on_long="truncate" if ask.cut else "error")
-        logits = await services.work(lambda: cross.logits([query] * len(documents), documents, options))
-        raw = logits[:, 0]
+        raw = await services.work(lambda: _logits(services, cross, query, documents, ask))
         return Scored(raw, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), dtype=np.float32), "cross")
     length = Ask(client=ask.client, cut=ask.cut, seconds=ask.seconds, normalize=unit(services.model))
     asked, known = await embed_sides(services, query, documents, length)
     raw = np.clip(known.vectors @ asked.vectors[0], -1, 1)
     return Scored(raw, (1 + raw) / 2, "cosine")
+
+
+def _logits(services: Services, cross: CrossModel, query: str, documents: Sequence[str], ask: Ask) -> Vectors:
+    """(n,) Runs on a worker thread."""
+    check_tokens(services, [query, *documents])
+    options = CrossOptions(on_long="truncate" if ask.cut else "error")
+    return cross.logits([query] * len(documents), documents, options)[:, 0]

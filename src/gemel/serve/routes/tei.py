@@ -17,8 +17,8 @@ from gemel.serve.routes.failures import TeiError, errors
 from gemel.serve.routes.openai import texts_of
 from gemel.serve.routes.reading import client_of, read, takes
 from gemel.serve.routes.tei_more import add_more
-from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
-from gemel.serve.routes.tokens import last_tokens
+from gemel.serve.routes.texts import check_dimensions, check_sizes, check_tokens, unit
+from gemel.serve.routes.tokens import last_tokens_of
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
@@ -71,7 +71,7 @@ async def _embed(services: Services, request: Request, asked: shapes.EmbedReques
     ask = Ask(
         client=client_of(request),
         prompt_name=asked.prompt_name,
-        normalize=unit(services.model) if asked.normalize else False,
+        normalize=False if asked.normalize is False else unit(services.model),
         dim=asked.dimensions,
         cut=asked.truncate is not False,
     )
@@ -115,12 +115,13 @@ async def _cut_left(
     if not asked.left:
         return texts
     prompt = services.model.checkpoint.prompts.get(prompt_name or "", "")
-    return await services.work(lambda: [last_tokens(services.model, text, prompt) for text in texts])
+    return await services.work(lambda: last_tokens_of(services, texts, prompt))
 
 
 def _tokens(services: Services, texts: Sequence[str], asked: shapes.EmbedAllRequest) -> list[TokenVectors]:
     """Runs on a worker thread."""
     model, limit = services.model, services.model.max_length
+    check_tokens(services, texts)
     lengths = [len(ids) + len(model.tokenizer.marks) for ids in model.tokenizer.content(texts)]
     numbers = sum(length if limit is None else min(length, limit) for length in lengths) * model.width
     if numbers > MOST_NUMBERS:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ from fastapi import APIRouter, Request, Response
 
 from gemel.errors import InputError
 from gemel.serve.errors import RouteError
+from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.classes import Classes, classes, find_classes
 from gemel.serve.routes.reading import client_of, read, takes
 from gemel.serve.routes.scoring import ranker, score
-from gemel.serve.routes.texts import check_sizes
-from gemel.serve.routes.tokens import last_tokens, texts_of_ids
+from gemel.serve.routes.texts import check_sizes, check_tokens
+from gemel.serve.routes.tokens import last_tokens_of, texts_of_ids
 
 
 def add_more(routes: APIRouter, services: Services) -> None:
@@ -53,10 +55,12 @@ async def _rerank(services: Services, request: Request, asked: shapes.RerankRequ
     check_sizes(services, [asked.query], "query")
     check_sizes(services, asked.texts, "texts")
     texts = asked.texts
-    if asked.left:
-        texts = await services.work(lambda: [last_tokens(services.model, text) for text in asked.texts])
-    ask = Ask(client=client_of(request), cut=asked.truncate is not False)
-    found = await score(services, asked.query, texts, ask)
+    whole = asked.left and ranker(services) is not None
+    if asked.left and not whole:
+        texts = await services.work(lambda: last_tokens_of(services, asked.texts))
+    ask = Ask(client=client_of(request), cut=asked.truncate is not False and not whole)
+    with _only_whole(whole):
+        found = await score(services, asked.query, texts, ask)
     scores = found.raw if asked.raw_scores else found.between
     rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in found.best()]
     if asked.return_text:
@@ -71,25 +75,46 @@ async def _predict(services: Services, request: Request, asked: shapes.PredictRe
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     for texts in (left, right):
         check_sizes(services, texts, "inputs")
-    ask = Ask(client=client_of(request), cut=asked.truncate is not False)
-    rows = _sorted(await classes(services, left, right, ask), raw=asked.raw_scores)
+    ask = Ask(client=client_of(request), cut=asked.truncate is not False and not asked.left)
+    with _only_whole(asked.left):
+        rows = _sorted(await classes(services, left, right, ask), raw=asked.raw_scores is True)
     return answer(rows if isinstance(asked.inputs[0], list) else rows[0])
+
+
+@contextmanager
+def _only_whole(wanted: bool) -> Iterator[None]:
+    """The texts of pairs are cut at the end only; `wanted`: the client asked for the other side, so say that."""
+    try:
+        yield
+    except TooLarge:
+        raise
+    except InputError as error:
+        if not wanted:
+            raise
+        what = str(error).partition(". ")[0]
+        raise InputError(
+            f"{what}, and truncation_direction 'Left' is not possible here. Shorten it, or let its end be cut off"
+        ) from error
 
 
 async def _tokenize(services: Services, asked: shapes.TokenizeRequest) -> Response:
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
     check_sizes(services, texts, "inputs")
-    prompt, marked = _prompt(services, asked.prompt_name), asked.add_special_tokens
-    return answer(
-        await services.work(lambda: [_tokens_of(services, prompt + each, marked) for each in texts])
-    )
+    prompt, marked = _prompt(services, asked.prompt_name), asked.add_special_tokens is not False
+    whole = [prompt + each for each in texts]
+
+    def work() -> list[list[dict[str, Any]]]:
+        check_tokens(services, whole)
+        return [_tokens_of(services, each, marked) for each in whole]
+
+    return answer(await services.work(work))
 
 
 async def _decode(services: Services, asked: shapes.DecodeRequest) -> Response:
     if not asked.ids:
         raise InputError("ids is empty: give at least one token id")
     lists: Any = asked.ids if isinstance(asked.ids[0], list) else [asked.ids]
-    marks = not asked.skip_special_tokens
+    marks = asked.skip_special_tokens is False
     return answer(await services.work(lambda: texts_of_ids(services, lists, "ids", marks=marks)))
 
 

@@ -1,4 +1,4 @@
-"""What the routes of text-embeddings-inference take and answer."""
+"""What the routes of text-embeddings-inference take and answer. A field that may be left out may also be null."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Cut(Foreign):
     """What to do with texts that are longer than the model reads."""
 
     truncate: bool | None = Field(None, description="false: refuse them; else they are cut")
-    truncation_direction: Direction = Field("Right", description="The side that is cut off")
+    truncation_direction: Direction | None = Field("Right", description="The side that is cut off")
 
     @property
     def left(self) -> bool:
-        return self.truncate is not False and self.truncation_direction.lower() == "left"
+        return self.truncate is not False and (self.truncation_direction or "Right").lower() == "left"
 
 
 class EmbedRequest(Cut):
     model_config = example(inputs=_TEXTS)
 
     inputs: Inputs = Field(description=_INPUTS)
-    normalize: bool = Field(True, description="Vectors of length 1")
+    normalize: bool | None = Field(True, description="Vectors of length 1")
     prompt_name: str | None = Field(None, description="A prompt that the model brings")
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
 
@@ -73,8 +73,8 @@ class RerankRequest(Cut):
 
     query: str
     texts: list[str]
-    raw_scores: bool = Field(False, description="The number before the sigmoid, or the cosine")
-    return_text: bool = False
+    raw_scores: bool | None = Field(False, description="The number before the sigmoid, or the cosine")
+    return_text: bool | None = False
 
 
 class PredictRequest(Cut):
@@ -83,14 +83,14 @@ class PredictRequest(Cut):
     inputs: str | list[str] | list[list[str]] = Field(
         description="a pair of texts as a list of two strings, or a list of pairs"
     )
-    raw_scores: bool = Field(False, description="Logits, or the logarithms of the probabilities")
+    raw_scores: bool | None = Field(False, description="Logits, or the logarithms of the probabilities")
 
 
 class TokenizeRequest(Foreign):
     model_config = example(inputs="A man is playing a guitar.")
 
     inputs: str | list[str] = Field(description="a string or a list of strings")
-    add_special_tokens: bool = True
+    add_special_tokens: bool | None = True
     prompt_name: str | None = Field(None, description="A prompt that the model brings")
 
 
@@ -98,7 +98,7 @@ class DecodeRequest(Foreign):
     model_config = example(ids=[101, 7592, 2088, 102])
 
     ids: list[int] | list[list[int]] = Field(description="a list of token ids, or a list of such lists")
-    skip_special_tokens: bool = True
+    skip_special_tokens: bool | None = True
 
 
 # Answers.

@@ -32,6 +32,19 @@ def check_sizes(services: Services, texts: Sequence[str], name: str, most: int |
             )
 
 
+def check_tokens(services: Services, texts: Sequence[str]) -> None:
+    """Refuse texts with more tokens together than one request may have, marks included. Runs on a worker thread.
+
+    For work that does not go through the batcher, which counts its own. Tokens are those of the model, also where a
+    cross-encoder reads the texts. One text at a time: a request that is far too large is not tokenised whole.
+    """
+    tokenizer, most, count = services.model.tokenizer, services.limits.tokens, 0
+    for text in texts:
+        count += len(tokenizer.content([text])[0]) + len(tokenizer.marks)
+        if count > most:
+            raise _too_many(most)
+
+
 def check_dimensions(services: Services, dimensions: int | None) -> None:
     """Refuse more numbers than a vector has."""
     if dimensions is not None and dimensions > services.model.dim:
@@ -51,12 +64,23 @@ def unit(model: Model) -> bool | None:
     return None if model.checkpoint.normalize else True
 
 
-async def embed_many(services: Services, texts: Sequence[str], ask: Ask) -> Embedded:
-    """As `services.embed`, for more texts than one request of the batcher may have."""
-    piece = min(PIECE, services.limits.texts)
-    if len(texts) <= piece:
-        return await services.embed(texts, ask)
-    parts = [await services.embed(texts[at : at + piece], ask) for at in range(0, len(texts), piece)]
+async def embed_many(
+    services: Services, texts: Sequence[str], ask: Ask, *, before: int = 0, limited: bool = True
+) -> Embedded:
+    """As `services.embed`, for more texts than one request of the batcher may have.
+
+    The limit of tokens is that of all pieces together; `before`: tokens that the request has had already; `limited`
+    False: for texts that the server has found, not the client sent.
+    """
+    piece, most = min(PIECE, services.limits.texts), services.limits.tokens
+    parts: list[Embedded] = []
+    for at in range(0, max(len(texts), 1), piece):
+        parts.append(await services.embed(texts[at : at + piece], ask))
+        before += int(parts[-1].tokens.sum())
+        if limited and before > most:
+            raise _too_many(most)
+    if len(parts) == 1:
+        return parts[0]
     return Embedded(
         np.concatenate([part.vectors for part in parts]),
         np.concatenate([part.tokens for part in parts]),
@@ -69,5 +93,12 @@ async def embed_sides(
 ) -> tuple[Embedded, Embedded]:
     """Vectors of a query and of documents, each with the prompt of its side."""
     asked = await services.embed([query], replace(ask, prompt_name=side(services.model, "query")))
-    known = await embed_many(services, documents, replace(ask, prompt_name=side(services.model, "document")))
+    beside = replace(ask, prompt_name=side(services.model, "document"))
+    known = await embed_many(services, documents, beside, before=int(asked.tokens.sum()))
     return asked, known
+
+
+def _too_many(most: int) -> TooLarge:
+    return TooLarge(
+        f"the request has more than {most:,} tokens, which is the most that is taken. Send several"
+    )

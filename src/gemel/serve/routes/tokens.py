@@ -8,6 +8,7 @@ from gemel.errors import InputError
 from gemel.model import Model
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Services
+from gemel.serve.routes.texts import check_tokens
 
 
 def texts_of_ids(
@@ -64,6 +65,12 @@ def last_tokens(model: Model, text: str, prompt: str = "") -> str:
         if len(model.tokenizer.content([end])[0]) <= room:
             return end
     return text
+
+
+def last_tokens_of(services: Services, texts: Sequence[str], prompt: str = "") -> list[str]:
+    """The ends of texts, if they are within the tokens of a request. Runs on a worker thread."""
+    check_tokens(services, texts)
+    return [last_tokens(services.model, text, prompt) for text in texts]
 
 
 def first_tokens(model: Model, text: str, most: int) -> str:

@@ -1,0 +1,202 @@
+"""`gemel index`, as typed: what of a file becomes a document, and what of a document is shown."""
+
+import io
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("lance", reason="the extra 'index' is not installed")
+
+import gemel
+from gemel.cli.main import main
+from tiny import tiny_bert
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(tiny_bert(tmp_path_factory.mktemp("models") / "model"))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMEL_MODEL", model)
+    monkeypatch.setenv("GEMEL_THREADS", "1")
+    return tmp_path
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def run(capsys, *words):
+    code = main(["index", *words])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+
+def refused(capsys, *words):
+    code, rows, said = run(capsys, *words)
+    assert (code, rows) == (2, [])
+    return said.splitlines()[-1]
+
+
+def typed_input(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+# What is shown.
+
+
+def test_a_field_never_takes_the_place_of_our_own_columns(place, capsys):
+    fields = {"query": "q", "rank": 7, "score": 99, "cosine": 5.5, "passages": 8, "field_rank": 1}
+    write_lines(place / "a.jsonl", [{"id": "a", "body": "a man", "text": "other", **fields}])
+    run(capsys, "build", "notes", "a.jsonl", "--text-column", "body")
+    _, (row,), _ = run(capsys, "search", "notes", "a man", "--hybrid")
+    assert (row["rank"], row["text"], row["id"]) == (1, "a man", "a")
+    assert row["cosine"] == pytest.approx(1, abs=1e-5)
+    assert 0 < row["score"] < 1
+    shown = ("field_query", "field_field_rank", "field_rank", "field_score", "field_cosine", "field_text")
+    assert [row[name] for name in shown] == ["q", 7, 1, 99, 5.5, "other"]
+    assert row["passages"] == 8
+    _, (row, _), _ = run(capsys, "search", "notes", "a man", "the rain")
+    assert (row["query"], row["field_query"]) == ("a man", "q")
+    _, (row,), _ = run(capsys, "get", "notes", "a")
+    assert (row["text"], row["field_text"], row["passages"], row["field_passages"]) == (
+        "a man",
+        "other",
+        1,
+        8,
+    )
+    assert row["score"] == 99
+
+
+# Rows of JSON lines with different keys.
+
+
+def test_a_key_that_comes_late_is_a_field_and_one_that_is_missing_is_null(place, capsys):
+    rows = [{"text": f"a man {n}", "id": n} for n in range(30)]
+    rows[3]["author"] = "x"
+    rows[25] |= {"author": "y", "year": 2020}
+    write_lines(place / "a.jsonl", rows)
+    assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
+    with gemel.open_index("notes") as index:
+        assert index.fields == {"author": "text", "year": "int"}
+        shown = [dict(each.fields) for each in index.get(["3", "25", "0"])]
+    assert shown == [
+        {"author": "x", "year": None},
+        {"author": "y", "year": 2020},
+        {"author": None, "year": None},
+    ]
+
+
+def test_a_named_field_may_come_late_too(place, capsys):
+    write_lines(place / "a.jsonl", [*({"text": f"a man {n}"} for n in range(30)), {"text": "b", "year": 1}])
+    assert run(capsys, "build", "notes", "a.jsonl", "--field", "year:int")[0] == 0
+    with gemel.open_index("notes") as index:
+        assert index.count("year = 1").documents == 1
+    assert "no column 'month'" in refused(capsys, "add", "notes", "a.jsonl", "--field", "month")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"id": "b"}, "a.jsonl:2: no field 'text'; this row has 'id'"),
+        ({"text": "b"}, "a.jsonl:2: no field 'id'; this row has 'text'"),
+        ({"text": None, "id": "b"}, "a.jsonl:2: 'text' must be a string, got null"),
+        ({"text": "b", "id": None}, "a.jsonl:2: 'id' must be a string or a whole number, got null"),
+    ],
+)
+def test_a_row_without_its_text_or_id_is_refused_by_its_place(place, capsys, row, said):
+    write_lines(place / "a.jsonl", [{"text": "a", "id": "a"}, row])
+    assert said in refused(capsys, "build", "notes", "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("int", 1.5), ("int", True), ("float", "x"), ("bool", 1), ("float", [2]), ("int", "x")],
+)
+def test_a_value_of_another_type_is_refused_by_its_place(place, capsys, kind, value):
+    write_lines(place / "a.jsonl", [{"text": "a", "n": None}, {"text": "b", "n": value}])
+    said = refused(capsys, "build", "notes", "a.jsonl", "--field", f"n:{kind}")
+    assert f"a.jsonl:2: n is {value!r}, which is no {kind}" in said
+
+
+def test_whole_numbers_of_a_float_column_fit_an_int_field(place, capsys):
+    write_lines(place / "a.jsonl", [{"text": "a", "n": 2.0}, {"text": "b", "n": 3}])
+    assert run(capsys, "build", "notes", "a.jsonl", "--field", "n:int")[0] == 0
+    with gemel.open_index("notes") as index:
+        assert index.count("n in (2, 3)").documents == 2
+
+
+# Which column is the text.
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_the_text_is_the_only_column_with_strings(place, capsys, name):
+    rows = [{"id": n, "body": f"a man {n}", "year": 2000 + n} for n in range(3)]
+    if name == "a.csv":
+        (place / name).write_text("id,body\n" + "".join(f"{n},a man {n}\n" for n in range(3)))
+    elif name == "a.jsonl":
+        write_lines(place / name, rows)
+    else:
+        parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), place / name)
+    assert run(capsys, "build", "notes", name)[0] == 0
+    with gemel.open_index("notes") as index:
+        assert index.get(["2"])[0].text == "a man 2"
+        assert index.fields == ({} if name == "a.csv" else {"year": "int"})
+
+
+def test_two_columns_with_strings_ask_which(place, capsys):
+    (place / "a.csv").write_text("title,body\na,b\n")
+    assert "which column holds the texts?" in refused(capsys, "build", "notes", "a.csv")
+
+
+# Files of bytes that are no text.
+
+
+def test_standard_input_is_read_as_files_are(place, capsys, monkeypatch):
+    run(capsys, "create", "notes")
+    typed_input(monkeypatch, b"\xef\xbb\xbfa man\r\n\nthe\rrain\n")
+    assert run(capsys, "add", "notes", "-")[0] == 0
+    with gemel.open_index("notes") as index:
+        assert sorted(hit.text for hit in index.search("a", 9)) == ["a man", "the\rrain"]
+    typed_input(monkeypatch, b"a dog\n\xff\n")
+    assert "<stdin>:2: not UTF-8" in refused(capsys, "add", "notes", "-")
+
+
+def test_a_file_of_ids_is_read_as_files_are(place, capsys):
+    write_lines(place / "a.jsonl", [{"text": each, "id": each} for each in ("a", "b", "c")])
+    run(capsys, "build", "notes", "a.jsonl")
+    (place / "ids.txt").write_bytes(b"\xef\xbb\xbfa\r\n\nb\n")
+    assert "2 documents deleted" in run(capsys, "delete", "notes", "--ids-file", "ids.txt")[2]
+    (place / "ids.txt").write_bytes(b"c\n\xff\n")
+    assert "ids.txt:2: not UTF-8" in refused(capsys, "delete", "notes", "--ids-file", "ids.txt")
+    assert "notes is a folder, not a file" in refused(capsys, "delete", "notes", "--ids-file", "notes")
+    with gemel.open_index("notes") as index:
+        assert len(index) == 1
+
+
+# Another model.
+
+
+def test_a_migration_keeps_the_settings_of_the_index(place, capsys, model):
+    other = str(tiny_bert(place / "other", seed=3, width=48))
+    run(capsys, "create", "notes", "--dim", "16", "--precision", "int8", "--passage-tokens", "12")
+    write_lines(place / "a.jsonl", [{"text": "a man is playing a guitar in the rain. " * 3}])
+    run(capsys, "add", "notes", "a.jsonl")
+
+    def settings():
+        with gemel.open_index("notes") as index:
+            return index.dim, index._state.binding.fingerprint.precision, index.stats().passage_tokens
+
+    assert "nothing to do" in run(capsys, "migrate", "notes", "--model", model)[2]
+    assert run(capsys, "migrate", "notes", "--model", other)[0] == 0
+    assert settings() == (16, "int8", 12)
+    flags = ("--dim", "40", "--precision", "float32", "--passage-tokens", "20")
+    assert run(capsys, "migrate", "notes", "--model", other, *flags)[0] == 0
+    assert settings() == (40, "float32", 20)
+    assert "Give a dim (--dim) of at most that" in refused(capsys, "migrate", "notes", "--model", model)

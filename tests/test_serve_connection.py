@@ -1,0 +1,123 @@
+"""A connection that sends endless or slow headers is closed, before any key was looked at."""
+
+import socket
+
+import pytest
+
+from gemel.serve import connection
+from serve_case import app_of, live, make_services
+from serve_fake import FakeModel
+
+LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n"
+
+
+@pytest.fixture(scope="module")
+def place():
+    with live(app_of(make_services(FakeModel()))) as url:
+        host, port = url.removeprefix("http://").split(":")
+        yield host, int(port)
+
+
+@pytest.fixture
+def open_(place):
+    with socket.create_connection(place, timeout=10) as one:
+        yield one
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(connection, "HEADER_SECONDS", 0.2)
+
+
+def answer(one):
+    """The next answer's first line; empty where the connection was closed."""
+    found = b""
+    while b'"live":true}' not in found:
+        try:
+            more = one.recv(10_000)
+        except ConnectionResetError:  # closed, with bytes that nobody read
+            more = b""
+        if not more:
+            break
+        found += more
+    return found.partition(b"\r\n")[0]
+
+
+def test_headers_of_a_usual_size_pass(open_):
+    for _ in range(2):
+        open_.sendall(LIVE + b"x-long: " + b"a" * 50_000 + b"\r\n\r\n")
+        assert answer(open_) == b"HTTP/1.1 200 OK"
+
+
+def test_requests_in_one_go_are_all_answered(open_):
+    open_.sendall(b"\r\n" + (LIVE + b"\r\n") * 3)
+    found = b""
+    while found.count(b'"live":true}') < 3:
+        more = open_.recv(10_000)
+        assert more, found
+        found += more
+
+
+@pytest.mark.parametrize("start", [b"", LIVE + b"\r\n"])
+@pytest.mark.parametrize(
+    "header", [b"x-long: " + b"a" * 65_000, b"".join(b"x%d: y\r\n" % n for n in range(6700))]
+)
+def test_whole_headers_that_are_too_long_are_refused(open_, start, header):
+    if start:
+        open_.sendall(start)
+        assert answer(open_) == b"HTTP/1.1 200 OK"
+    open_.sendall(LIVE + header + b"\r\n\r\n")
+    assert answer(open_) == b"HTTP/1.1 431 Request Header Fields Too Large"
+
+
+@pytest.mark.parametrize("beginning", [LIVE + b"x-long: ", b"GET /"])
+def test_a_header_without_end_is_cut_off(open_, beginning):
+    open_.sendall(beginning)
+    sent = 0
+    with pytest.raises(OSError):  # a broken pipe or a reset, as the system has it
+        while sent < 100_000_000:
+            sent += open_.send(b"a" * 100_000)
+    assert sent < 50_000_000  # what lies in the buffers of both sides
+
+
+@pytest.mark.parametrize("start", [b"", LIVE + b"\r\n"])
+@pytest.mark.parametrize("beginning", [LIVE + b"x-slow: ", b"\r\n", b"G"])
+@pytest.mark.usefixtures("soon")
+def test_slow_headers_are_given_up_also_those_of_a_second_request(place, start, beginning):
+    with socket.create_connection(place, timeout=10) as one:
+        if start:
+            one.sendall(start)
+            assert answer(one) == b"HTTP/1.1 200 OK"
+        one.sendall(beginning)
+        assert answer(one) == b""
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_connection_that_sends_nothing_is_closed_and_one_that_rests_is_not(place):
+    with socket.create_connection(place, timeout=10) as silent, socket.create_connection(place) as rests:
+        rests.sendall(LIVE + b"\r\n")
+        assert answer(rests) == b"HTTP/1.1 200 OK"
+        assert answer(silent) == b""
+        rests.sendall(LIVE + b"\r\n")
+        assert answer(rests) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_slow_answer_is_no_slow_request(place):
+    """The next request has begun while the first is computed: the client is not to blame."""
+    model = FakeModel()
+    model.gate.clear()
+    with live(app_of(make_services(model, threads=1))) as url:
+        host, port = url.removeprefix("http://").split(":")
+        body = b'{"model": "fake", "input": "a b"}'
+        head = b"POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        with socket.create_connection((host, int(port)), timeout=10) as one:
+            one.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body + LIVE)
+            assert model.began.acquire(timeout=10)
+            one.settimeout(0.5)  # more than twice the time for headers
+            with pytest.raises(TimeoutError):
+                one.recv(1)
+            one.settimeout(10)
+            model.gate.set()
+            one.sendall(b"\r\n")
+            assert answer(one) == b"HTTP/1.1 200 OK"
