@@ -74,8 +74,24 @@ def test_an_unknown_option_is_one_line_and_exit_2(name, capsys):
 def test_an_unknown_verb_is_answered_with_the_nearest_one(capsys):
     assert main(["encod"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("gemel encod: unknown verb 'encod'. Did you mean 'encode'? Known: bench, ")
+    assert error.startswith("gemel: unknown verb 'encod'. Did you mean 'encode'? Known: bench, ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("index add nowhere nofile.txt", "gemel index add: "),
+        ("index migrate nowhere", "gemel index migrate: Missing option"),
+        (
+            "index serch nowhere",
+            "gemel index: No such command 'serch'. Did you mean 'search'? See: gemel index",
+        ),
+    ],
+)
+def test_an_error_names_the_whole_verb(capsys, words, said):
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_an_unknown_option_before_the_verb_is_refused(capsys):

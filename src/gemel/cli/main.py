@@ -155,21 +155,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
-    # Every option in front of the verb is a bare flag, so the first other word is the verb.
-    name = next((f"gemel {word}" for word in given if not word.startswith("-")), "gemel")
     try:
         return _run(given)
     except click.ClickException as error:
-        message = f"{error.format_message().rstrip('.')}{_notes(error)}. See: {name} --help"
-        return _fail(name, message, error.exit_code, debug)
+        message = f"{error.format_message().rstrip('.')}{_notes(error)}"
+        message = f"{message}{'' if message.endswith('?') else '.'} See: {_verb(given)} --help"
+        return _fail(_verb(given), message, error.exit_code, debug)
     except GemelError as error:
-        return _fail(name, f"{error}{_notes(error)}", 1 if isinstance(error, WorkError) else 2, debug)
+        return _fail(_verb(given), f"{error}{_notes(error)}", 1 if isinstance(error, WorkError) else 2, debug)
     except BrokenPipeError:  # `gemel ... | head` is not a failure
         # The interpreter flushes standard output once more on its way out; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, click.Abort):
-        return _fail(name, "interrupted", 130, debug)
+        return _fail(_verb(given), "interrupted", 130, debug)
 
 
 def _run(arguments: list[str]) -> int:
@@ -184,6 +183,18 @@ def _run(arguments: list[str]) -> int:
         return end.exit_code
     sys.stdout.flush()
     return 0
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """`gemel index add` of a command line, as far as it names verbs: options in front of a verb are bare flags."""
+    command: click.Command | None = cli
+    path = ["gemel"]
+    for word in [word for word in arguments if not word.startswith("-")]:
+        if not isinstance(command, click.Group) or word not in command.list_commands(click.Context(command)):
+            break
+        command = command.get_command(click.Context(command), word)
+        path.append(word)
+    return " ".join(path)
 
 
 def _notes(error: Exception) -> str:
