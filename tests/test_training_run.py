@@ -225,27 +225,16 @@ def test_a_collapse_stops_the_run_and_says_what_to_try(places, tmp_path):
 
 
 def test_patience_ends_a_run_that_gets_no_better(places, tmp_path):
-    result = train(
-        places,
-        tmp_path / "out",
-        max_steps=60,
-        learning_rate=1e-9,
-        eval_data=places["dev"],
-        eval_steps=2,
-        patience=2,
-    )
+    given = {
+        "max_steps": 60,
+        "learning_rate": 1e-9,
+        "eval_data": places["dev"],
+        "eval_steps": 2,
+        "patience": 2,
+    }
+    result = train(places, tmp_path / "out", **given)
     assert result.steps < 60 and result.stopped
-    again = train(
-        places,
-        tmp_path / "out",
-        max_steps=60,
-        learning_rate=1e-9,
-        eval_data=places["dev"],
-        eval_steps=2,
-        patience=2,
-        resume=True,
-    )
-    assert again.steps == result.steps
+    assert train(places, tmp_path / "out", **given, resume=True).steps == result.steps
 
 
 def test_matryoshka_trains_short_vectors_too(places, tmp_path):

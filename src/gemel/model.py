@@ -22,7 +22,7 @@ from gemel.encoder.engines.opened import Engines
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.head import finish
 from gemel.encoder.lanes import Lanes
-from gemel.encoder.pooling import POOLINGS, pool
+from gemel.encoder.pooling import POOLINGS, pool_each
 from gemel.encoder.relation import relation_probabilities
 from gemel.encoder.run import Keep, run
 from gemel.errors import InputError
@@ -371,7 +371,7 @@ class Model:
         pooled = np.zeros((len(pieces), self.width * len(modes)), dtype=np.float32)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
-            pooled[positions] = _pool_each(hidden, modes, skips[positions])
+            pooled[positions] = pool_each(hidden, modes, skips[positions])
             progress.add(len(set(owners[positions].tolist())))
 
         self._run(pieces, options, keep)
@@ -409,18 +409,18 @@ class Model:
         prompt = self._prompt(options)
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
-        return len(self._tokenizer.marks.before) + len(self._tokenizer.content([prompt])[0])
+        return self._tokenizer.lead(prompt)
 
     def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
         """(pieces,) tokens at the start of each piece that pooling leaves out: what it holds of such a prompt."""
-        skip, marks = self._prompt_tokens(options), self._tokenizer.marks
+        skip, before = self._prompt_tokens(options), len(self._tokenizer.marks.before)
         if not skip:
             return np.zeros(sum(len(window.pieces) for window in windows), dtype=np.int64)
         skips: list[int] = []
         for window in windows:
             # Later pieces begin behind the prompt, or inside it where it is long.
-            held = (max(0, skip - len(marks.before) - start) for start in _starts(window, len(marks))[1:])
-            skips += [skip, *(len(marks.before) + tokens if tokens else 0 for tokens in held)]
+            held = (max(0, skip - before - start) for start in window.starts[1:])
+            skips += [skip, *(before + tokens if tokens else 0 for tokens in held)]
         return np.asarray(skips, dtype=np.int64)
 
     def _unit(self, options: EncodeOptions) -> bool:
@@ -451,24 +451,6 @@ def changed(options: EncodeOptions | None, changes: dict[str, Any]) -> EncodeOpt
         if name not in known:
             raise InputError(f"unknown option {name!r} of encode. Known: {', '.join(known)}")
     return replace(options or EncodeOptions(), **changes)
-
-
-def _starts(window: Windows, marks: int) -> list[int]:
-    """Where the pieces of a text begin in its content; they are equally far apart, and the last ends with the text."""
-    steps = len(window.pieces) - 1
-    step = (window.tokens - marks - window.weights[-1]) // steps if steps else 0
-    return [number * step for number in range(len(window.pieces))]
-
-
-def _pool_each(hidden: Vectors, modes: tuple[str, ...], skips: Positions) -> Vectors:
-    """`pool`, where each row leaves out its own number of tokens."""
-    if (skips == skips[0]).all():
-        return pool(hidden, modes, int(skips[0]))
-    out = np.empty((len(hidden), len(modes) * hidden.shape[2]), dtype=np.float32)
-    for skip in np.unique(skips):
-        rows = skips == skip
-        out[rows] = pool(hidden[rows], modes, int(skip))
-    return out
 
 
 def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:

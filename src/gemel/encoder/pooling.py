@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.registry import Table
 from gemel.types import Vectors
@@ -71,3 +72,14 @@ def pool(hidden: Vectors, modes: tuple[str, ...], skip: int = 0) -> Vectors:
         return np.zeros((len(hidden), len(modes) * hidden.shape[2]), dtype=np.float32)
     parts = [POOLINGS[mode](counted) for mode in modes]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def pool_each(hidden: Vectors, modes: tuple[str, ...], skips: NDArray[np.int64]) -> Vectors:
+    """`pool`, where each row leaves out its own number of tokens."""
+    if (skips == skips[0]).all():
+        return pool(hidden, modes, int(skips[0]))
+    out = np.empty((len(hidden), len(modes) * hidden.shape[2]), dtype=np.float32)
+    for skip in np.unique(skips):
+        rows = skips == skip
+        out[rows] = pool(hidden[rows], modes, int(skip))
+    return out

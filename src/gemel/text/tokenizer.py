@@ -68,6 +68,10 @@ class TextTokenizer:
         added = self._tokenizer.get_added_tokens_decoder()
         return frozenset(id_ for id_, token in added.items() if token.special)
 
+    def lead(self, prompt: str) -> int:
+        """Tokens that stand before a text's own: the marks, and those of a prompt."""
+        return len(self.marks.before) + len(self.content([prompt])[0])
+
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without marks."""
         if parallel and len(texts) > 1:

@@ -22,6 +22,8 @@ class Windows:
     """Tokens of the whole text, marks included."""
     kept: int
     """Tokens that some piece holds, marks included."""
+    starts: tuple[int, ...] = (0,)
+    """Where each piece begins in the text's tokens, marks not counted."""
 
 
 def cut(content: TokenIds, marks: Marks, limit: int | None, on_long: OnLong) -> Windows:
@@ -40,4 +42,5 @@ def cut(content: TokenIds, marks: Marks, limit: int | None, on_long: OnLong) -> 
     step = max(1, room - int(room * OVERLAP))
     starts = range(0, len(content) - room + step, step)
     parts = [content[start : start + room] for start in starts]
-    return Windows(tuple(marks.around(part) for part in parts), tuple(map(len, parts)), tokens, tokens)
+    pieces = tuple(marks.around(part) for part in parts)
+    return Windows(pieces, tuple(map(len, parts)), tokens, tokens, tuple(starts))

@@ -104,7 +104,7 @@ class TwinNetwork:
         """Tokens at the start that pooling leaves out: those of the prompt, where the checkpoint says so."""
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
-        return len(self.tokenizer.marks.before) + len(self.tokenizer.content([prompt])[0])
+        return self.tokenizer.lead(prompt)
 
     def encoder(self) -> TwinEncoder:
         return TwinEncoder(self)
