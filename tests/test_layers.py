@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "gemel"
 LAYERS = [
     {"errors"},
     {"types", "registry", "options"},
-    {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock"},
+    {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock", "child_python"},
     {"scan"},
     {"encoder", "nearest", "small_vectors"},
     {

@@ -250,7 +250,6 @@ def test_matryoshka_trains_short_vectors_too(places, tmp_path):
         {"gradient_checkpointing": True},
         {"freeze_layers": 1},
         {"schedule": "cosine", "warmup": 0.5},
-        {"mixed_precision": "bf16"},
         {"pooling": "max"},
         {"weight_decay": 0.01},
     ],

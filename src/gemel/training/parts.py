@@ -22,6 +22,7 @@ from gemel.training.cross_objectives import cross_objective
 from gemel.training.data import open_all
 from gemel.training.doctor import Diagnosis, examine
 from gemel.training.examples import Examples
+from gemel.training.low_precision import prepare_low_precision
 from gemel.training.options import TrainOptions
 from gemel.training.port import Network
 from gemel.training.request import TrainRequest
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 def open_accelerator(options: TrainOptions) -> Accelerator:
     """Device, precision and processes, as accelerate sees them; dice and threads are set on the way."""
+    prepare_low_precision(options.mixed_precision, device=options.device)
     try:
         import torch
         from accelerate import Accelerator
