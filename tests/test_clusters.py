@@ -363,3 +363,16 @@ def test_equal_directions_are_one_point():
     assert sorted(points.counts.tolist()) == [1, 2]
     assert points.of_row[0] == points.of_row[2]
     assert points.of_row[1] == -1
+
+
+def test_the_last_bits_of_vectors_decide_no_tie():
+    """Processors differ in the last bits; pairs are symmetric, so every cluster of two is a tie."""
+    rng = np.random.default_rng(5)
+    base = rng.normal(size=(6, 24)).astype(np.float32)
+    rows = np.repeat(base, 2, axis=0) + rng.normal(scale=0.05, size=(12, 24)).astype(np.float32)
+    expected = gemel.cluster(rows, min_score=0.9, min_size=2)
+    assert len(expected.items) == 6
+    for shift in (np.inf, -np.inf):
+        result = gemel.cluster(np.nextafter(rows, np.float32(shift)), min_score=0.9, min_size=2)
+        np.testing.assert_array_equal(result.labels, expected.labels)
+        assert [each.centre for each in result.items] == [each.centre for each in expected.items]

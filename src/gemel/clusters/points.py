@@ -19,7 +19,7 @@ class Points:
     """The different directions among n rows."""
 
     rows: Vectors
-    """(u, dim) of length 1, sorted by their bytes. Rows of zeros have no direction and are not here."""
+    """(u, dim) of length 1, sorted by value, the first dimension first. Rows of zeros have no direction and are not here."""
     counts: NDArray[np.int64]
     """(u,) how often each came."""
     first: NDArray[np.int64]
@@ -44,11 +44,21 @@ def points_of(vectors: Vectors) -> Points:
     if not len(rows):
         nothing = np.empty(0, dtype=np.int64)
         return Points(rows, nothing, nothing, of_row)
-    content = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
-    order = np.argsort(content, kind="stable")
+    order = np.argsort(_sort_keys(rows), kind="stable")
     ordered = rows[order]
     new = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
     starts = np.flatnonzero(new)
     of_row[present[order]] = np.cumsum(new) - 1
     # The sort is stable, so the first of equal rows is the one that was given first.
     return Points(ordered[starts], np.diff(np.append(starts, len(order))), present[order[starts]], of_row)
+
+
+def _sort_keys(rows: Vectors) -> NDArray[np.void]:
+    """(n,) keys that compare as the rows do, dimension by dimension.
+
+    By value rather than by raw bytes: processors differ in the last bits of a vector, which come first in memory, and
+    those bits must not decide ties.
+    """
+    bits = rows.view(np.uint32)
+    ascending = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(">u4")
+    return ascending.view(np.dtype((np.void, ascending.shape[1] * ascending.itemsize))).ravel()
