@@ -19,7 +19,7 @@ class Points:
     """The different directions among n rows."""
 
     rows: Vectors
-    """(u, dim) of length 1, sorted by value, the first dimension first. Rows of zeros have no direction and are not here."""
+    """(u, dim) of length 1, sorted by value, dimension by dimension. Rows of zeros are left out."""
     counts: NDArray[np.int64]
     """(u,) how often each came."""
     first: NDArray[np.int64]
