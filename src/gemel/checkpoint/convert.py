@@ -17,6 +17,7 @@ from gemel.checkpoint.json_file import inside, read_json, read_object
 from gemel.checkpoint.tokenizer_file import WORDPIECE
 from gemel.checkpoint.weights import PICKLES, has_safetensors, pickles
 from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.network_use import disable_usage_reports
 
 _SAFE_TORCH = "2.10"
 """Readers of weights before it can be made to run code: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before 2.10)."""
@@ -150,6 +151,7 @@ def _needs_tokenizer(folder: Path) -> bool:
 
 
 def _write_tokenizer(folder: Path, target: Path) -> None:
+    disable_usage_reports("huggingface_hub")
     try:
         from transformers import AutoTokenizer
     except ImportError as error:

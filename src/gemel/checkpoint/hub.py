@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from gemel.errors import MissingExtra, ModelError
+from gemel.network_use import disable_usage_reports
 
 # Weights as safetensors, settings, vocabularies. No pickles, no code.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "README.md"]
@@ -24,6 +25,7 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
 
     Offline, or with HF_HUB_OFFLINE set, only what was fetched before is found.
     """
+    disable_usage_reports("huggingface_hub")
     try:
         import huggingface_hub
     except ImportError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,8 +11,8 @@ from gemel.checkpoint.folder import is_model_folder
 from gemel.checkpoint.hub import fetch_from_hub, hub_installed
 from gemel.checkpoint.installed import find_installed, installed_models
 from gemel.errors import ModelError
+from gemel.network_use import is_offline
 
-_YES = {"1", "on", "yes", "true"}
 _DEFAULT_ORGANISATION = "sentence-transformers"  # of a name without one, as everybody in the field writes it
 
 
@@ -33,7 +32,7 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
     `revision` names a branch, tag or commit on the Hub, so only the Hub is asked. `offline`, or
     GEMEL_OFFLINE=1 in the environment, never touches the network.
     """
-    offline = offline or os.environ.get("GEMEL_OFFLINE", "").lower() in _YES
+    offline = offline or is_offline()
     folder = Path(name).expanduser()
     if isinstance(name, Path) or _is_path(name) or (revision is None and is_model_folder(folder)):
         if revision is not None:

@@ -82,13 +82,12 @@ def _features() -> list[str]:
 
 
 def _engines() -> dict[str, Any]:
-    import onnxruntime
-
     from gemel.encoder.engines import native
+    from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
 
     return {
         "native": {"kernels": {level: {"int8_bits": native.int8_bits(level)} for level in native.levels()}},
-        "onnxruntime": {"providers": onnxruntime.get_available_providers()},
+        "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
     }
 
 

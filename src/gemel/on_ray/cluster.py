@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from gemel.errors import InputError, MissingExtra, WorkError
+from gemel.network_use import disable_usage_reports
 from gemel.on_ray.pool import Pool, WorkerClass
 from gemel.on_ray.summary import Counts, JobSummary
 
@@ -116,6 +117,7 @@ def address_of(on: str) -> str | None:
 
 
 def _ray() -> Any:  # noqa: ANN401 - the module
+    disable_usage_reports("ray")
     try:
         import ray
     except ImportError as error:
@@ -134,7 +136,6 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
     except ConnectionError as error:
         if address is not None or os.environ.get("RAY_ADDRESS"):
             raise _unreachable(address or os.environ["RAY_ADDRESS"], error) from error
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(address="local", include_dashboard=False, **quiet)
     except (ValueError, RuntimeError) as error:
         raise _unreachable(address or "RAY_ADDRESS", error) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.network_use import disable_usage_reports
 from gemel.types import Ids, Vectors
 
 
@@ -17,6 +18,7 @@ class TorchEngine:
     batch_tokens = 2048
 
     def __init__(self, folder: Path, *, device: str = "cpu") -> None:
+        disable_usage_reports("huggingface_hub")
         try:
             import torch
             from transformers import AutoModel
