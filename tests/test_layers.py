@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "gemel"
 # Low to high. A module may import from lower lines and its own folder, not from its neighbours in a line.
 LAYERS = [
     {"errors"},
-    {"types", "registry", "options", "child_python", "network_use"},
+    {"types", "registry", "options", "child_python", "network_use", "printable"},
     {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock"},
     {"scan"},
     {"encoder", "nearest", "small_vectors"},

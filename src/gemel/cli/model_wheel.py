@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from gemel.cli.flags import json_option, out_option, overwrite_option
+from gemel.cli.screen import echo, echo_json, echo_path
 
 
 @click.command(
@@ -63,7 +63,7 @@ def wheel(
         overwrite=overwrite,
     )
     if as_json:
-        click.echo(json.dumps(asdict(built) | {"path": str(built.path)}, ensure_ascii=False))
+        echo_json(asdict(built) | {"path": str(built.path)})
         return
-    click.echo(built.path)
-    click.echo(f'pip install {built.path}, then gemel.load("{built.model}")', err=True)
+    echo_path(built.path)
+    echo(f'pip install {built.path}, then gemel.load("{built.model}")', err=True)
