@@ -88,10 +88,14 @@ def test_a_name_of_a_file_in_an_error_is_clean(capsys, verb):
     assert "\x1b" not in said
 
 
-def test_warnings_are_clean():
+def test_warnings_are_clean_lines():
     with printable_warnings():
-        assert "\\x1b[2J" in warnings.formatwarning(UserWarning(CLEAR), UserWarning, f"{TITLE}.py", 1, CLEAR)
-        assert "\x1b" not in warnings.formatwarning(UserWarning(CLEAR), UserWarning, f"{TITLE}.py", 1, CLEAR)
+        assert warnings.formatwarning(UserWarning(f"a\n{CLEAR}"), UserWarning, "x.py", 1) == (
+            "warning: a \\x1b[2J\\x1b[H\n"
+        )
+        said = warnings.formatwarning(RuntimeWarning(CLEAR), RuntimeWarning, f"{TITLE}.py", 1, CLEAR)
+        assert "\\x1b[2J" in said
+        assert "\x1b" not in said
     assert "\x1b" in warnings.formatwarning(UserWarning(CLEAR), UserWarning, "x.py", 1, "")
 
 

@@ -20,6 +20,15 @@ def hub_installed() -> bool:
     return find_spec("huggingface_hub") is not None
 
 
+def in_hub_cache(name: str) -> bool:
+    """True if a snapshot of the repository `name` is on this machine and the Hub's client could read it."""
+    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{base}/huggingface"
+    place = Path(chosen or f"{home}/hub").expanduser() / f"models--{name.replace('/', '--')}" / "snapshots"
+    return place.is_dir() and any(place.iterdir()) and hub_installed()
+
+
 def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
     """The folder of the repository `name` at `revision` (a branch, tag or commit; None: the newest).
 

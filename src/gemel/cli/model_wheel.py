@@ -50,12 +50,13 @@ def wheel(
     The wheel holds the model's files and no code but a line with their place. The same model gives the same bytes.
     """
     from gemel.checkpoint.model_wheel import build_model_wheel
-    from gemel.checkpoint.sources import find_model
+    from gemel.checkpoint.sources import find_model, given_name
 
+    folder = find_model(model, offline=True)
     built = build_model_wheel(
-        find_model(model, offline=True),
+        folder,
         out,
-        model=called or (None if Path(model).is_dir() else model),
+        model=called or given_name(model, folder),
         name=name,
         version=version,
         licence=licence,

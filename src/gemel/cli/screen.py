@@ -45,12 +45,14 @@ def cell(text: object) -> Text:
 
 @contextmanager
 def printable_warnings() -> Iterator[None]:
-    """Warnings, which name files and quote texts, are cleaned as messages are."""
+    """Warnings, which name files and quote texts, as one clean line without a place in the source."""
     original = warnings.formatwarning
 
     def shown(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
+        if issubclass(category, UserWarning):
+            return f"warning: {' '.join(printable(str(message)).splitlines())}\n"
         return printable(original(message, category, filename, lineno, line))
 
     warnings.formatwarning = shown

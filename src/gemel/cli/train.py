@@ -21,7 +21,7 @@ EXAMPLES = """\b
 Examples:
   gemel train pairs.tsv.gz --model ./bert --objective classification -o my-model
   gemel train triplets.jsonl --model all-MiniLM-L6-v2 --objective in-batch-ranking --batch-size 64 -o my-model
-  gemel train stsb-train.tsv --model my-model --objective regression --eval-data stsb-dev.tsv -o my-model-sts
+  gemel train stsb-train.tsv --model ./my-model --objective regression --eval-data stsb-dev.tsv -o my-model-sts
   gemel train stsb-train.tsv --model ./bert --kind cross --objective regression -o my-reranker"""
 
 
