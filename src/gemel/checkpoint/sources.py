@@ -47,10 +47,11 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
             raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
         return folder
     carried = wheels.find_carried(name)
-    place = cache.place(carried.name if carried else name)
-    if revision is None and place.is_dir():
-        return place
-    installed = find_installed(carried.name if carried else name) if revision is None else None
+    known = carried.name if carried else name
+    cache.check_name(known)
+    if revision is None and (cached := cache.find(known)):
+        return cached
+    installed = find_installed(known) if revision is None else None
     if installed is not None:
         return installed.folder
     if revision is None and carried is not None:
@@ -68,10 +69,11 @@ def pull(name: str, *, revision: str | None = None) -> Path:
     if _is_path(name):
         raise ModelError(f"{name!r} is a path; pull takes the name of a model, such as 'all-MiniLM-L6-v2'")
     carried = wheels.find_carried(name)
-    place = cache.place(carried.name if carried else name)
-    if revision is None and place.is_dir():
-        return place
-    if revision is None and (installed := find_installed(carried.name if carried else name)):
+    known = carried.name if carried else name
+    cache.check_name(known)
+    if revision is None and (cached := cache.find(known)):
+        return cached
+    if revision is None and (installed := find_installed(known)):
         return installed.folder
     if revision is None and carried is not None:
         return _install(carried)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gemel.checkpoint.foreign_error import reason_of
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.network_use import disable_usage_reports
 from gemel.types import Ids, Vectors
@@ -33,7 +34,7 @@ class TorchEngine:
                 dtype=torch.float32,
             )
         except (OSError, ValueError, KeyError) as error:
-            raise ModelError(f"transformers cannot load {folder}: {error}") from error
+            raise ModelError(f"transformers cannot load {folder}: {reason_of(error)}") from error
         try:
             self._model = model.eval().to(device)
         except (RuntimeError, AssertionError) as error:  # torch built without the device asserts
