@@ -145,7 +145,7 @@ def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, monkeypatch, 
     (folder / "model.safetensors").unlink()
     with (folder / "pytorch_model.bin").open("wb") as stream:
         (torch.save if writer == "torch" else pickle.dump)({"a": Evil()}, stream)
-    with pytest.raises(ModelError, match="as plain weights.*Do not use this checkpoint") as caught:
+    with pytest.raises(ModelError, match=r"as plain weights.*Do not use this checkpoint") as caught:
         convert(folder)
     for advice in ("weights_only", "trusted source", "Re-running", "False"):
         assert advice not in str(caught.value)
