@@ -11,5 +11,10 @@ pytest.register_assert_rewrite("index_contract")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Once lance is loaded it warns of every fork; the tests that fork do not use it in the child."""
+    """Warnings that tests may cause."""
+    # Once lance is loaded it warns of every fork; the tests that fork do not use it in the child.
     config.addinivalue_line("filterwarnings", "ignore:lance is not fork-safe:UserWarning")
+    # Tests stand in a folder of their own and name models of it; test_sources.py looks at the warning itself.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:.* is read from the folder of that name here:UserWarning"
+    )

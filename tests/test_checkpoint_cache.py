@@ -129,3 +129,100 @@ def test_remove_deletes_a_model(home):
     assert names(home / "models") == []
     with pytest.raises(ModelError, match="'name' is not in the cache"):
         cache.remove("name")
+
+
+posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners are of POSIX")
+
+
+@posix
+def test_the_folders_of_the_cache_are_the_user_s_alone(home, monkeypatch):
+    before = os.umask(0)
+    try:
+        cache.install("mine", fill)
+    finally:
+        os.umask(before)
+    for folder in (home, home / "models"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    from gemel.encoder import tuning
+
+    monkeypatch.setenv("GEMEL_CACHE", str(home.parent / "other" / "cache"))
+    tuning._write(tuning.tuning_file(), {})
+    assert tuning.tuning_file().parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture
+def stranger(monkeypatch):
+    """Everything there is belongs to somebody else."""
+    monkeypatch.setattr(os, "geteuid", lambda: Path(__file__).stat().st_uid + 4321)
+    real = Path.lstat
+
+    def lstat(path):
+        kept = list(real(path))
+        kept[4] = 1234  # the owner
+        return os.stat_result(kept)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+
+
+@posix
+def test_a_cache_that_somebody_else_put_where_all_can_write_is_refused(home, request):
+    made = cache.install("mine", fill)
+    home.parent.chmod(0o1777)
+    assert cache.find("mine") == made  # one's own
+    request.getfixturevalue("stranger")
+    for act in (
+        cache.find,
+        lambda name: cache.install(name, fill),
+        lambda _: cache.make_folder(home / "models"),
+    ):
+        with pytest.raises(
+            WorkError, match=r"belongs to another user .*Set GEMEL_CACHE to a folder of your own"
+        ):
+            act("mine")
+
+
+@posix
+def test_a_model_that_somebody_else_put_into_an_open_cache_is_refused(home, monkeypatch):
+    cache.install("mine", fill)
+    (home / "models").chmod(0o777)
+    real = Path.lstat
+
+    def lstat(path):
+        kept = list(real(path))
+        kept[4] = 1234 if path.name == "mine" else kept[4]
+        return os.stat_result(kept)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    with pytest.raises(WorkError, match="mine belongs to another user"):
+        cache.find("mine")
+
+
+@posix
+def test_a_cache_of_another_user_in_a_guarded_place_may_be_shared(home, monkeypatch, request):
+    made = cache.install("mine", fill)
+    real = Path.stat
+
+    def stat(path, **settings):
+        kept = list(real(path, **settings))
+        kept[0] &= ~0o002  # nobody else can write anywhere above it
+        return os.stat_result(kept)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    request.getfixturevalue("stranger")
+    assert cache.find("mine") == made
+
+
+@posix
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_link_of_somebody_else_to_his_own_folder_is_refused(tmp_path, home, monkeypatch):
+    theirs = tmp_path / "theirs"
+    (theirs / "models" / "mine").mkdir(parents=True)
+    open_to_all = tmp_path / "tmp"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o1777)
+    link = open_to_all / "cache"
+    link.symlink_to(theirs)
+    os.chown(link, 1234, 1234, follow_symlinks=False)
+    monkeypatch.setenv("GEMEL_CACHE", str(link))
+    with pytest.raises(WorkError, match="belongs to another user"):
+        cache.find("mine")

@@ -12,6 +12,7 @@ import pytest
 
 from gemel.checkpoint.convert import convert
 from gemel.checkpoint.folder import read_checkpoint
+from gemel.checkpoint.foreign_error import reason_of
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.errors import InputError, MissingExtra, ModelError
 from tiny import tiny_bert
@@ -107,6 +108,31 @@ def test_shards_become_one_file(tmp_path):
         convert(folder)
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "Weights only load failed. Set `weights_only` to `False`.\n\nUnsupported operand 149",
+            "Weights only load failed.",
+        ),
+        (
+            "Weights only load failed.\n\tWeightsUnpickler: GLOBAL os.system was not allowed",
+            "it calls os.system, which is code",
+        ),
+        (
+            "The folder has custom code. Pass `trust_remote_code=True` to run it.",
+            "The folder has custom code.",
+        ),
+        ("Loading requires allow_pickle=True", "ValueError"),
+        ("", "ValueError"),
+    ],
+)
+def test_advice_to_switch_safety_off_is_not_passed_on(message, reason):
+    said = reason_of(ValueError(message))
+    assert said.startswith(reason)
+    assert not any(word in said for word in ("weights_only", "trust_remote_code", "allow_pickle", "\n"))
+
+
 class Evil:
     def __reduce__(self):
         return (Path.touch, (Path("ran"),))
@@ -119,8 +145,10 @@ def test_a_pickle_with_code_in_it_is_refused_and_not_run(tmp_path, monkeypatch, 
     (folder / "model.safetensors").unlink()
     with (folder / "pytorch_model.bin").open("wb") as stream:
         (torch.save if writer == "torch" else pickle.dump)({"a": Evil()}, stream)
-    with pytest.raises(ModelError, match="as plain weights"):
+    with pytest.raises(ModelError, match=r"as plain weights.*Do not use this checkpoint") as caught:
         convert(folder)
+    for advice in ("weights_only", "trusted source", "Re-running", "False"):
+        assert advice not in str(caught.value)
     assert not Path("ran").exists()
     assert not (folder / "model.safetensors").exists()
 

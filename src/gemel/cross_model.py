@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
-from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.cross_options import CrossOptions, changed
 from gemel.encoder.architectures import read_network
@@ -68,7 +68,7 @@ def load_cross(
     `precision` is what scoring uses when it is not told otherwise. `offline` looks on this machine only.
     """
     folder = find_model(model, revision=revision, offline=offline)
-    name = None if Path(model).is_dir() else str(model)
+    name = given_name(model, folder)
     return CrossModel(read_cross(folder, name=name), precision=precision, engine=engine, device=device)
 
 

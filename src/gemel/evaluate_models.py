@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from gemel.checkpoint.fingerprint import Fingerprint
-from gemel.checkpoint.folder import is_cross_encoder
-from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.folder import is_cross_encoder, is_model_folder
+from gemel.checkpoint.sources import find_model, warn_of_folder
 from gemel.cross_model import load_cross
 from gemel.errors import InputError
 from gemel.evaluation.baselines import is_baseline, open_baseline
@@ -145,4 +145,9 @@ def _changes(options: EncodeOptions) -> dict[str, Any]:
 
 
 def _names_baseline(model: str | Path) -> bool:
-    return isinstance(model, str) and is_baseline(model) and not Path(model).is_dir()
+    """A baseline is a known name: it wins over a folder of that name, unless it is written as a path."""
+    if not isinstance(model, str) or not is_baseline(model):
+        return False
+    if is_model_folder(Path(model)):
+        warn_of_folder(model)
+    return True

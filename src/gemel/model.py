@@ -15,7 +15,7 @@ import numpy as np
 from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, places, read_checkpoint
 from gemel.checkpoint.relation import RelationHead
-from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.engines.opened import Engines
@@ -75,7 +75,7 @@ def load(
     when it is not told otherwise. `offline` looks on this machine only.
     """
     folder = find_model(model, revision=revision, offline=offline)
-    name = None if Path(model).is_dir() else str(model)
+    name = given_name(model, folder)
     checkpoint = read_checkpoint(folder, name=name)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)

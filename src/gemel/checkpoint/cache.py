@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import sys
 import time
 import uuid
@@ -19,6 +20,7 @@ from gemel.errors import ModelError, WorkError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _WORKING = ".part"
+_PRIVATE = 0o700
 _DAY = 24 * 60 * 60  # seconds; no pull takes that long
 
 
@@ -41,6 +43,49 @@ def models_folder() -> Path:
     return cache_root() / "models"
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder of the cache, and those above it in the cache, for this user alone; refuse one of a stranger."""
+    root = cache_root()
+    root.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+    for folder in reversed([path, *(each for each in path.parents if root in each.parents)]):
+        folder.mkdir(exist_ok=True, mode=_PRIVATE)
+    check_owner(path)
+
+
+def check_owner(path: Path) -> None:
+    """Refuse a part of the cache that somebody else put where everybody can write, such as /tmp.
+
+    A cache of another user elsewhere was set up by whoever runs the machine, and may be shared on purpose.
+    """
+    root = cache_root()
+    for folder in (root, *(each for each in reversed(path.parents) if root in each.parents), path):
+        if _is_planted(folder) or _is_planted(folder.resolve()):
+            raise WorkError(
+                f"{folder} belongs to another user and lies where everybody can write, so its models are not used. "
+                "Set GEMEL_CACHE to a folder of your own, or delete this one"
+            )
+
+
+def _is_planted(path: Path) -> bool:
+    if not hasattr(os, "geteuid"):
+        return False  # Windows: the folder of caches is the user's own
+    try:
+        owner = path.lstat().st_uid
+        open_to_all = any(each.stat().st_mode & stat.S_IWOTH for each in path.absolute().parents)
+    except OSError:
+        return False  # not there, or not to be read: nothing is taken from it
+    return owner not in (os.geteuid(), 0) and open_to_all
+
+
+def find(name: str) -> Path | None:
+    """The cached folder of `name`; None: it is not in the cache."""
+    folder = place(name)
+    if not folder.is_dir():
+        return None
+    check_owner(folder)
+    return folder
+
+
 def is_name(name: str) -> bool:
     """True for `name` or `org/name` that can be a folder of the cache: no path tricks, no hidden files."""
     parts = name.split("/")
@@ -51,12 +96,17 @@ def _is_part(part: str) -> bool:
     return _NAME.fullmatch(part) is not None and ".." not in part and not part.endswith(".")
 
 
-def place(name: str) -> Path:
-    """Where the model `name` is, or would be, in the cache; "org/name" is the folder "org--name"."""
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a model."""
     if not is_name(name):
         raise ModelError(
             f"{name!r} is not the name of a model. Names look like 'all-MiniLM-L6-v2' or 'org/name'"
         )
+
+
+def place(name: str) -> Path:
+    """Where the model `name` is, or would be, in the cache; "org/name" is the folder "org--name"."""
+    check_name(name)
     return models_folder() / name.replace("/", "--")
 
 
@@ -73,13 +123,13 @@ def install(name: str, fill: Callable[[Path, Path], None]) -> Path:
 
     `fill` writes the model into `folder`; what it leaves in `scratch` is thrown away.
     """
+    if found := find(name):
+        return found
     target = place(name)
-    if target.is_dir():
-        return target
     working = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_WORKING}")
     folder, scratch = working / "model", working / "scratch"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         clean_leftovers()
         folder.mkdir(parents=True)
         scratch.mkdir()

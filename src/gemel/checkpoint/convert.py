@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gemel.checkpoint.foreign_error import reason_of
 from gemel.checkpoint.json_file import inside, read_json, read_object
 from gemel.checkpoint.tokenizer_file import WORDPIECE
 from gemel.checkpoint.weights import PICKLES, has_safetensors, pickles
 from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.network_use import disable_usage_reports
 
 _SAFE_TORCH = "2.10"
 """Readers of weights before it can be made to run code: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before 2.10)."""
@@ -105,9 +107,8 @@ def _load_pickle(path: Path) -> dict[str, Any]:
         except RuntimeError:  # files from before torch 1.6 cannot be mapped
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # its unpickler raises many kinds
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ModelError(
-            f"cannot read {path} as plain weights: {reason}. Do not use this checkpoint"
+            f"cannot read {path} as plain weights: {reason_of(error).rstrip('.')}. Do not use this checkpoint"
         ) from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
@@ -150,6 +151,7 @@ def _needs_tokenizer(folder: Path) -> bool:
 
 
 def _write_tokenizer(folder: Path, target: Path) -> None:
+    disable_usage_reports("huggingface_hub")
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -160,8 +162,7 @@ def _write_tokenizer(folder: Path, target: Path) -> None:
         )
         fast = tokenizer.backend_tokenizer
     except Exception as error:  # whatever a tokenizer of unknown kind raises
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ModelError(f"cannot make tokenizer.json for {folder}: {reason}") from error
+        raise ModelError(f"cannot make tokenizer.json for {folder}: {reason_of(error)}") from error
     _atomically(target, lambda path: fast.save(str(path)))
 
 

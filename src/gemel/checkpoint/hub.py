@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from gemel.errors import MissingExtra, ModelError
+from gemel.network_use import disable_usage_reports
 
 # Weights as safetensors, settings, vocabularies. No pickles, no code.
 PATTERNS = ["*.safetensors", "*.json", "*.txt", "README.md"]
@@ -19,11 +20,21 @@ def hub_installed() -> bool:
     return find_spec("huggingface_hub") is not None
 
 
+def in_hub_cache(name: str) -> bool:
+    """True if a snapshot of the repository `name` is on this machine and the Hub's client could read it."""
+    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{base}/huggingface"
+    place = Path(chosen or f"{home}/hub").expanduser() / f"models--{name.replace('/', '--')}" / "snapshots"
+    return place.is_dir() and any(place.iterdir()) and hub_installed()
+
+
 def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
     """The folder of the repository `name` at `revision` (a branch, tag or commit; None: the newest).
 
     Offline, or with HF_HUB_OFFLINE set, only what was fetched before is found.
     """
+    disable_usage_reports("huggingface_hub")
     try:
         import huggingface_hub
     except ImportError as error:

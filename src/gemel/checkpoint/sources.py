@@ -1,19 +1,24 @@
-"""A model's name -> its folder. Asked in this order: a folder, the cache, an installed or carrying wheel, the Hub."""
+"""A model's name -> its folder.
+
+What is written as a path is a folder. A name is looked for in the cache, in installed wheels, in the table of wheels
+that carry a model, as a folder of the working folder, and on the Hub, in this order: a folder that somebody put
+beside the data does not replace a model that gemel knows.
+"""
 
 from __future__ import annotations
 
-import os
+import warnings
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from gemel.checkpoint import cache, wheels
 from gemel.checkpoint.folder import is_model_folder
-from gemel.checkpoint.hub import fetch_from_hub, hub_installed
+from gemel.checkpoint.hub import fetch_from_hub, hub_installed, in_hub_cache
 from gemel.checkpoint.installed import find_installed, installed_models
 from gemel.errors import ModelError
+from gemel.network_use import is_offline
 
-_YES = {"1", "on", "yes", "true"}
 _DEFAULT_ORGANISATION = "sentence-transformers"  # of a name without one, as everybody in the field writes it
 
 
@@ -33,19 +38,20 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
     `revision` names a branch, tag or commit on the Hub, so only the Hub is asked. `offline`, or
     GEMEL_OFFLINE=1 in the environment, never touches the network.
     """
-    offline = offline or os.environ.get("GEMEL_OFFLINE", "").lower() in _YES
+    offline = offline or is_offline()
     folder = Path(name).expanduser()
-    if isinstance(name, Path) or _is_path(name) or (revision is None and is_model_folder(folder)):
+    if isinstance(name, Path) or _is_path(name) or (revision is None and _is_folder_here(name, offline)):
         if revision is not None:
             raise ModelError(f"{str(name)!r} is a folder, which has no revision {revision!r}")
         if not folder.is_dir():
             raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
         return folder
     carried = wheels.find_carried(name)
-    place = cache.place(carried.name if carried else name)
-    if revision is None and place.is_dir():
-        return place
-    installed = find_installed(carried.name if carried else name) if revision is None else None
+    known = carried.name if carried else name
+    cache.check_name(known)
+    if revision is None and (cached := cache.find(known)):
+        return cached
+    installed = find_installed(known) if revision is None else None
     if installed is not None:
         return installed.folder
     if revision is None and carried is not None:
@@ -53,15 +59,21 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
     return _from_hub(name, revision=revision, offline=offline)
 
 
+def given_name(model: str | Path, folder: Path) -> str | None:
+    """The name by which `find_model` found `folder`; None: `model` is the folder itself."""
+    return None if Path(model).expanduser() == folder else str(model)
+
+
 def pull(name: str, *, revision: str | None = None) -> Path:
     """Fetch a model by its name, so that later loads need no network. A model that is here stays as it is."""
     if _is_path(name):
         raise ModelError(f"{name!r} is a path; pull takes the name of a model, such as 'all-MiniLM-L6-v2'")
     carried = wheels.find_carried(name)
-    place = cache.place(carried.name if carried else name)
-    if revision is None and place.is_dir():
-        return place
-    if revision is None and (installed := find_installed(carried.name if carried else name)):
+    known = carried.name if carried else name
+    cache.check_name(known)
+    if revision is None and (cached := cache.find(known)):
+        return cached
+    if revision is None and (installed := find_installed(known)):
         return installed.folder
     if revision is None and carried is not None:
         return _install(carried)
@@ -88,9 +100,48 @@ def folder_size(folder: Path) -> int:
 
 
 def _is_path(name: str | Path) -> bool:
-    """True for what can only be meant as a path: ./model, ~/model, /models/x, a/b/c, C:\\x."""
+    """True for what can only be meant as a path: ./model, model/, ~/model, /models/x, a/b/c, C:\\x."""
     text = str(name)
-    return text.startswith((".", "~", "/")) or "\\" in text or text.count("/") > 1 or Path(text).is_absolute()
+    marked = text.startswith((".", "~", "/")) or text.endswith("/")
+    return marked or "\\" in text or text.count("/") > 1 or Path(text).is_absolute()
+
+
+def _is_folder_here(name: str, offline: bool) -> bool:
+    """True if a plain name means a model's folder of the working folder; warns where it could mean something else."""
+    if not is_model_folder(Path(name)):
+        return False
+    if _is_known(name):
+        warn_of_folder(name)
+        return False
+    if cache.is_name(name) and hub_installed() and not offline:
+        warnings.warn(
+            f"{name!r} is read from the folder of that name here; the Hugging Face Hub is not asked. "
+            f"To say so write {_as_path(name)!r}",
+            stacklevel=3,
+        )
+    return True
+
+
+def warn_of_folder(name: str) -> None:
+    """Say that a model's folder of the working folder is not what a known name means."""
+    warnings.warn(
+        f"the folder {name!r} is here, but the model of that name is used. For the folder write {_as_path(name)!r}",
+        stacklevel=4,
+    )
+
+
+def _is_known(name: str) -> bool:
+    """True for a model that can be had by its name without asking the Hub."""
+    if not cache.is_name(name):
+        return False
+    carried = wheels.find_carried(name)
+    if carried is not None or cache.place(name).is_dir() or find_installed(name) is not None:
+        return True
+    return in_hub_cache(name if "/" in name else f"{_DEFAULT_ORGANISATION}/{name}")
+
+
+def _as_path(name: str) -> str:
+    return f"./{name}"
 
 
 def _install(carried: wheels.Carried, *, offline: bool = False) -> Path:

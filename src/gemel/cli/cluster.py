@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from gemel.cli.flags import (
 )
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.precision import precision_of
+from gemel.cli.screen import cell, echo, echo_json
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _read(file: str, skip_bad: bool, input_format: Any, **columns: str | None) -
     rows = read_rows(file, format=input_format, skip_bad=skip_bad, **columns)
     found = list(rows)
     if rows.skipped:
-        click.echo(f"{rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}", err=True)
+        echo(f"{rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}", err=True)
     return found
 
 
@@ -126,7 +126,7 @@ def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, 
     quiet = replace(options, on_long="truncate") if options.on_long == "warn" else options
     report = encoder.encode_report([row.text for row in rows], quiet)
     if len(report.truncated):
-        click.echo(f"{report.summary()}; --on-long chunk reads all", err=True)
+        echo(f"{report.summary()}; --on-long chunk reads all", err=True)
     made = {"name": encoder.name, "fingerprint": encoder.fingerprint_for(options).to_json()}
     return report.vectors, made
 
@@ -173,18 +173,17 @@ def _added(
 def _report(found: Clusters, out: Path | None, as_json: bool) -> None:
     if as_json or (not sys.stdout.isatty() and out is None):
         for item in found.to_json()["clusters"]:
-            click.echo(json.dumps(item, ensure_ascii=False))
+            echo_json(item)
     elif sys.stdout.isatty():
         _show(found)
     where = f"{out}: " if out is not None else ""
-    click.echo(f"{where}{found.summary()}", err=True)
+    echo(f"{where}{found.summary()}", err=True)
 
 
 def _show(found: Clusters) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD)
     for name in ("id", "texts", "inside", "nearest"):
@@ -193,8 +192,8 @@ def _show(found: Clusters) -> None:
     table.add_column("central text", no_wrap=True, overflow="ellipsis", ratio=1)
     for item in found.items[:ROWS]:
         nearest = "" if item.outside is None else f"{item.nearest} ({item.outside:.2f})"
-        central = Text(" ".join((item.text or "").split()))
-        table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, Text(item.name), central)
+        central = cell(" ".join((item.text or "").split()))
+        table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, cell(item.name), central)
     console = Console(highlight=False)
     console.print(table)
     if len(found.items) > ROWS:

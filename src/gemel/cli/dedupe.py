@@ -13,6 +13,7 @@ import click
 from gemel.cli.flags import id_column_option, json_option, min_score_option, out_option, text_column_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.precision import precision_of
+from gemel.cli.screen import cell, echo
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def command(  # noqa: PLR0913 - one argument a flag
         click.echo(json.dumps({"out": str(out), **counts, "spared": len(found.spared)}))
     else:
         _show(found, documents)
-    click.echo(f"{out}: {found.summary()}", err=True)
+    echo(f"{out}: {found.summary()}", err=True)
 
 
 def _found(
@@ -118,7 +119,6 @@ def _show(found: Deduped, documents: Documents) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD)
     table.add_column("removed", justify="right")
@@ -127,7 +127,7 @@ def _show(found: Deduped, documents: Documents) -> None:
     groups = found.groups()
     for group in groups[:ROWS]:
         texts = (documents.texts[group.kept], documents.texts[group.removed[0]])
-        table.add_row(f"{len(group.removed):,}", *(Text(" ".join(text.split())) for text in texts))
+        table.add_row(f"{len(group.removed):,}", *(cell(" ".join(text.split())) for text in texts))
     console = Console(highlight=False)
     console.print(table)
     if len(groups) > ROWS:

@@ -9,6 +9,7 @@ import click
 
 from gemel.cli.flags import json_option
 from gemel.cli.options import model_option
+from gemel.cli.screen import cell, echo
 
 QUERIES = ("How do I get my money back?", "The program keeps crashing on my phone.")
 PAIRS, HITS = 10, 3
@@ -60,7 +61,7 @@ def command(model: str, as_json: bool) -> None:
     elif sys.stdout.isatty():
         _show(facts)
     else:
-        click.echo("\n".join(_lines(facts)))
+        echo("\n".join(_lines(facts)))
 
 
 def sentences() -> list[str]:
@@ -150,12 +151,14 @@ def _show(facts: Facts) -> None:
         "score", "one", "other", title="The most similar pairs", title_justify="left", box=SIMPLE_HEAD
     )
     for pair in facts.pairs:
-        table.add_row(f"{pair.score:.3f}", pair.left, pair.right)
+        table.add_row(f"{pair.score:.3f}", cell(pair.left), cell(pair.right))
     console.print(table)
     for query in QUERIES:
-        answers = Table("score", "sentence", title=f"Search: {query}", title_justify="left", box=SIMPLE_HEAD)
+        answers = Table(
+            "score", "sentence", title=cell(f"Search: {query}"), title_justify="left", box=SIMPLE_HEAD
+        )
         for hit in facts.hits:
             if hit.query == query:
-                answers.add_row(f"{hit.score:.3f}", hit.text)
+                answers.add_row(f"{hit.score:.3f}", cell(hit.text))
         console.print(answers)
     console.print(f"\nTime: {_times(facts)}", style="dim")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from gemel.cli.flags import json_option, out_option
 from gemel.cli.options import options_of
+from gemel.cli.screen import echo, echo_json
 from gemel.cli.train import role_columns
 from gemel.training.options import TrainOptions
 
@@ -98,10 +98,13 @@ def command(
         keep=_places(keep),
         columns=role_columns(columns),
         options=options,
-        say=lambda line: click.echo(line, err=True),
+        say=lambda line: echo(line, err=True),
         **request,
     )
-    click.echo(json.dumps(result.to_json()) if as_json else result.summary())
+    if as_json:
+        echo_json(result.to_json())
+    else:
+        echo(result.summary())
 
 
 def _places(keep: str | None) -> tuple[int, ...]:

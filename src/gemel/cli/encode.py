@@ -24,6 +24,7 @@ from gemel.cli.flags import (
 )
 from gemel.cli.on_cluster import Machine, On, machine, on_option
 from gemel.cli.options import encode_options, model_option
+from gemel.cli.screen import echo
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -235,4 +236,4 @@ def _summary(result: FolderResult, counts: _Counts) -> str:
 def _say(line: str, rows: Rows) -> None:
     if rows.skipped:
         line += f"; {rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}"
-    click.echo(line, err=True)
+    echo(line, err=True)

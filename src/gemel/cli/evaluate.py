@@ -14,6 +14,7 @@ import click
 
 from gemel.cli.flags import json_option, out_option, seed_option
 from gemel.cli.options import encode_options
+from gemel.cli.screen import cell, echo, echo_json
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: 
         if wants_json:
             rows = [one.to_json() for one in compared]
             content = {**result.to_json(), "compared": rows} if len(models) > 1 else result.to_json()
-            click.echo(json.dumps(content, ensure_ascii=False))
+            echo_json(content)
             sys.stdout.flush()  # one line after the other, for who reads along
     if not wants_json:
         _show(results, found)
@@ -77,7 +78,7 @@ def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: 
         from gemel.evaluation.report import write_report
 
         for path in write_report(results, found, out):
-            click.echo(f"wrote {path}", err=True)
+            echo(f"wrote {path}", err=True)
 
 
 def _on_a_terminal() -> bool:
@@ -135,7 +136,7 @@ def _warnings_in_a_line() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        click.echo(f"warning: {message}", err=True)
+        echo(f"warning: {message}", err=True)
 
 
 def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:
@@ -147,15 +148,15 @@ def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:
     for model in dict.fromkeys(result.model for result in results):
         own = [result for result in results if result.model == model]
         names = _names(own)[:COLUMNS]
-        table = Table(title=f"{own[0].task}: {model}", title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=cell(f"{own[0].task}: {model}"), title_justify="left", box=SIMPLE_HEAD)
         table.add_column("data set")
         for name in (*names, own[0].unit):
             heading = name.replace("-", " ").replace("_", " ")
-            table.add_column(heading, justify="right", no_wrap=name == own[0].main)
+            table.add_column(cell(heading), justify="right", no_wrap=name == own[0].main)
         for result in own:
             for place, (title, values) in enumerate((*_rows(result), *_readings(result))):
                 cells = [_cell(values.get(name), bounds=name == result.main) for name in names]
-                table.add_row(title, *cells, "" if place else f"{result.items:,}")
+                table.add_row(cell(title), *cells, "" if place else f"{result.items:,}")
         console.print(table)
     _show_notes(console.print, results)
     if found:
@@ -203,7 +204,7 @@ def _show_notes(write: Any, results: Sequence[Scores]) -> None:  # noqa: ANN401 
     more = _names(results)[COLUMNS:]
     notes += [f"more with --json or -o: {', '.join(more)}"] if more else []
     for note in notes:
-        write(note, style="dim", markup=False)
+        write(cell(note), style="dim")
 
 
 def _show_comparisons(found: Sequence[NamedComparison]) -> None:
@@ -214,7 +215,7 @@ def _show_comparisons(found: Sequence[NamedComparison]) -> None:
     console = Console(highlight=False)
     for first, second in dict.fromkeys((one.first, one.second) for one in found):
         table = Table(
-            title=f"{found[0].task}: {second} against {first}", title_justify="left", box=SIMPLE_HEAD
+            title=cell(f"{found[0].task}: {second} against {first}"), title_justify="left", box=SIMPLE_HEAD
         )
         for name in ("data set", "difference", "p", "verdict"):
             table.add_column(name, justify="left" if name in {"data set", "verdict"} else "right")
@@ -223,10 +224,10 @@ def _show_comparisons(found: Sequence[NamedComparison]) -> None:
                 pair = one.comparison
                 verdict = f"{one.better} is better" if one.better else "no sure difference"
                 table.add_row(
-                    one.dataset,
+                    cell(one.dataset),
                     f"{pair.difference:+.2f} [{pair.low:+.2f}, {pair.high:+.2f}]",
                     f"{pair.p_value:.4f}",
-                    verdict,
+                    cell(verdict),
                 )
         console.print(table)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 
 from gemel.cli.flags import json_option, out_option, threads_option
 from gemel.cli.options import model_option
+from gemel.cli.screen import cell, echo, echo_json
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def command(
     if out is not None:
         _write(out, found)
     if as_json or (not sys.stdout.isatty() and out is None):
-        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+        echo_json(found.to_json())
     elif out is None:
         _show(found if tokens else found.words())
 
@@ -75,7 +75,7 @@ def _write(out: Path, found: Explanation) -> None:
         out.write_text(found.to_html(), encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write {out}: {error}") from error
-    click.echo(f"{out}: cosine {found.score:.4f}", err=True)
+    echo(f"{out}: cosine {found.score:.4f}", err=True)
 
 
 def _show(found: Explanation) -> None:
@@ -91,7 +91,7 @@ def _show(found: Explanation) -> None:
         f"The table is wider than this screen (-o FILE.html shows it). The {_MOST} strongest pairs:"
     )
     for value, one, other in strongest(found)[:_MOST]:
-        console.print(f"  {value:6.3f}  {one} - {other}", markup=False, highlight=False)
+        console.print(cell(f"  {value:6.3f}  {one} - {other}"), highlight=False)
 
 
 def strongest(found: Explanation) -> list[tuple[float, str, str]]:
@@ -106,7 +106,6 @@ def strongest(found: Explanation) -> list[tuple[float, str, str]]:
 
 def heat_map(found: Explanation) -> Table:
     """Rows are the left text, columns the right; blue speaks for, orange against; sums at the edges."""
-    from rich.markup import escape
     from rich.style import Style
     from rich.table import Table
     from rich.text import Text
@@ -117,14 +116,14 @@ def heat_map(found: Explanation) -> Table:
     table = Table("", box=None, padding=(0, 1), show_footer=True)
     table.columns[0].footer = "sum"
     for name, total in zip(found.right_tokens, found.table.sum(axis=0), strict=True):
-        table.add_column(escape(name), footer=short(float(total)), justify="right", no_wrap=True)
+        table.add_column(cell(name), footer=short(float(total)), justify="right", no_wrap=True)
     table.add_column("sum", footer=short(found.score), justify="right")
     for name, line in zip(found.left_tokens, found.table, strict=True):
         cells = [
             Text(short(float(value)), Style(color="white", bgcolor=_colour(float(value) / most)))
             for value in line
         ]
-        table.add_row(escape(name), *cells, short(float(line.sum())))
+        table.add_row(cell(name), *cells, short(float(line.sum())))
     return table
 
 

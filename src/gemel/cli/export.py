@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gemel.cli.flags import json_option, out_option, overwrite_option, precision_option
+from gemel.cli.screen import echo, echo_json
 
 if TYPE_CHECKING:
     from gemel.exporting import Exported
@@ -59,20 +59,18 @@ def command(
 
     done = export(model, out, to=to, precision=precision, dim=dim, normalize=normalize, overwrite=overwrite)
     if as_json:
-        click.echo(json.dumps(done.to_json(), ensure_ascii=False))
+        echo_json(done.to_json())
     else:
         _show(done)
 
 
 def _show(done: Exported) -> None:
     near = done.agreement
-    click.echo(
-        f"{done.path}: {done.to} in {done.precision}, {done.size / 1e6:,.1f} MB, {done.dim} dimensions"
-    )
-    click.echo(f"inputs {', '.join(done.inputs)}; output {done.output}")
-    click.echo(
+    echo(f"{done.path}: {done.to} in {done.precision}, {done.size / 1e6:,.1f} MB, {done.dim} dimensions")
+    echo(f"inputs {', '.join(done.inputs)}; output {done.output}")
+    echo(
         f"checked on {near.texts} texts: numbers differ from gemel's by at most {near.difference:.1e}, "
         f"cosine at least {near.cosine:.6f}"
     )
     for name, prompt in done.prompts.items():
-        click.echo(f"prompt {name}: put {prompt!r} in front of the text; it is not in the graph")
+        echo(f"prompt {name}: put {prompt!r} in front of the text; it is not in the graph")

@@ -49,8 +49,14 @@ def _can_be_written(_: click.Context, __: click.Parameter, out: Path | None) -> 
 
 
 def rows_out_option(more: str = "") -> Decorator:
-    """`-o`, `--out` for rows, as `RowsOut` writes them."""
-    return out_option(f"A file for the rows: .tsv, .csv, .jsonl or .parquet.{more}", place="FILE")
+    """`-o`, `--out` for rows, as `RowsOut` writes them, and `--escape-formulas`."""
+    out = out_option(f"A file for the rows: .tsv, .csv, .jsonl or .parquet.{more}", place="FILE")
+    escape = click.option(
+        "--escape-formulas",
+        is_flag=True,
+        help="Put ' before texts of .csv and .tsv that a spreadsheet would compute (= + - @).",
+    )
+    return lambda function: out(escape(function))
 
 
 def overwrite_option(what: str) -> Decorator:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from gemel.cli.flags import json_option
+from gemel.cli.screen import echo
 
 PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
 OPTIONAL = ("huggingface_hub", "pyarrow", "torch", "transformers")
@@ -35,7 +36,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
         click.echo(json.dumps({**facts, "settings": settings.to_json()}, default=str))
         return
     for name, text in [*_rows(facts), *report_lines(settings)]:
-        click.echo(f"{name:14} {text}".rstrip())
+        echo(f"{name:14} {text}".rstrip())
 
 
 def gather() -> dict[str, Any]:
@@ -82,13 +83,12 @@ def _features() -> list[str]:
 
 
 def _engines() -> dict[str, Any]:
-    import onnxruntime
-
     from gemel.encoder.engines import native
+    from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
 
     return {
         "native": {"kernels": {level: {"int8_bits": native.int8_bits(level)} for level in native.levels()}},
-        "onnxruntime": {"providers": onnxruntime.get_available_providers()},
+        "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
     }
 
 

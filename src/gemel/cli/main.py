@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from gemel.cli.screen import echo, printable_warnings
 from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Table
 
@@ -156,7 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     try:
-        return _run(given)
+        with printable_warnings():
+            return _run(given)
     except click.ClickException as error:
         message = f"{error.format_message().rstrip('.')}{_notes(error)}"
         message = f"{message}{'' if message.endswith('?') else '.'} See: {_verb(given)} --help"
@@ -204,6 +206,6 @@ def _notes(error: Exception) -> str:
 
 def _fail(name: str, message: str, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exc(file=sys.stderr)
-    click.echo(f"{name}: {' '.join(message.splitlines())}", err=True)
+        echo(traceback.format_exc().rstrip(), err=True)
+    echo(f"{name}: {' '.join(message.splitlines())}", err=True)
     return code

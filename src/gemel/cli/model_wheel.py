@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from gemel.cli.flags import json_option, out_option, overwrite_option
+from gemel.cli.screen import echo, echo_json, echo_path
 
 
 @click.command(
@@ -50,12 +50,13 @@ def wheel(
     The wheel holds the model's files and no code but a line with their place. The same model gives the same bytes.
     """
     from gemel.checkpoint.model_wheel import build_model_wheel
-    from gemel.checkpoint.sources import find_model
+    from gemel.checkpoint.sources import find_model, given_name
 
+    folder = find_model(model, offline=True)
     built = build_model_wheel(
-        find_model(model, offline=True),
+        folder,
         out,
-        model=called or (None if Path(model).is_dir() else model),
+        model=called or given_name(model, folder),
         name=name,
         version=version,
         licence=licence,
@@ -63,7 +64,7 @@ def wheel(
         overwrite=overwrite,
     )
     if as_json:
-        click.echo(json.dumps(asdict(built) | {"path": str(built.path)}, ensure_ascii=False))
+        echo_json(asdict(built) | {"path": str(built.path)})
         return
-    click.echo(built.path)
-    click.echo(f'pip install {built.path}, then gemel.load("{built.model}")', err=True)
+    echo_path(built.path)
+    echo(f'pip install {built.path}, then gemel.load("{built.model}")', err=True)

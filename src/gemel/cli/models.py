@@ -12,6 +12,7 @@ import click
 
 from gemel.cli.flags import json_option, out_option
 from gemel.cli.model_wheel import wheel
+from gemel.cli.screen import echo, echo_json, echo_path
 
 if TYPE_CHECKING:
     from gemel.checkpoint.folder import Checkpoint
@@ -53,7 +54,7 @@ def list_models(as_json: bool) -> None:
     ]
     if _wants_json(as_json):
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            echo_json(row)
         return
     _echo_columns(
         [
@@ -61,7 +62,7 @@ def list_models(as_json: bool) -> None:
             for row in rows
         ]
     )
-    click.echo(f"cache: {models_folder()}", err=True)
+    echo(f"cache: {models_folder()}", err=True)
 
 
 @command.command(short_help="Fetch a model now.", epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
@@ -73,7 +74,10 @@ def pull(name: str, revision: str | None, as_json: bool) -> None:
     from gemel.checkpoint.sources import pull as pull_model
 
     folder = pull_model(name, revision=revision)
-    click.echo(json.dumps({"name": name, "folder": str(folder)}) if as_json else folder)
+    if as_json:
+        echo_json({"name": name, "folder": str(folder)})
+    else:
+        echo_path(folder)
 
 
 @command.command(short_help="What a model is.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
@@ -87,7 +91,7 @@ def show(model: str, as_json: bool) -> None:
     folder = find_model(model, offline=True)
     facts = _facts(read_checkpoint(folder))
     if _wants_json(as_json):
-        click.echo(json.dumps(facts, ensure_ascii=False))
+        echo_json(facts)
     else:
         _echo_columns([(key.replace("_", " "), _plain(key, value)) for key, value in facts.items()])
 
@@ -103,7 +107,7 @@ def remove(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": name, "folder": str(folder)}))
     else:
-        click.echo(f"removed {folder}", err=True)
+        echo(f"removed {folder}", err=True)
 
 
 @command.command(
@@ -123,9 +127,9 @@ def convert(folder: Path, out: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({"folder": str(result.folder), "written": written}))
         return
     for path in result.written:
-        click.echo(path)
+        echo_path(path)
     if not result.written:
-        click.echo(f"nothing to convert in {folder}", err=True)
+        echo(f"nothing to convert in {folder}", err=True)
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -186,7 +190,7 @@ def _plain(key: str, value: Any) -> str:  # noqa: ANN401 - a JSON value
 def _echo_columns(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _megabytes(size: int) -> str:

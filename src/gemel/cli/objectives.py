@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from gemel.cli.flags import json_option
+from gemel.cli.screen import echo, echo_json
 
 
 @click.command(epilog="\b\nExamples:\n  gemel objectives\n  gemel objectives --json")
@@ -17,10 +16,10 @@ def command(as_json: bool) -> None:
 
     for row in listed():
         if as_json:
-            click.echo(json.dumps(row.to_json(), ensure_ascii=False))
+            echo_json(row.to_json())
             continue
         flags = [f"--{name} {' | '.join(values)}" for name, values in row.when.items()]
         label = f"; label: {row.needs.label}" if row.needs.label else ""
-        click.echo(f"{' '.join([row.name, *flags])}: {row.columns}{label}")
+        echo(f"{' '.join([row.name, *flags])}: {row.columns}{label}")
         if not row.when:
-            click.echo(f"    {row.about}")
+            echo(f"    {row.about}")

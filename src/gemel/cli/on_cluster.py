@@ -14,6 +14,7 @@ import click
 
 from gemel.cli.options import Function
 from gemel.cli.precision import precision_of
+from gemel.cli.screen import echo
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Machine:
         if self.cluster is None or self.on is None:
             return
         summary = self.cluster.summary(verb, rows)
-        click.echo(summary.line(), err=True)
+        echo(summary.line(), err=True)
         if self.on.job_summary is not None:
             text = json.dumps(summary.to_json(), indent=2) + "\n"
             try:

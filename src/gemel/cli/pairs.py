@@ -19,6 +19,7 @@ from gemel.cli.flags import (
 from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.rows_out import RowsOut
+from gemel.cli.screen import echo
 from gemel.cli.two_speeds import fast_option, student_of
 from gemel.errors import InputError
 
@@ -69,6 +70,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     other_text_column: str | None,
     dial: int | None,
     out: Path | None,
+    escape_formulas: bool,
     as_json: bool,
     model: str,
     options: EncodeOptions,
@@ -82,7 +84,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     """
     from gemel.from_texts.pairs import PairQuestion, pairs_of_texts
 
-    place = RowsOut(out, as_json)
+    place = RowsOut(out, as_json, escape_formulas)
     place.check()
     if on is not None and dial is not None:
         raise InputError("--fast and --on are two ways to be faster. Choose one")
@@ -109,8 +111,8 @@ def command(  # noqa: PLR0913 - one argument a flag
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
     if found.calibration is not None:
-        click.echo(found.calibration.summary(), err=True)
-    click.echo(found.summary(), err=True)
+        echo(found.calibration.summary(), err=True)
+    echo(found.summary(), err=True)
 
 
 def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row]:

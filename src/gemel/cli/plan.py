@@ -10,6 +10,7 @@ import click
 
 from gemel.cli.flags import json_option
 from gemel.cli.options import Function, field_docs, flag_help, flag_of
+from gemel.cli.screen import echo
 from gemel.scale_plan.question import Question
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def command(as_json: bool, **asked: Any) -> None:
     if as_json:
         click.echo(json.dumps(made.to_json()))
     else:
-        click.echo("\n".join(lines_of(made)))
+        echo("\n".join(lines_of(made)))
 
 
 def lines_of(made: Plan) -> list[str]:

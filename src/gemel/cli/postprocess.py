@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gemel.cli.flags import json_option, out_option, overwrite_option, seed_option, text_column_option
+from gemel.cli.screen import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,8 +86,8 @@ def _texts(path: str, columns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _show(result: Postprocessed) -> None:
-    click.echo(f"{result.folder}: {result.method} fitted on {result.texts:,} texts, {result.dim} dimensions")
-    click.echo(f"before: {result.before.summary()}")
-    click.echo(f"after:  {result.after.summary()}")
+    echo(f"{result.folder}: {result.method} fitted on {result.texts:,} texts, {result.dim} dimensions")
+    echo(f"before: {result.before.summary()}")
+    echo(f"after:  {result.after.summary()}")
     if result.fitted.note:
-        click.echo(result.fitted.note)
+        echo(result.fitted.note)

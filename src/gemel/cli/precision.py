@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
+from gemel.cli.screen import echo
 
 if TYPE_CHECKING:
     from gemel.options import EncodeOptions, Precision
@@ -22,5 +22,5 @@ def precision_of(model: str, options: EncodeOptions) -> Precision:
 
     saved = saved_precision(model) or "float32"
     if saved != "float32":
-        click.echo(f"in {saved}, as gemel bench was told to save; --precision float32 undoes it", err=True)
+        echo(f"in {saved}, as gemel bench was told to save; --precision float32 undoes it", err=True)
     return saved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import click
+from gemel.cli.screen import cell, echo, echo_json
 
 _SHOWN = 100  # rows on a screen
 _NARROW = ("score", "cosine", "percentile", "expected_false", "rank", "query")
@@ -22,6 +21,8 @@ class RowsOut:
 
     out: Path | None
     as_json: bool
+    escape_formulas: bool = False
+    """In .csv and .tsv; see `write_rows`."""
 
     def check(self) -> None:
         """Refuse a file that cannot be written before any work is done."""
@@ -35,11 +36,11 @@ class RowsOut:
         if self.out is not None:
             from gemel.text.write_rows import write_rows
 
-            count = write_rows(self.out, rows)
-            click.echo(f"{self.out}: {count:,} rows", err=True)
+            count = write_rows(self.out, rows, escape_formulas=self.escape_formulas)
+            echo(f"{self.out}: {count:,} rows", err=True)
         elif self.as_json or not sys.stdout.isatty():
             for row in rows:
-                click.echo(json.dumps(row, ensure_ascii=False))
+                echo_json(row)
         else:
             _show(iter(rows))
 
@@ -48,22 +49,23 @@ def _show(rows: Iterator[dict[str, Any]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     first = list(islice(rows, _SHOWN))
     if not first:
-        click.echo("nothing found", err=True)
+        echo("nothing found", err=True)
         return
     table = Table(box=SIMPLE_HEAD)
     for name in first[0]:
         narrow = name in _NARROW or name.startswith("p_")
-        table.add_column(name.replace("_", " "), justify="right" if narrow and name != "query" else "left")
+        table.add_column(
+            cell(name.replace("_", " ")), justify="right" if narrow and name != "query" else "left"
+        )
     for row in first:
-        table.add_row(*(Text(_cell(name, value)) for name, value in row.items()))
+        table.add_row(*(cell(_cell(name, value)) for name, value in row.items()))
     Console(highlight=False).print(table)
     more = sum(1 for _ in rows)
     if more:
-        click.echo(f"{more:,} more; write all of them with -o FILE", err=True)
+        echo(f"{more:,} more; write all of them with -o FILE", err=True)
 
 
 def _cell(name: str, value: object) -> str:

@@ -20,6 +20,7 @@ from gemel.cli.on_cluster import On, machine, on_option
 from gemel.cli.options import encode_options, model_option
 from gemel.cli.queries import asked_queries, query_options, where_option
 from gemel.cli.rows_out import RowsOut
+from gemel.cli.screen import echo
 from gemel.cli.two_speeds import fast_option, student_of
 from gemel.errors import InputError
 
@@ -75,6 +76,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     typed: tuple[str, ...],
     rerank: str | None,
     out: Path | None,
+    escape_formulas: bool,
     as_json: bool,
     model: str,
     options: EncodeOptions,
@@ -89,7 +91,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     import gemel
     from gemel.from_texts.search import SearchQuestion, search_texts
 
-    place = RowsOut(out, as_json)
+    place = RowsOut(out, as_json, escape_formulas)
     place.check()
     question = SearchQuestion(**steps)
     if on is not None and (question.dial is not None or question.coarse is not None):
@@ -111,7 +113,7 @@ def command(  # noqa: PLR0913 - one argument a flag
         )
         here.done("search", len(asked))
     place.put(found.rows([row.id for row in rows]))
-    click.echo(found.summary(), err=True)
+    echo(found.summary(), err=True)
 
 
 def _rows(

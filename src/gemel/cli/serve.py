@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import click
 
 from gemel.cli.options import Function, field_docs, flag_help, flag_of, model_option
+from gemel.cli.screen import echo
 from gemel.errors import MissingExtra
 from gemel.serve.options import ServeOptions
 
@@ -60,10 +61,10 @@ def _say_ready(options: ServeOptions) -> Callable[[str, ServerServices], None]:
     def say(address: str, services: ServerServices) -> None:
         name = services.model_name
         key = ' -H "Authorization: Bearer $KEY"' if options.api_key_file else ""
-        click.echo(f"{name} is served at {address} (the page: {address}/)", err=True)
+        echo(f"{name} is served at {address} (the page: {address}/)", err=True)
         for index in services.indexes:
-            click.echo(f"index {index}: {address}/indexes/{index}", err=True)
-        click.echo(
+            echo(f"index {index}: {address}/indexes/{index}", err=True)
+        echo(
             f"try: curl {address}/v1/embeddings{key} -H 'Content-Type: application/json' "
             f"""-d '{{"model": "{name}", "input": "hello world"}}'""",
             err=True,

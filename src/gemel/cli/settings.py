@@ -76,6 +76,7 @@ _OPENS = "it decides who can reach the server, and what they find there"
 _USER_ONLY = {
     "on": "it would send texts to another machine",
     "tracker": "it would report a run to another service",
+    "escape-formulas": "it would make a spreadsheet compute what a stranger wrote",
     **dict.fromkeys(
         ("host", "insecure", "allowed-host", "cors-origin", "api-key-file", "ssl-certfile", "ssl-keyfile"),
         _OPENS,

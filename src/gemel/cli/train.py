@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from gemel.cli.flags import json_option, out_option
 from gemel.cli.options import Function, field_docs, flag_of, options_of
+from gemel.cli.screen import echo, echo_json
 from gemel.objectives.flags import Setting, all_settings
 from gemel.objectives.table import OBJECTIVE_FILES
 from gemel.training.options import TrainOptions
@@ -21,7 +21,7 @@ EXAMPLES = """\b
 Examples:
   gemel train pairs.tsv.gz --model ./bert --objective classification -o my-model
   gemel train triplets.jsonl --model all-MiniLM-L6-v2 --objective in-batch-ranking --batch-size 64 -o my-model
-  gemel train stsb-train.tsv --model my-model --objective regression --eval-data stsb-dev.tsv -o my-model-sts
+  gemel train stsb-train.tsv --model ./my-model --objective regression --eval-data stsb-dev.tsv -o my-model-sts
   gemel train stsb-train.tsv --model ./bert --kind cross --objective regression -o my-reranker"""
 
 
@@ -106,7 +106,7 @@ def command(
 
     files: Any = list(data) if len(data) > 1 else data[0]
     asked = TrainRequest(data=files, columns=role_columns(columns), **request)
-    result = run_request(asked, options, say=lambda line: click.echo(line, err=True))
+    result = run_request(asked, options, say=lambda line: echo(line, err=True))
     _show(result, as_json)
 
 
@@ -120,4 +120,7 @@ def role_columns(given: tuple[str, ...]) -> dict[str, str] | None:
 
 
 def _show(result: Trained, as_json: bool) -> None:
-    click.echo(json.dumps(result.to_json()) if as_json else result.summary())
+    if as_json:
+        echo_json(result.to_json())
+    else:
+        echo(result.summary())

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from gemel.checkpoint.cache import cache_root
+from gemel.checkpoint.cache import cache_root, make_folder
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.network import Network
@@ -157,7 +157,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _write(path: Path, content: dict[str, Any]) -> Path:
     working = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         working.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
         working.replace(path)
     except OSError as error:

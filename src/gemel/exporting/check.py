@@ -68,8 +68,9 @@ def feed(tokenizer: Tokenizer, texts: Sequence[str], inputs: Sequence[str]) -> d
 
 def onnx_run(path: Path) -> Run:
     """The file in ONNX Runtime, as anybody would start it."""
-    import onnxruntime
+    from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
 
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

@@ -9,6 +9,7 @@ from typing import Any
 from gemel.errors import InputError
 from gemel.exporting.check import Feed, Run
 from gemel.exporting.onnx_file import OUTPUT
+from gemel.network_use import without_module
 from gemel.types import Vectors
 
 _NAME = "openvino_model.xml"  # and .bin: where optimum-intel looks
@@ -18,7 +19,8 @@ def write_openvino(source: Path, folder: Path) -> Path:
     """openvino_model.xml and .bin in `folder`, in float32."""
     openvino = _openvino()
     target = folder / _NAME
-    openvino.save_model(openvino.convert_model(str(source)), str(target), compress_to_fp16=False)
+    # Not convert_model, which reports what it converts.
+    openvino.save_model(openvino.Core().read_model(str(source)), str(target), compress_to_fp16=False)
     return target
 
 
@@ -36,7 +38,9 @@ def openvino_run(path: Path) -> Run:
 
 def _openvino() -> Any:  # noqa: ANN401 - a module without types
     try:
-        return import_module("openvino")
+        # It sends an event when it is imported. Without the module that sends, it uses a stand-in of its own.
+        with without_module("openvino_telemetry"):
+            return import_module("openvino")
     except ImportError as error:
         raise InputError(
             "an export to OpenVINO needs the package 'openvino'. Install it with: pip install openvino"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from gemel.errors import InputError, MissingExtra, WorkError
+from gemel.network_use import disable_usage_reports
 from gemel.on_ray.pool import Pool, WorkerClass
 from gemel.on_ray.summary import Counts, JobSummary
 
@@ -84,21 +88,23 @@ def open_cluster(on: str = "ray", *, workers: int | None = None, threads: int = 
     address = address_of(on)
     ray = _ray()
     ours = not ray.is_initialized()
-    if ours:
-        _connect(ray, address)
-    elif address is not None and ray.get_runtime_context().gcs_address != address:
-        raise InputError(
-            f"this process is connected to the Ray cluster {ray.get_runtime_context().gcs_address}, not to {address}"
-        )
-    cluster = None
-    try:
-        cluster = Cluster(ray, workers, threads)
-        yield cluster
-    finally:
-        if cluster is not None:
-            cluster.end_pool()
+    # Workers may stand in the folder until the end.
+    with tempfile.TemporaryDirectory(prefix="gemel-ray-", ignore_cleanup_errors=True) as empty:
         if ours:
-            ray.shutdown()
+            with _folder_for_workers(empty):
+                _connect(ray, address)
+        elif address is not None and ray.get_runtime_context().gcs_address != address:
+            joined = ray.get_runtime_context().gcs_address
+            raise InputError(f"this process is connected to the Ray cluster {joined}, not to {address}")
+        cluster = None
+        try:
+            cluster = Cluster(ray, workers, threads)
+            yield cluster
+        finally:
+            if cluster is not None:
+                cluster.end_pool()
+            if ours:
+                ray.shutdown()
 
 
 def address_of(on: str) -> str | None:
@@ -116,11 +122,26 @@ def address_of(on: str) -> str | None:
 
 
 def _ray() -> Any:  # noqa: ANN401 - the module
+    disable_usage_reports("ray")
     try:
         import ray
     except ImportError as error:
         raise MissingExtra("work on a Ray cluster", "ray", "ray") from error
     return ray
+
+
+@contextmanager
+def _folder_for_workers(empty: str) -> Iterator[None]:
+    """Ray puts the folder that its driver stands in on the path of the workers.
+
+    A program that does not import from there, as the command `gemel`, must not make them execute what lies beside the
+    data. They find models by absolute paths and need no folder.
+    """
+    if Path.cwd() in {Path(each).absolute() for each in sys.path}:
+        yield
+        return
+    with chdir(empty):
+        yield
 
 
 def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
@@ -134,7 +155,6 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
     except ConnectionError as error:
         if address is not None or os.environ.get("RAY_ADDRESS"):
             raise _unreachable(address or os.environ["RAY_ADDRESS"], error) from error
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(address="local", include_dashboard=False, **quiet)
     except (ValueError, RuntimeError) as error:
         raise _unreachable(address or "RAY_ADDRESS", error) from error

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
-from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.sources import find_model, given_name
 from gemel.errors import InputError
 from gemel.model import Model, changed, load
 from gemel.on_ray.cluster import Cluster
@@ -129,7 +129,7 @@ class ModelOnRay(Model):
 def load_on_ray(model: str | Path, cluster: Cluster, *, precision: Precision = "float32") -> ModelOnRay:
     """The model of a name or in a folder, which every machine of the cluster must be able to find as well."""
     folder = find_model(model)
-    name = None if Path(model).is_dir() else str(model)
+    name = given_name(model, folder)
     return ModelOnRay(read_checkpoint(folder, name=name), cluster, precision=precision)
 
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain, islice
@@ -19,6 +20,7 @@ Fields: TypeAlias = dict[str, Any]
 
 _KINDS = (".tsv", ".csv", ".jsonl", ".parquet")
 _GROUP = 8192  # rows of a parquet group
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what makes a spreadsheet compute or split a cell
 _BREAKS = re.compile(r"[\t\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 
@@ -36,10 +38,16 @@ def check_output(path: Path) -> str:
     return kind
 
 
-def write_rows(path: Path, rows: Iterable[Fields]) -> int:
-    """Write all rows, which must have the same fields, and return how many. A tab or line break is a space in .tsv."""
+def write_rows(path: Path, rows: Iterable[Fields], *, escape_formulas: bool = False) -> int:
+    """Write all rows, which must have the same fields, and return how many. A tab or line break is a space in .tsv.
+
+    `escape_formulas` puts an apostrophe before every text of .csv and .tsv that a spreadsheet would take for a formula.
+    """
     kind = check_output(path)
-    working = path.with_name(f".{path.name}.part")
+    if escape_formulas and kind in (".csv", ".tsv"):
+        rows = ({_no_formula(name): _no_formula(value) for name, value in row.items()} for row in rows)
+    # Not a name that another user could have put there as a link to some file.
+    working = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         count = (
             _write_parquet(working, rows) if kind == ".parquet" else _write_text(working, rows, path, kind)
@@ -50,6 +58,10 @@ def write_rows(path: Path, rows: Iterable[Fields]) -> int:
     finally:
         working.unlink(missing_ok=True)
     return count
+
+
+def _no_formula(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _write_text(working: Path, rows: Iterable[Fields], path: Path, kind: str) -> int:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from time import perf_counter
 
+from gemel.printable import printable
 from gemel.progress import clock as clock_text
 
 _EVERY = 0.2  # seconds between two updates of the line
@@ -43,7 +44,7 @@ class Bar:
     def say(self, sentence: str) -> None:
         """A line of its own above the bar."""
         if self._shown:
-            sys.stderr.write("\r" + sentence.ljust(self._width) + "\n")
+            sys.stderr.write("\r" + printable(sentence).ljust(self._width) + "\n")
             self._write(self._clock())
 
     def close(self) -> None:

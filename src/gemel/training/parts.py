@@ -15,6 +15,7 @@ from gemel.encoder.lanes import usable_cores
 from gemel.encoder.pooling import POOLINGS
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.task import Task, load_task
+from gemel.network_use import disable_usage_reports
 from gemel.objectives.matryoshka import Matryoshka
 from gemel.objectives.table import Objective, make_objective
 from gemel.training.cross_network import CrossNetwork, read_start
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 def open_accelerator(options: TrainOptions) -> Accelerator:
     """Device, precision and processes, as accelerate sees them; dice and threads are set on the way."""
     prepare_low_precision(options.mixed_precision, device=options.device)
+    disable_usage_reports("huggingface_hub")
     try:
         import torch
         from accelerate import Accelerator

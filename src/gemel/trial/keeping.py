@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
-from gemel.checkpoint.sources import find_model
+from gemel.checkpoint.sources import find_model, given_name
 from gemel.encoder import tuning
 from gemel.encoder.architectures import read_network
 from gemel.options import Precision
@@ -133,7 +133,8 @@ def saved_precision(model: str | Path) -> Precision | None:
 
 
 def _named(model: str | Path) -> Checkpoint:
-    return read_checkpoint(find_model(model), name=None if Path(model).is_dir() else str(model))
+    folder = find_model(model)
+    return read_checkpoint(folder, name=given_name(model, folder))
 
 
 def _marks(model: str | Path | None) -> tuple[str | None, str | None]:

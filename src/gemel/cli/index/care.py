@@ -10,6 +10,7 @@ import click
 
 from gemel.cli.flags import PRECISION, json_option, progress_option, shows_progress
 from gemel.cli.index.writing import place_argument
+from gemel.cli.screen import echo, echo_json
 from gemel.errors import WorkError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def compact(place: str, as_json: bool) -> None:
         facts = {"bytes_before": before, "bytes": after.bytes, "layout": after.layout}
         click.echo(json.dumps({"place": place, **facts}))
         return
-    click.echo(f"{place}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
+    echo(f"{place}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
 
 
 @click.command(
@@ -57,10 +58,10 @@ def verify(place: str, sample: int, as_json: bool) -> None:
     with gemel.open_index(place, create=False, read_only=True) as index:
         found = index.verify(sample=sample)
     if as_json:
-        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+        echo_json(found.to_json())
     else:
         for line in found.lines():
-            click.echo(line)
+            echo(line)
     if not found.ok:
         raise WorkError(f"{place} is not as it should be")
 
@@ -116,4 +117,4 @@ def migrate(
     if as_json:
         click.echo(json.dumps({"place": place, **asdict(done)}))
     else:
-        click.echo(f"{place}: {done.summary()}", err=True)
+        echo(f"{place}: {done.summary()}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from gemel.cli.flags import candidates_option, json_option, k_option, rows_out_o
 from gemel.cli.index.writing import place_argument
 from gemel.cli.queries import asked_queries, query_options, where_option
 from gemel.cli.rows_out import RowsOut
+from gemel.cli.screen import echo, echo_json
 
 if TYPE_CHECKING:
     from gemel.index.types import Answer
@@ -62,6 +62,7 @@ def search(
     rerank: str | None,
     bridge: str | None,
     out: Path | None,
+    escape_formulas: bool,
     as_json: bool,
     **question: Any,
 ) -> None:
@@ -72,14 +73,14 @@ def search(
     """
     import gemel
 
-    target = RowsOut(out, as_json)
+    target = RowsOut(out, as_json, escape_formulas)
     target.check()
     asked = asked_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(place, create=False, read_only=True) as index:
         asking = index if bridge is None else index.bridge_to(bridge)
         if asking.bridge is not None:
-            click.echo(asking.bridge.summary(), err=True)
+            echo(asking.bridge.summary(), err=True)
         answers = asking.search_many(asked, rerank=cross, **question)
     target.put(_rows(asked, answers, question["offset"]))
 
@@ -94,7 +95,7 @@ Example:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @rows_out_option()
 @_ROWS
-def get(place: str, ids: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+def get(place: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
     """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1.
 
     A field called text or passages is shown as field_text or field_passages.
@@ -102,7 +103,7 @@ def get(place: str, ids: tuple[str, ...], out: Path | None, as_json: bool) -> No
     import gemel
     from gemel.errors import WorkError
 
-    target = RowsOut(out, as_json)
+    target = RowsOut(out, as_json, escape_formulas)
     target.check()
     with gemel.open_index(place, create=False, read_only=True) as index:
         found = index.get(list(ids))
@@ -131,11 +132,11 @@ def stats(place: str, as_json: bool) -> None:
     with gemel.open_index(place, create=False, read_only=True) as index:
         facts = index.stats().to_json()
     if as_json or not sys.stdout.isatty():
-        click.echo(json.dumps(facts, ensure_ascii=False))
+        echo_json(facts)
         return
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        click.echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
+        echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
 
 
 def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from gemel.cli.flags import (
 from gemel.cli.on_cluster import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.cli.options import model_option
 from gemel.cli.queries import where_option
+from gemel.cli.screen import echo
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def create(
     if as_json:
         click.echo(json.dumps(made))
     else:
-        click.echo(f"{made['place']}: an empty index of {model}, {made['dim']} dimensions", err=True)
+        echo(f"{made['place']}: an empty index of {model}, {made['dim']} dimensions", err=True)
 
 
 @click.command(
@@ -177,7 +178,7 @@ def add(  # noqa: PLR0913 - one argument a flag
     if as_json:
         click.echo(json.dumps({"place": place, **asdict(done)}))
     else:
-        click.echo(f"{place}: {done.summary()}", err=True)
+        echo(f"{place}: {done.summary()}", err=True)
 
 
 @click.command(
@@ -206,7 +207,7 @@ def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path |
     if as_json:
         click.echo(json.dumps({"place": place, "deleted": gone}))
     else:
-        click.echo(f"{place}: {gone:,} documents deleted", err=True)
+        echo(f"{place}: {gone:,} documents deleted", err=True)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gemel.encode_folder.formats.port import FORMATS, Block, Shape
 from gemel.encode_folder.storage import finish_part
+from gemel.printable import printable_json
 from gemel.types import AnyVectors
 
 NAME = "vectors.jsonl"
@@ -65,7 +66,5 @@ def json_rows(ids: Sequence[str], vectors: AnyVectors, texts: Sequence[str] | No
 
 
 def _json_line(value: object) -> bytes:
-    try:
-        return (json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate has no UTF-8, but JSON can escape it
-        return (json.dumps(value) + "\n").encode("ascii")
+    # Lone surrogates, which have no UTF-8, and what could steer a terminal are escaped.
+    return (printable_json(value) + "\n").encode("utf-8")

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from gemel.encoder.engines.checks import check_ids
+from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
 from gemel.encoder.engines.onnx_graph import Multiply, build_graph, multiply_float32
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
 from gemel.encoder.engines.onnx_nodes import Graph
@@ -97,7 +98,7 @@ class OnnxEngine:
 
 def choose_provider(device: str) -> Provider:
     """ONNX Runtime's name and options for a device that is there, or an error that says what is."""
-    import onnxruntime
+    onnxruntime = load_onnxruntime()
 
     kind, _, number = device.partition(":")
     available = onnxruntime.get_available_providers()
@@ -116,7 +117,7 @@ def choose_provider(device: str) -> Provider:
 
 
 def _start_session(graph: Graph, provider: Provider, threads: int) -> _Session:
-    import onnxruntime
+    onnxruntime = load_onnxruntime()
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

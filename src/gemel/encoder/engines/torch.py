@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gemel.checkpoint.foreign_error import reason_of
 from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.network_use import disable_usage_reports
 from gemel.types import Ids, Vectors
 
 
@@ -17,6 +19,7 @@ class TorchEngine:
     batch_tokens = 2048
 
     def __init__(self, folder: Path, *, device: str = "cpu") -> None:
+        disable_usage_reports("huggingface_hub")
         try:
             import torch
             from transformers import AutoModel
@@ -31,7 +34,7 @@ class TorchEngine:
                 dtype=torch.float32,
             )
         except (OSError, ValueError, KeyError) as error:
-            raise ModelError(f"transformers cannot load {folder}: {error}") from error
+            raise ModelError(f"transformers cannot load {folder}: {reason_of(error)}") from error
         try:
             self._model = model.eval().to(device)
         except (RuntimeError, AssertionError) as error:  # torch built without the device asserts

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from gemel.errors import MissingExtra
+from gemel.network_use import disable_usage_reports
+
+disable_usage_reports("haystack")  # a program that imports haystack first decides for itself
 
 try:
     from gemel.integrations.haystack.document_embedder import GemelDocumentEmbedder as GemelDocumentEmbedder
