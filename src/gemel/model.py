@@ -16,7 +16,7 @@ from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, places, read_checkpoint
 from gemel.checkpoint.relation import RelationHead
 from gemel.checkpoint.sources import find_model
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.tokenizer_file import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.engines.opened import Engines
 from gemel.encoder.engines.port import Engine
@@ -105,10 +105,12 @@ class Model:
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._engines = Engines(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
+        opened = open_tokenizer(checkpoint)
         self._tokenizer = TextTokenizer(
-            load_tokenizer(checkpoint),
+            opened.tokenizer,
             marked=checkpoint.kind == "transformer",
             drop="[UNK]" if checkpoint.skip_unknown else None,
+            cut=opened.truncation_side,
         )
         self.width = self.engine.width
 
@@ -121,7 +123,8 @@ class Model:
     def dim(self) -> int:
         """Numbers in a vector, if `dim` is not given to encode."""
         dense = self.checkpoint.dense
-        return int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        whole = int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        return min(whole, self.checkpoint.truncate_dim or whole)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -357,6 +360,7 @@ class Model:
 
     def _windows(self, texts: Sequence[str], options: EncodeOptions) -> list[Windows]:
         prompt = self._prompt(options)
+        self._check_prompt_length(options)
         contents = self._tokenizer.content(
             [prompt + text for text in texts] if prompt else texts, parallel=options.threads != 1
         )
@@ -377,7 +381,15 @@ class Model:
         self._run(pieces, options, keep)
         if len(pieces) > len(windows):
             pooled = _mean_of_pieces(pooled, windows)
-        return finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=options.dim)
+        return self._finish(pooled, options)
+
+    def _finish(self, pooled: Vectors, options: EncodeOptions) -> Vectors:
+        """The steps after pooling. A checkpoint's own `truncate_dim` cuts vectors that are scaled already, as
+        sentence-transformers does; a `dim` or `normalize` that is asked for scales what is left."""
+        kept = self.checkpoint.truncate_dim
+        early = options.dim or (kept if options.normalize else None)
+        vectors = finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=early)
+        return vectors if early or kept is None else np.ascontiguousarray(vectors[:, :kept])
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         engine = self._engines[options.precision or self.precision]
@@ -410,6 +422,19 @@ class Model:
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
         return self._tokenizer.lead(prompt)
+
+    def _check_prompt_length(self, options: EncodeOptions) -> None:
+        """Refuse a prompt that fills the window: all texts would get one vector, or one of zeros."""
+        prompt, limit = self._prompt(options), self._limit(options)
+        if not prompt or limit is None or options.on_long == "chunk":
+            return
+        room, taken = limit - len(self._tokenizer.marks), len(self._tokenizer.content([prompt])[0])
+        seen = self._tokenizer.marks.cut == "left" and self.checkpoint.pooling.include_prompt
+        if taken >= room >= 1 and not seen:
+            raise InputError(
+                f"the prompt has {taken} tokens, the model reads {room} beside its special tokens: nothing of a text "
+                "would count. Use a shorter prompt, a larger max_length, or on_long='chunk'"
+            )
 
     def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
         """(pieces,) tokens at the start of each piece that pooling leaves out: what it holds of such a prompt."""

@@ -42,9 +42,13 @@ def sentence_graph(
     precision: Precision,
     unit: bool,
     dim: int | None = None,
+    keep: int | None = None,
     unknown: int | None = None,
 ) -> SentenceGraph:
-    """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule)."""
+    """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule).
+
+    `keep` numbers of a finished vector are given, where the checkpoint says so (`truncate_dim`).
+    """
     _check_prompt(checkpoint)
     nodes = PortableNodes()
     mask = _mask(nodes, unknown, checkpoint.max_length)  # (b, t) float32
@@ -67,8 +71,9 @@ def sentence_graph(
     own = len(checkpoint.dense[-1].weight) if checkpoint.dense else width * len(modes)
     if dim is not None and dim > own:
         raise InputError(f"dim must be at most {own}, the model's own, got {dim}")
-    output = add_head(nodes, pooled, checkpoint.dense, unit=unit, dim=dim)
-    return SentenceGraph(nodes, inputs, output, dim or own)
+    keep = None if keep is None else min(keep, dim or own)
+    output = add_head(nodes, pooled, checkpoint.dense, unit=unit, dim=dim, keep=keep)
+    return SentenceGraph(nodes, inputs, output, keep or dim or own)
 
 
 def _network(checkpoint: Checkpoint) -> Network:

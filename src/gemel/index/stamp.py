@@ -31,6 +31,7 @@ def stamp_of(model: Model) -> str:
         checkpoint.lowercase,
         checkpoint.skip_unknown,
         asdict(checkpoint.pooling),
+        [dict(checkpoint.tokenizer_settings), checkpoint.truncation_side, checkpoint.truncate_dim],
     ]
     said = json.dumps([files, settings], sort_keys=True, default=str)
     return hashlib.sha256(said.encode("ascii")).hexdigest()[:32]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import tokenizers
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from gemel.errors import InputError, ModelError
 
 TokenIds = NDArray[np.int32]
+CutSide = Literal["left", "right"]
 _PROBES = ("a", "the", "1", ".")
 
 
@@ -35,6 +37,8 @@ class Marks:
 
     before: TokenIds
     after: TokenIds
+    cut: CutSide = "right"
+    """The end at which a text that is too long loses tokens."""
 
     def __len__(self) -> int:
         return len(self.before) + len(self.after)
@@ -50,12 +54,21 @@ class TextTokenizer:
     """
 
     def __init__(
-        self, tokenizer: tokenizers.Tokenizer, *, marked: bool = True, drop: str | None = None
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        marked: bool = True,
+        drop: str | None = None,
+        cut: CutSide = "right",
     ) -> None:
-        """`marked` False: no marks are put around a text. `drop` names a token that never counts."""
+        """`marked` False: no special tokens are put around a text. `drop` names a token that never counts.
+
+        `cut` is the end at which long texts lose tokens.
+        """
         self._tokenizer = tokenizer
         self.dropped: int | None = tokenizer.token_to_id(drop) if drop else None
-        self.marks = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
+        around = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
+        self.marks = replace(around, cut=cut)
 
     @cached_property
     def vocabulary(self) -> int:
