@@ -65,7 +65,9 @@ def sentence_graph(
         if types is not None:
             inputs = (*inputs, "token_type_ids")
             words = nodes.node("Add", words, nodes.node("Gather", nodes.constant(types), "token_type_ids"))
-        hidden = add_network(nodes, network, _multiply(network, precision), words, _unseen(nodes, mask))
+        hidden = add_network(
+            nodes, network, _multiply(network, precision), words, _unseen(nodes, mask), "input_ids"
+        )
         width = network.width
     pooled = add_pooling(nodes, hidden, three, modes)
     own = len(checkpoint.dense[-1].weight) if checkpoint.dense else width * len(modes)
