@@ -20,6 +20,7 @@ from gemel.checkpoint.tokenizer_file import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.engines.opened import Engines
 from gemel.encoder.engines.port import Engine
+from gemel.encoder.finite import check_finite
 from gemel.encoder.head import finish
 from gemel.encoder.lanes import Lanes
 from gemel.encoder.pooling import POOLINGS, pool_each
@@ -295,6 +296,7 @@ class Model:
         found: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
+            check_finite(hidden, self.checkpoint)
             for position, states in zip(positions, hidden, strict=True):
                 found[position] = states.copy()
 
@@ -375,13 +377,17 @@ class Model:
         pooled = np.zeros((len(pieces), self.width * len(modes)), dtype=np.float32)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
-            pooled[positions] = pool_each(hidden, modes, skips[positions])
+            vectors = pool_each(hidden, modes, skips[positions])
+            check_finite(vectors, self.checkpoint)  # the first bad batch ends the work
+            pooled[positions] = vectors
             progress.add(len(set(owners[positions].tolist())))
 
         self._run(pieces, options, keep)
         if len(pieces) > len(windows):
             pooled = _mean_of_pieces(pooled, windows)
-        return self._finish(pooled, options)
+        vectors = self._finish(pooled, options)
+        check_finite(vectors, self.checkpoint)
+        return vectors
 
     def _finish(self, pooled: Vectors, options: EncodeOptions) -> Vectors:
         """The steps after pooling. A checkpoint's own `truncate_dim` cuts vectors that are scaled already, as

@@ -20,8 +20,9 @@ from gemel.exporting.portable import PortableNodes
 from gemel.exporting.words import add_words, type_table
 from gemel.options import Precision
 
-WEIGHT_BITS = 7
-"""Of an int8 graph: with 8, x86 processors without VNNI overflow, and a file does not know where it will run."""
+WEIGHT_BITS = 8
+"""Of an int8 graph. `PortableNodes` stores weights without a sign: ONNX Runtime adds products of those in 32 bits
+on any processor, and a file does not know where it will run."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,11 @@ def _network(checkpoint: Checkpoint) -> Network:
 
 
 def _multiply(network: Network, precision: Precision) -> Multiply:
-    return MultiplyInt8(WEIGHT_BITS, smoothing_factors(network)) if precision == "int8" else multiply_float32
+    return (
+        MultiplyInt8(WEIGHT_BITS, smoothing_factors(network), low_ends=True)
+        if precision == "int8"
+        else multiply_float32
+    )
 
 
 def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
