@@ -288,6 +288,9 @@ def _check_static(folder: Path, weights: Tensors) -> None:
         raise ModelError(
             f"{folder}: no token table; expected a matrix {' or '.join(map(repr, _STATIC_TABLES))}"
         )
+    if 0 in weights.shape(found[0]):
+        shape = weights.shape(found[0])
+        raise ModelError(f"{folder}: the token table {found[0]!r} is empty, its shape is {shape}")
 
 
 def _check_widths(checkpoint: Checkpoint) -> None:

@@ -50,7 +50,9 @@ def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
     else:
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception
+        except BaseException as error:  # the library raises plain Exception, or panics, which is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise ModelError(
                 f"{path} is not a tokenizer ({error}). Fetch or copy the checkpoint again"
             ) from error

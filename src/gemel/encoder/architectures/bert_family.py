@@ -9,6 +9,7 @@ from gemel.encoder.architectures.settings import (
     activation_of,
     epsilon_of,
     heads_of,
+    layers_of,
     positive,
     refuse_variants,
 )
@@ -38,9 +39,7 @@ def read_bert_like(
         positions=positions,
         embedding_norm=weights.norm("embeddings.LayerNorm", embedding, epsilon),
         projection=projection,
-        blocks=tuple(
-            _block(config, weights, layer) for layer in range(positive(config, "num_hidden_layers"))
-        ),
+        blocks=tuple(_block(config, weights, layer) for layer in range(layers_of(config))),
         heads=heads_of(config, width),
         activation=activation_of(config),
         max_positions=len(positions),

@@ -33,6 +33,8 @@ class CheckpointWeights:
         """The token table, not copied; as many rows as it has."""
         table = self._read(self._word)
         self._check_shape(self._word, table, (len(table), width))
+        if not len(table):
+            raise ModelError(f"the weight {self._prefix + self._word!r} has no rows: the vocabulary is empty")
         return table  # not read from end to end: it is the largest, and what is wrong with a row shows in its vectors
 
     def array(self, name: str, *shape: int) -> Array:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.architectures.bert_family import padding_token
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, positive
+from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 
@@ -35,7 +35,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         positions=positions,
         embedding_norm=take.norm("embeddings.LayerNorm", width, epsilon),
         projection=None,
-        blocks=tuple(_block(config, take, layer) for layer in range(positive(config, "num_hidden_layers"))),
+        blocks=tuple(_block(config, take, layer) for layer in range(layers_of(config))),
         heads=heads,
         activation=activation_of(config),
         max_positions=len(positions),
