@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import gemel
+from gemel.checkpoint import known_keys
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.checkpoint.known_keys import refuse_unknown_config
+from gemel.encoder.architectures import FILES
 from gemel.errors import InputError, ModelError
 from tiny import tiny_bert, tiny_checkpoint
 
@@ -478,6 +480,10 @@ PUBLISHED = {
         "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"},
     },
 }
+
+
+def test_every_architecture_that_is_read_has_its_keys():
+    assert set(known_keys.ARCHITECTURES) == set(FILES)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
