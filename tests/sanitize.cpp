@@ -49,6 +49,8 @@ static bool run(int int8, bool modern, long tokens, long texts, long width) {
     Network net = {};
     net.word = make.some(words * width);
     net.positions = make.some(places * width);
+    net.padding = modern ? -1 : 3;
+    net.padding_position = modern ? nullptr : make.some(width);
     net.relative_bias = modern ? nullptr : make.some(heads * (2 * places - 1));
     net.blocks = blocks.data();
     net.block_count = 2;

@@ -236,3 +236,26 @@ def test_modernbert_variants_are_refused(tmp_path, setting, message):
     config, weights = read_folder(tiny_checkpoint(tmp_path, "modernbert"))
     with pytest.raises(ModelError, match=message):
         read_network({**config, **setting}, weights)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("albert", {"num_hidden_layers": 1_000_000}),
+        ("albert", {"num_hidden_layers": 900, "inner_group_num": 900}),
+        ("albert", {"num_hidden_groups": 1_000_000_000}),
+        ("bert", {"num_hidden_layers": 1_000_000}),
+        ("distilbert", {"n_layers": 1_000_000}),
+        ("modernbert", {"num_hidden_layers": 1_000_000_000, "layer_types": None}),
+        ("modernbert", {"max_position_embeddings": 1_000_000_000}),
+        ("mpnet", {"num_hidden_layers": 1_000_000}),
+    ],
+)
+def test_a_network_without_bounds_is_refused_at_once(tmp_path, kind, changes):
+    folder = tiny_checkpoint(tmp_path, kind)
+    config, weights = (
+        json.loads((folder / "config.json").read_text()),
+        load_file(folder / "model.safetensors"),
+    )
+    with pytest.raises(ModelError, match=r"config.json asks for .* are run"):
+        read_network({**config, **changes}, weights)

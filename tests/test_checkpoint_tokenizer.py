@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, normalizers
 
+import gemel
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.errors import ModelError
-from tiny import tiny_bert, tiny_vocabulary
+from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
 
 
 def test_padding_and_cutting_of_the_file_are_switched_off(tmp_path):
@@ -109,3 +111,70 @@ def test_a_tokenizer_that_is_too_large_is_not_read(tmp_path):
         stream.truncate(200 * 2**20 + 1)
     with pytest.raises(ModelError, match="at most 209,715,200 are read"):
         load_tokenizer(read_checkpoint(folder))
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("kind", ["WordPiece", "WordLevel", "BPE"])
+def test_an_empty_vocabulary_is_a_model_error(tmp_path, kind, static):
+    folder = static_folder(tmp_path / "model") if static else tiny_bert(tmp_path / "model")
+    model = {"type": kind, "vocab": {}, "unk_token": "[UNK]", "merges": []}
+    if kind == "WordPiece":
+        model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    edit(folder / "tokenizer.json", model=model, added_tokens=[], post_processor=None)
+    try:
+        found = gemel.load(folder).encode(["a man"])
+    except ModelError:
+        return
+    assert static and kind == "BPE" and not found.any()  # no token, as of an empty text
+
+
+@pytest.mark.parametrize("place", ["word", "special"])
+@pytest.mark.parametrize("number", [2**32 - 1, 2**31])
+def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, place):
+    folder = tiny_bert(tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    if place == "word":
+        content["model"]["vocab"]["man"] = number
+    else:
+        content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [number]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=f"the token id {number:,}, which no network has"):
+        gemel.load(folder).encode(["a man", "a man is"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*$"])
+def test_a_regular_expression_that_explodes_ends_in_a_model_error(tmp_path, pattern, capfd):
+    folder = tiny_bert(tmp_path / "model")
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    edit(folder / "tokenizer.json", pre_tokenizer=split)
+    model = gemel.load(folder)
+    for texts in (["a" * 40 + "!"], ["a" * 40 + "!", "the cat"]):
+        with pytest.raises(ModelError, match="a regular expression that takes too long"):
+            model.encode(texts)
+    capfd.readouterr()  # the library writes its own trace
+    assert model.encode(["the cat"]).shape == (1, 32)
+
+
+def static_folder(folder):
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True)
+    save_file({"embeddings": np.ones((200, 8), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec"}))
+    tiny_tokenizer(folder / "tokenizer.json")
+    return folder
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (200, 0)])
+def test_an_empty_table_is_a_model_error(tmp_path, shape):
+    from safetensors.numpy import save_file
+
+    folder = static_folder(tmp_path / "model")
+    save_file({"embeddings": np.ones(shape, np.float32)}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="'embeddings' is empty"):
+        gemel.load(folder, precision="int8")

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
 import pytest
 from click.testing import CliRunner
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 import gemel
 from gemel.cli import export as cli
-from gemel.encoder.architectures import FILES
+from gemel.encoder.architectures import FILES, read_network
+from gemel.encoder.engines.onnx_graph import add_network
+from gemel.encoder.engines.onnx_int8 import MultiplyInt8
 from gemel.encoder.pooling import POOLINGS
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.exporting import check, export, onnx_file, run
 from gemel.exporting.pooling import GRAPH_POOLINGS
+from gemel.exporting.portable import PortableNodes
+from gemel.exporting.sidecar import ready_tokenizer
 from tiny import tiny_bert, tiny_checkpoint, tiny_tokenizer, tiny_vocabulary
 
 TEXTS = ["a man is playing a guitar", "hello", "", "the stock market fell sharply today", "rain " * 90]
@@ -271,3 +276,57 @@ def test_the_command(tmp_path):
     words = [str(source), "-o", str(tmp_path / "x.onnx"), "--dim", "5", "--no-normalize", "--json"]
     facts = json.loads(CliRunner().invoke(cli.command, words, catch_exceptions=False).stdout)
     assert (facts["dim"], facts["files"], facts["output"]) == (5, ["x.onnx"], "sentence_embedding")
+
+
+def loud_bert(folder):
+    """A network as they are trained: a few channels are far larger than the rest, and rows lean to one side."""
+    source = tiny_bert(folder, width=64, layers=6, heads=4, normalize=True)
+    weights = dict(load_file(source / "model.safetensors"))
+    for layer in range(6):
+        for norm in ("attention.output.LayerNorm", "output.LayerNorm"):
+            name = f"encoder.layer.{layer}.{norm}"
+            weights[f"{name}.weight"] = weights[f"{name}.weight"].copy()
+            weights[f"{name}.bias"] = weights[f"{name}.bias"].copy()
+            weights[f"{name}.weight"][[3, 17]] *= 12
+            weights[f"{name}.bias"][[3, 40]] += np.float32(8)
+    save_file(weights, source / "model.safetensors")
+    return source
+
+
+def test_int8_is_as_near_as_the_native_engine_on_a_text_of_one_word(tmp_path):
+    model = gemel.load(loud_bert(tmp_path / "loud"))
+    texts = ["the " * 60, "man " * 40, "a", "cat dog " * 20]
+    wanted = model.encode(texts, on_long="truncate")
+    export(model, tmp_path / "out.onnx", precision="int8")
+    feed = check.feed(
+        ready_tokenizer(model.checkpoint), texts, ("input_ids", "attention_mask", "token_type_ids")
+    )
+    given = check.onnx_run(tmp_path / "out.onnx")(feed)
+    assert (given * wanted).sum(axis=1).min() > 0.995
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_no_constant_of_a_graph_is_unused(tmp_path, precision):
+    import onnx
+
+    export(tiny_bert(tmp_path / "tiny"), tmp_path / "out.onnx", precision=precision)
+    graph = onnx.load(str(tmp_path / "out.onnx")).graph
+    used = {name for node in graph.node for name in node.input}
+    assert not [constant.name for constant in graph.initializer if constant.name not in used]
+
+
+def test_shared_weights_are_stored_once_in_int8(tmp_path):
+    source = tiny_bert(tmp_path / "tiny", width=64, layers=1)
+    one = export(source, tmp_path / "one.onnx", precision="int8").size
+    model = gemel.load(source)
+    network = read_network(model.checkpoint.config, model.checkpoint.weights)
+    nodes = PortableNodes()
+    add_network(
+        nodes,
+        replace(network, blocks=network.blocks * 8),
+        MultiplyInt8(8, low_ends=True),
+        "words",
+        ids="input_ids",
+    )
+    integers = [array for array in nodes.arrays.values() if array.dtype == np.uint8 and array.ndim == 2]
+    assert one > 0 and len(integers) == 4

@@ -52,7 +52,13 @@ HOMES = {
     "llama_index": ["integrations/llama_index/"],
     "haystack": ["integrations/haystack/"],
     "numpy": [""],
-    "tokenizers": ["text/tokenizer.py", "text/pair_tokens.py", "checkpoint/tokenizer_file.py", "exporting/"],
+    "tokenizers": [
+        "text/tokenizer.py",
+        "text/pair_tokens.py",
+        "checkpoint/tokenizer_file.py",
+        "checkpoint/tokenizer_settings.py",
+        "exporting/",
+    ],
     "safetensors": [
         "checkpoint/convert.py",
         "checkpoint/cross.py",

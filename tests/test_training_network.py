@@ -19,6 +19,7 @@ TEXTS = [
     "hello",
     "",
     "rain",
+    "the [PAD] cat [UNK] [UNK] is [SEP] in the rain",
 ]
 ARCHITECTURES = [
     "bert",

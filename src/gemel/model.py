@@ -16,10 +16,11 @@ from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, places, read_checkpoint
 from gemel.checkpoint.relation import RelationHead
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.tokenizer_file import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.engines.opened import Engines
 from gemel.encoder.engines.port import Engine
+from gemel.encoder.finite import check_finite
 from gemel.encoder.head import finish
 from gemel.encoder.lanes import Lanes
 from gemel.encoder.pooling import POOLINGS, pool_each
@@ -105,10 +106,12 @@ class Model:
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._engines = Engines(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
+        opened = open_tokenizer(checkpoint)
         self._tokenizer = TextTokenizer(
-            load_tokenizer(checkpoint),
+            opened.tokenizer,
             marked=checkpoint.kind == "transformer",
             drop="[UNK]" if checkpoint.skip_unknown else None,
+            cut=opened.truncation_side,
         )
         self.width = self.engine.width
 
@@ -121,7 +124,8 @@ class Model:
     def dim(self) -> int:
         """Numbers in a vector, if `dim` is not given to encode."""
         dense = self.checkpoint.dense
-        return int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        whole = int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        return min(whole, self.checkpoint.truncate_dim or whole)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -292,6 +296,7 @@ class Model:
         found: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
+            check_finite(hidden, self.checkpoint)
             for position, states in zip(positions, hidden, strict=True):
                 found[position] = states.copy()
 
@@ -357,6 +362,7 @@ class Model:
 
     def _windows(self, texts: Sequence[str], options: EncodeOptions) -> list[Windows]:
         prompt = self._prompt(options)
+        self._check_prompt_length(options)
         contents = self._tokenizer.content(
             [prompt + text for text in texts] if prompt else texts, parallel=options.threads != 1
         )
@@ -371,13 +377,25 @@ class Model:
         pooled = np.zeros((len(pieces), self.width * len(modes)), dtype=np.float32)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
-            pooled[positions] = pool_each(hidden, modes, skips[positions])
+            vectors = pool_each(hidden, modes, skips[positions])
+            check_finite(vectors, self.checkpoint)  # the first bad batch ends the work
+            pooled[positions] = vectors
             progress.add(len(set(owners[positions].tolist())))
 
         self._run(pieces, options, keep)
         if len(pieces) > len(windows):
             pooled = _mean_of_pieces(pooled, windows)
-        return finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=options.dim)
+        vectors = self._finish(pooled, options)
+        check_finite(vectors, self.checkpoint)
+        return vectors
+
+    def _finish(self, pooled: Vectors, options: EncodeOptions) -> Vectors:
+        """The steps after pooling. A checkpoint's own `truncate_dim` cuts vectors that are scaled already, as
+        sentence-transformers does; a `dim` or `normalize` that is asked for scales what is left."""
+        kept = self.checkpoint.truncate_dim
+        early = options.dim or (kept if options.normalize else None)
+        vectors = finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=early)
+        return vectors if early or kept is None else np.ascontiguousarray(vectors[:, :kept])
 
     def _run(self, pieces: Sequence[TokenIds], options: EncodeOptions, keep: Keep) -> None:
         engine = self._engines[options.precision or self.precision]
@@ -410,6 +428,19 @@ class Model:
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
         return self._tokenizer.lead(prompt)
+
+    def _check_prompt_length(self, options: EncodeOptions) -> None:
+        """Refuse a prompt that fills the window: all texts would get one vector, or one of zeros."""
+        prompt, limit = self._prompt(options), self._limit(options)
+        if not prompt or limit is None or options.on_long == "chunk":
+            return
+        room, taken = limit - len(self._tokenizer.marks), len(self._tokenizer.content([prompt])[0])
+        seen = self._tokenizer.marks.cut == "left" and self.checkpoint.pooling.include_prompt
+        if taken >= room >= 1 and not seen:
+            raise InputError(
+                f"the prompt has {taken} tokens, the model reads {room} beside its special tokens: nothing of a text "
+                "would count. Use a shorter prompt, a larger max_length, or on_long='chunk'"
+            )
 
     def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
         """(pieces,) tokens at the start of each piece that pooling leaves out: what it holds of such a prompt."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.tokenizer_file import open_tokenizer
 from gemel.errors import ModelError
 
 _BLOCK = 2**20
@@ -97,9 +98,22 @@ def weights_hash(checkpoint: Checkpoint) -> str:
         "lowercase": checkpoint.lowercase,
         "skip_unknown": checkpoint.skip_unknown,
         "include_prompt": checkpoint.pooling.include_prompt,
+        **_unusual(checkpoint),
     }
     digest.update(json.dumps(settings, sort_keys=True).encode("utf-8"))
     return digest.hexdigest()
+
+
+def _unusual(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Settings that most checkpoints do not have: only where they say something, so that other hashes stay."""
+    changed = open_tokenizer(checkpoint).changed if checkpoint.tokenizer_settings else {}
+    side = checkpoint.truncation_side
+    said = {
+        "tokenizer": dict(changed),
+        "truncation_side": None if side == "right" else side,
+        "truncate_dim": checkpoint.truncate_dim,
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def _feed(digest: hashlib._Hash, path: Path) -> None:

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from gemel.checkpoint import known_keys
 from gemel.checkpoint.head import Dense, Pooling
 from gemel.checkpoint.json_file import read_object, read_object_if_there
 from gemel.checkpoint.modules import Steps, read_steps
 from gemel.checkpoint.relation import RelationHead, read_relation
 from gemel.checkpoint.tensors import Tensors
+from gemel.checkpoint.transformer_settings import Side, TransformerSettings, read_transformer_settings
 from gemel.checkpoint.weights import module_weights
 from gemel.errors import ModelError
 
 __all__ = ["Checkpoint", "Dense", "Pooling", "is_model_folder", "read_checkpoint"]
 
-_LENGTH_FILES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _OFFSET_POSITIONS = {
     "roberta",
     "xlm-roberta",
@@ -45,7 +46,7 @@ class Checkpoint:
     name: str
     kind: Literal["transformer", "static"]
     config: Mapping[str, Any]
-    """config.json of the transformer, as it is; empty where there is none."""
+    """config.json of the transformer, with `config_args` of sentence_bert_config.json over it; or empty."""
     weights: Tensors
     """Of the transformer, or of the static table."""
     tokenizer_file: Path
@@ -69,6 +70,12 @@ class Checkpoint:
     """Every weight file, of the dense layers too; not of the relation head, on which no vector depends."""
     relation: RelationHead | None = None
     """What training on labelled pairs left behind."""
+    truncate_dim: int | None = None
+    """Numbers of a finished vector that count, unless the caller asks for other dimensions; None: all."""
+    truncation_side: Side | None = None
+    """The end at which a long text loses tokens; None: as tokenizer.json says, else the right one."""
+    tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
+    """tokenizer_config.json of a transformer, with `tokenizer_args` over it; `load_tokenizer` follows it."""
 
     def prompt_name(self, side: Literal["query", "document"]) -> str | None:
         """The prompt that the checkpoint brings for a side of a search; None: it brings none."""
@@ -86,8 +93,12 @@ class Checkpoint:
     def dim(self) -> int | None:
         """Numbers per text; None if the config does not say."""
         if self.dense:
-            return int(self.dense[-1].weight.shape[0])
-        return None if self.width is None else self.width * len(self.pooling.modes)
+            found = int(self.dense[-1].weight.shape[0])
+        elif self.width is not None:
+            found = self.width * len(self.pooling.modes)
+        else:
+            return None
+        return min(found, self.truncate_dim or found)
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -123,7 +134,8 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         steps = Steps("transformer", folder, None, (), (), False)
     else:
         steps = _plain(folder, notes)
-    config = read_object_if_there(steps.folder / "config.json")
+    own = _own_settings(steps, cross)
+    config = own.config
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder)
     if steps.kind == "static":
@@ -132,7 +144,6 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         raise ModelError(f"no config.json with a 'model_type' in {steps.folder}: which architecture is it?")
     if steps.kind == "transformer" and steps.pooling is None and not cross:
         notes.append("no pooling is configured: token vectors are averaged (mean)")
-    lengths = _length_settings(steps.folder, cross)
     model2vec = _is_model2vec(config) and not (folder / "modules.json").is_file()
     checkpoint = Checkpoint(
         folder=folder,
@@ -141,8 +152,8 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         config=config,
         weights=weights,
         tokenizer_file=_tokenizer_file(folder, steps.folder),
-        lowercase=lengths.get("do_lower_case") is True,
-        max_length=_max_length(steps, config, lengths) if not model2vec else _MODEL2VEC_LENGTH,
+        lowercase=own.lowercase,
+        max_length=_max_length(steps, own) if not model2vec else _MODEL2VEC_LENGTH,
         pooling=steps.pooling or Pooling(),
         dense=steps.dense,
         normalize=steps.normalize,
@@ -152,6 +163,9 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         notes=tuple(notes),
         skip_unknown=model2vec,
         parts=(*weights.files, *(path / "model.safetensors" for path in steps.dense_folders)),
+        truncate_dim=settings.get("truncate_dim"),
+        truncation_side=own.truncation_side,
+        tokenizer_settings=own.tokenizer,
     )
     _check_widths(checkpoint)
     return checkpoint if cross else _with_relation(checkpoint)
@@ -208,28 +222,27 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
         raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
     if default is not None and default not in list(prompts):
         raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
+    known_keys.refuse_unknown(path, settings, known_keys.SETTINGS, known_keys.SETTINGS_HARMLESS)
+    dim = settings.get("truncate_dim")
+    if dim is not None and _positive(dim) is None:
+        raise ModelError(f"{path}: 'truncate_dim' must be a whole number of at least 1, got {dim!r}")
     return settings
 
 
-def _length_settings(folder: Path, cross: bool) -> Mapping[str, Any]:
-    """sentence_bert_config.json, or the same file under the name of another architecture."""
-    paths = (folder / f"sentence_{name}_config.json" for name in _LENGTH_FILES)
-    settings = next((read_object(path) for path in paths if path.is_file()), {})
-    task = settings.get("transformer_task", "sequence-classification" if cross else "feature-extraction")
-    if task != ("sequence-classification" if cross else "feature-extraction"):
-        raise ModelError(f"{folder}: a transformer for {task!r} is not supported here")
-    return settings
+def _own_settings(steps: Steps, cross: bool) -> TransformerSettings:
+    """What is said about the first module; a table of token vectors has no settings but its tokenizer."""
+    if steps.kind == "transformer":
+        return read_transformer_settings(steps.folder, cross=cross)
+    return TransformerSettings(read_object_if_there(steps.folder / "config.json"), {}, False, None, None)
 
 
-def _max_length(steps: Steps, config: Mapping[str, Any], lengths: Mapping[str, Any]) -> int | None:
+def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     """The checkpoint's own word, else the tokenizer's; never more than there are positions."""
     if steps.kind == "static":
         return None
-    tokenizer = read_object_if_there(steps.folder / "tokenizer_config.json").get("model_max_length")
-    said = _positive(lengths.get("max_seq_length"))
-    if said is None and isinstance(tokenizer, int | float) and 0 < tokenizer < 1e6:  # 1e30 means: no limit
-        said = _positive(int(tokenizer))
-    return min((length for length in (said, places(config)) if length is not None), default=None)
+    return min(
+        (length for length in (own.max_length, places(own.config)) if length is not None), default=None
+    )
 
 
 def places(config: Mapping[str, Any]) -> int | None:
@@ -275,6 +288,9 @@ def _check_static(folder: Path, weights: Tensors) -> None:
         raise ModelError(
             f"{folder}: no token table; expected a matrix {' or '.join(map(repr, _STATIC_TABLES))}"
         )
+    if 0 in weights.shape(found[0]):
+        shape = weights.shape(found[0])
+        raise ModelError(f"{folder}: the token table {found[0]!r} is empty, its shape is {shape}")
 
 
 def _check_widths(checkpoint: Checkpoint) -> None:

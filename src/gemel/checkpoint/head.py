@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint import known_keys
 from gemel.checkpoint.json_file import read_object
 from gemel.checkpoint.weights import module_weights
 from gemel.errors import ModelError
@@ -61,6 +62,7 @@ class Dense:
 def read_pooling(folder: Path) -> Pooling:
     """The pooling of a config with one flag per mode (older) or with the modes by name (newer)."""
     config = read_object(folder / "config.json")
+    known_keys.refuse_unknown(folder / "config.json", config, known_keys.POOLING)
     named = config.get("pooling_mode")
     if named is None:
         modes = tuple(mode for flag, mode in _FLAGS.items() if config.get(flag) is True) or ("mean",)
@@ -97,6 +99,7 @@ def dense_config(dense: Dense) -> dict[str, Any]:
 def read_dense(model: Path, folder: Path) -> Dense:
     """The layer in `folder`, a sub-folder of `model`."""
     config = read_object(folder / "config.json")
+    known_keys.refuse_unknown(folder / "config.json", config, known_keys.DENSE)
     _check_plain_dense(folder, config)
     weights = module_weights(model, folder)
     if "linear.weight" not in weights:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gemel.checkpoint import known_keys
 from gemel.checkpoint.flow import FLOW, read_flow
 from gemel.checkpoint.head import Dense, Pooling, read_dense, read_pooling
 from gemel.checkpoint.json_file import inside, read_json, read_object_if_there
@@ -83,6 +84,8 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _check_normalize(folder: Path) -> None:
-    for key, value in read_object_if_there(folder / "config.json").items():
+    config = read_object_if_there(folder / "config.json")
+    known_keys.refuse_unknown(folder / "config.json", config, known_keys.NORMALIZE)
+    for key, value in config.items():
         if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
             raise ModelError(f"{folder}: normalising {value!r} is not supported, only the pooled vector")

@@ -108,6 +108,21 @@ class Tensors(Mapping[str, NDArray[np.float32]]):
         """The shape of a tensor, without a look at its numbers."""
         return self._places[name][1].shape
 
+    def metadata(self, path: Path) -> Mapping[str, str]:
+        """What the header of one of the files says beside its tensors."""
+        with path.open("rb") as stream:
+            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        found = header.get("__metadata__")
+        return found if isinstance(found, dict) else {}
+
+    def finite(self, name: str) -> bool:
+        """Whether a tensor holds neither NaN nor infinity; it is looked at as it is stored, and nothing is kept."""
+        file, span = self._places[name]
+        stored = file.array(span)
+        if span.dtype == "BF16":
+            return not bool(((stored & 0x7F80) == 0x7F80).any())  # all bits of the exponent
+        return is_finite(stored)
+
     def __repr__(self) -> str:
         return f"Tensors({len(self)} in {', '.join(path.name for path in self.files)})"
 
@@ -135,6 +150,14 @@ class _File:
         array: NDArray[Any] = np.ndarray(span.shape, dtype, buffer=self._bytes, offset=span.start)
         # The format does not promise aligned numbers; engines that take the pointer need them.
         return array if array.flags.aligned else array.copy()
+
+
+def is_finite(array: NDArray[Any]) -> bool:
+    """True if no number is NaN or infinite. One sum says it, unless that itself grows too large."""
+    if array.dtype.kind != "f" or array.size == 0:
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(array.sum()) or np.isfinite(array).all())
 
 
 def _header(path: Path, content: mmap.mmap, length: int) -> dict[str, _Span]:

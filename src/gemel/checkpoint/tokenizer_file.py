@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
@@ -10,14 +11,31 @@ from tokenizers.models import WordPiece
 
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.json_file import MAX_TOKENIZER, read_object_if_there
+from gemel.checkpoint.tokenizer_settings import follow_settings
+from gemel.checkpoint.transformer_settings import Side
 from gemel.errors import ModelError
 
 WORDPIECE = {"bert", "distilbert", "electra", "mobilebert"}
 """Model types whose vocab.txt is a BERT vocabulary."""
 
 
+@dataclass(frozen=True, eq=False)
+class OpenedTokenizer:
+    """A tokenizer, and what its files say about texts that are too long for the model."""
+
+    tokenizer: Tokenizer
+    truncation_side: Side
+    changed: Mapping[str, str]
+    """What tokenizer_config.json changed against tokenizer.json: rules by name, as they are now."""
+
+
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """From tokenizer.json, or from the vocab.txt of a BERT WordPiece. Lower-cases if the checkpoint says so.
+    """The tokenizer of `open_tokenizer`."""
+    return open_tokenizer(checkpoint).tokenizer
+
+
+def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
+    """From tokenizer.json, or from the vocab.txt of a BERT WordPiece; as tokenizer_config.json says where they differ.
 
     Padding and truncation that the file may bring are off: cutting is the caller's, and visible.
     """
@@ -32,15 +50,31 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     else:
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception
+        except BaseException as error:  # the library raises plain Exception, or panics, which is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise ModelError(
                 f"{path} is not a tokenizer ({error}). Fetch or copy the checkpoint again"
             ) from error
+    side = checkpoint.truncation_side or (tokenizer.truncation or {}).get("direction", "right")
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    before = _rules(tokenizer)
+    if checkpoint.kind == "transformer":
+        settings = path.with_name("tokenizer_config.json")
+        follow_settings(tokenizer, checkpoint.tokenizer_settings, checkpoint.config, settings)
+    changed = {name: rule for name, rule in _rules(tokenizer).items() if rule != before[name]}
     if checkpoint.lowercase:
         _lowercase(tokenizer)
-    return tokenizer
+    return OpenedTokenizer(tokenizer, "left" if side == "left" else "right", changed)
+
+
+def _rules(tokenizer: Tokenizer) -> dict[str, str]:
+    return {
+        "normalizer": str(tokenizer.normalizer),
+        "pre_tokenizer": str(tokenizer.pre_tokenizer),
+        "encode_special_tokens": str(tokenizer.encode_special_tokens),
+    }
 
 
 def _from_vocabulary(checkpoint: Checkpoint) -> Tokenizer:

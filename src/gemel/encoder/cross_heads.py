@@ -70,6 +70,11 @@ class CrossHead:
         """(n, d) -> (n, labels); a row has the same bits whatever the others are."""
         for layer in self.layers:
             pooled = _norm(layer, pooled) if isinstance(layer, Norm) else _linear(layer, pooled)
+        if not np.isfinite(pooled).all():
+            raise ModelError(
+                "the cross-encoder gives scores that are not numbers: its weights hold NaN or infinite values, or grow "
+                "too large on the way. Fetch or train the model again"
+            )
         return pooled
 
 

@@ -1,11 +1,13 @@
 """Weights in int8: one scale per output, so that a large row does not coarsen its neighbours; kept next to the model.
 
-The integers depend on the weights and on the bits alone. The file is a cache: missing, old or unreadable, it is made
-again; where it cannot be written, nothing is lost but a moment at the next start.
+The integers depend on the weights and on the bits alone. The file is a cache: missing, old, made from other weights or
+unreadable, it is made again; where it cannot be written, nothing is lost but a moment at the next start.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +24,8 @@ from gemel.errors import ModelError
 
 Factors: TypeAlias = Callable[[], Mapping[Linear, NDArray[np.float32]]]
 
-_VERSION = "2"
+_VERSION = "3"
+_FIRST_PART, _SAMPLES, _SAMPLE = 2**18, 64, 4096  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,12 @@ def quantize_linear(
     """Symmetric integers of `bits` bits: 8 where the processor adds products in 32 bits, 7 where in 16."""
     weight = weight if factors is None else weight * factors
     most = 2 ** (bits - 1) - 1
-    scale = np.abs(weight).max(axis=1) / np.float32(most)
+    scale = np.abs(weight).max(axis=1, initial=0) / np.float32(most)
+    if not np.isfinite(scale).all():
+        raise ModelError(
+            f"a layer with weights of shape {weight.shape} cannot be stored in int8: they or its inputs hold "
+            "NaN or infinite values. Fetch or save the model again"
+        )
     scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)  # a row of zeros stays zeros
     integers = np.rint(weight / scale[:, None]).astype(np.int8)
     return QuantizedLinear(np.ascontiguousarray(integers), scale, factors)
@@ -66,7 +74,9 @@ class Int8Store:
         path = self._path()
         if path and path.is_file():
             with suppress(ModelError, OSError):
-                self._known = Tensors({path: None})
+                known = Tensors({path: None})
+                if _Source(path, self._sources).is_of(known.metadata(path).get("content")):
+                    self._known = known
         return self
 
     def get(self, name: str, linear: Linear, factors: Factors) -> QuantizedLinear:
@@ -96,20 +106,80 @@ class Int8Store:
         working = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             path.parent.mkdir(exist_ok=True)
-            save_file(tensors, working)
+            content = full_digest(self._sources)
+            save_file(tensors, working, metadata={"content": content})
             working.replace(path)
+            _Source(path, self._sources).note(content)
         except OSError:
             with suppress(OSError):
                 working.unlink()
 
     def _path(self) -> Path | None:
-        """The name holds what the integers depend on: files of another size or date are another name."""
+        """The name holds what the integers depend on, as far as a quick look at the weights tells."""
         if self._folder is None:
             return None
-        import hashlib
+        quick = quick_digest(self._sources)
+        digest = hashlib.sha256(f"{_VERSION} {self._bits} {quick}".encode()).hexdigest()
+        return self._folder / f"int8-{digest[:16]}.safetensors"
 
-        digest = hashlib.sha256(f"{_VERSION} {self._bits}".encode())
-        for path in self._sources:
-            status = path.stat()
-            digest.update(f" {status.st_size} {status.st_mtime_ns}".encode())
-        return self._folder / f"int8-{digest.hexdigest()[:16]}.safetensors"
+
+class _Source:
+    """The weight files that a kept file was made from: their content, and when it was last compared in full."""
+
+    def __init__(self, kept: Path, sources: Sequence[Path]) -> None:
+        self._sources = sources
+        self._note = kept.with_suffix(".json")
+
+    def is_of(self, content: object) -> bool:
+        """Whether the sources have this content. They are read in full once, and again where a file was touched."""
+        stamp = self._stamp()
+        if self._read() == {"content": content, "files": stamp}:
+            return True
+        if content != full_digest(self._sources):
+            return False
+        self.note(str(content))
+        return True
+
+    def note(self, content: str) -> None:
+        """Remember that the sources have this content; without a place to write, they are compared again."""
+        working = self._note.with_name(f"{self._note.name}.{os.getpid()}.part")
+        try:
+            working.write_text(json.dumps({"content": content, "files": self._stamp()}), encoding="utf-8")
+            working.replace(self._note)
+        except OSError:
+            with suppress(OSError):
+                working.unlink()
+
+    def _read(self) -> object:
+        try:
+            return json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _stamp(self) -> list[list[int]]:
+        """The time of the last change of an inode cannot be set by a program that unpacks or copies."""
+        found = [path.stat() for path in self._sources]
+        return [[at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns] for at in found]
+
+
+def quick_digest(sources: Sequence[Path]) -> str:
+    """Hex digits of the size, the first part (a safetensors header) and samples of each file: milliseconds."""
+    digest = hashlib.sha256()
+    for path in sources:
+        size = path.stat().st_size
+        digest.update(f"{size}\n".encode())
+        with path.open("rb") as stream:
+            digest.update(stream.read(_FIRST_PART))
+            for number in range(_SAMPLES):
+                stream.seek(size * number // _SAMPLES)
+                digest.update(stream.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def full_digest(sources: Sequence[Path]) -> str:
+    """Hex digits of everything in the files."""
+    digest = hashlib.sha256()
+    for path in sources:
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()

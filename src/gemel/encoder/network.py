@@ -58,6 +58,18 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
+class Padding:
+    """The padding token, where it stands in a text: written there by its author, since no engine pads.
+
+    It is read as any other token, but the tokens after it count as if it were not there.
+    """
+
+    id: int
+    position: Array
+    """(e,): what is added to it in place of a row of `positions`."""
+
+
+@dataclass(frozen=True, eq=False)
 class Network:
     """All weights of an encoder, by role. Arrays may be views of a memory-mapped file: read only."""
 
@@ -76,6 +88,8 @@ class Network:
     final_norm: Norm | None = None
     relative_bias: Array | None = None
     """(heads, 2 * max_positions - 1): added to the score of query i and key j at column j - i + max_positions - 1."""
+    padding: Padding | None = None
+    """A token that takes no position of its own (RoBERTa, MPNet); None: every token takes the next one."""
 
     @property
     def width(self) -> int:

@@ -55,7 +55,11 @@ def mean_sqrt_len(hidden: Vectors) -> Vectors:
 @POOLINGS.add("weighted-mean")
 def weighted_mean(hidden: Vectors) -> Vectors:
     """The average with weights 1, 2, ..., t: later tokens have seen more (decoders)."""
-    weights = np.arange(1, hidden.shape[1] + 1, dtype=np.float32)
+    return _weighted_mean(hidden, 1)
+
+
+def _weighted_mean(hidden: Vectors, first: int) -> Vectors:
+    weights = np.arange(first, first + hidden.shape[1], dtype=np.float32)
     return np.asarray(_total(hidden * weights[:, None]) / weights.sum())
 
 
@@ -70,7 +74,11 @@ def pool(hidden: Vectors, modes: tuple[str, ...], skip: int = 0) -> Vectors:
     counted = hidden[:, min(skip, hidden.shape[1]) :]
     if counted.shape[1] == 0:
         return np.zeros((len(hidden), len(modes) * hidden.shape[2]), dtype=np.float32)
-    parts = [POOLINGS[mode](counted) for mode in modes]
+    # A token's weight is its place in the text, prompt included, also where the prompt does not count.
+    parts = [
+        _weighted_mean(counted, skip + 1) if mode == "weighted-mean" else POOLINGS[mode](counted)
+        for mode in modes
+    ]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 

@@ -36,7 +36,8 @@ def parts_of(
     settings = changed(options, changes)
     if settings.dim is not None and settings.dim > model.dim:
         raise InputError(f"dim must be at most {model.dim}, the model's own, got {settings.dim}")
-    return [_parts(model, found, settings.dim) for found in model.tokens(texts, settings)]
+    dim = settings.dim or model.checkpoint.truncate_dim
+    return [_parts(model, found, dim) for found in model.tokens(texts, settings)]
 
 
 def _check_sums(model: Model) -> None:

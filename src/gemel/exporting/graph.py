@@ -20,8 +20,9 @@ from gemel.exporting.portable import PortableNodes
 from gemel.exporting.words import add_words, type_table
 from gemel.options import Precision
 
-WEIGHT_BITS = 7
-"""Of an int8 graph: with 8, x86 processors without VNNI overflow, and a file does not know where it will run."""
+WEIGHT_BITS = 8
+"""Of an int8 graph. `PortableNodes` stores weights without a sign: ONNX Runtime adds products of those in 32 bits
+on any processor, and a file does not know where it will run."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,13 @@ def sentence_graph(
     precision: Precision,
     unit: bool,
     dim: int | None = None,
+    keep: int | None = None,
     unknown: int | None = None,
 ) -> SentenceGraph:
-    """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule)."""
+    """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule).
+
+    `keep` numbers of a finished vector are given, where the checkpoint says so (`truncate_dim`).
+    """
     _check_prompt(checkpoint)
     nodes = PortableNodes()
     mask = _mask(nodes, unknown, checkpoint.max_length)  # (b, t) float32
@@ -61,14 +66,17 @@ def sentence_graph(
         if types is not None:
             inputs = (*inputs, "token_type_ids")
             words = nodes.node("Add", words, nodes.node("Gather", nodes.constant(types), "token_type_ids"))
-        hidden = add_network(nodes, network, _multiply(network, precision), words, _unseen(nodes, mask))
+        hidden = add_network(
+            nodes, network, _multiply(network, precision), words, _unseen(nodes, mask), "input_ids"
+        )
         width = network.width
     pooled = add_pooling(nodes, hidden, three, modes)
     own = len(checkpoint.dense[-1].weight) if checkpoint.dense else width * len(modes)
     if dim is not None and dim > own:
         raise InputError(f"dim must be at most {own}, the model's own, got {dim}")
-    output = add_head(nodes, pooled, checkpoint.dense, unit=unit, dim=dim)
-    return SentenceGraph(nodes, inputs, output, dim or own)
+    keep = None if keep is None else min(keep, dim or own)
+    output = add_head(nodes, pooled, checkpoint.dense, unit=unit, dim=dim, keep=keep)
+    return SentenceGraph(nodes, inputs, output, keep or dim or own)
 
 
 def _network(checkpoint: Checkpoint) -> Network:
@@ -81,7 +89,11 @@ def _network(checkpoint: Checkpoint) -> Network:
 
 
 def _multiply(network: Network, precision: Precision) -> Multiply:
-    return MultiplyInt8(WEIGHT_BITS, smoothing_factors(network)) if precision == "int8" else multiply_float32
+    return (
+        MultiplyInt8(WEIGHT_BITS, smoothing_factors(network), low_ends=True)
+        if precision == "int8"
+        else multiply_float32
+    )
 
 
 def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:

@@ -15,8 +15,16 @@ _ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "gelu": "G
 _TINY = 1e-30  # zeros stay zeros
 
 
-def add_head(nodes: PortableNodes, x: str, layers: Sequence[Dense], *, unit: bool, dim: int | None) -> str:
-    """Pooled vectors (b, p) through the checkpoint's last steps, (b, dim)."""
+def add_head(
+    nodes: PortableNodes,
+    x: str,
+    layers: Sequence[Dense],
+    *,
+    unit: bool,
+    dim: int | None,
+    keep: int | None = None,
+) -> str:
+    """Pooled vectors (b, p) through the checkpoint's last steps, (b, dim); `keep` numbers of a finished vector."""
     for layer in layers:
         x = _linear(nodes, x, layer.weight, layer.bias)
         if isinstance(layer, Flow):
@@ -25,11 +33,15 @@ def add_head(nodes: PortableNodes, x: str, layers: Sequence[Dense], *, unit: boo
         elif layer.activation != "identity":
             x = nodes.node(_ACTIVATIONS[layer.activation], x)
     if dim is not None:
-        x = nodes.node("Slice", x, nodes.integers(0), nodes.integers(dim), nodes.integers(1))
-    if not unit:
-        return x
-    length = nodes.node("ReduceL2", x, nodes.integers(1), keepdims=1)
-    return nodes.node("Div", x, nodes.node("Max", length, nodes.number(_TINY)))
+        x = _first(nodes, x, dim)
+    if unit:
+        length = nodes.node("ReduceL2", x, nodes.integers(1), keepdims=1)
+        x = nodes.node("Div", x, nodes.node("Max", length, nodes.number(_TINY)))
+    return x if keep is None else _first(nodes, x, keep)
+
+
+def _first(nodes: PortableNodes, x: str, dim: int) -> str:
+    return nodes.node("Slice", x, nodes.integers(0), nodes.integers(dim), nodes.integers(1))
 
 
 def _linear(nodes: PortableNodes, x: str, weight: Array, bias: Array | None) -> str:

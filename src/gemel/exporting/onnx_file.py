@@ -28,7 +28,8 @@ def write_onnx(
 
     nodes = graph.nodes
     last = helper.make_node("Identity", [graph.output], [OUTPUT])
-    arrays = {name: np.asarray(array, order="C") for name, array in nodes.arrays.items()}
+    used = {name for node in nodes.nodes for name in node.input}
+    arrays = {name: np.asarray(array, order="C") for name, array in nodes.arrays.items() if name in used}
     outside = sum(array.nbytes for array in arrays.values()) > most_inside
     data = path.with_name(f"{path.name}_data")
     constants = _outside(arrays, data) if outside else _inside(arrays)

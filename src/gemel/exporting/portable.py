@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from gemel.encoder.engines.onnx_nodes import Attribute, Nodes
+
+_MIDDLE = 128  # the unsigned byte that stands for the weight 0
 
 
 class PortableNodes(Nodes):
     """`Nodes` whose graphs any ONNX runtime can read. ONNX Runtime fuses what is spelled out here again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unsigned: dict[str, str] = {}  # constants of signed weights to the same without a sign
 
     def fused(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
         match kind:
@@ -41,5 +49,11 @@ class PortableNodes(Nodes):
         return self.node("Concat", left, right, axis=-1)
 
     def _integer_product(self, rows: str, columns: str, _one: str, scales: str, zero: str) -> str:
-        product = self.node("MatMulInteger", rows, columns, zero)
+        """Bytes times bytes. With signed weights, x86 processors without VNNI add pairs of products in 16 bits, which
+        overflow from 7 bits on."""
+        if columns not in self._unsigned:
+            signed = self.arrays[columns].astype(np.int16)
+            self._unsigned[columns] = self.constant((signed + _MIDDLE).astype(np.uint8))
+        middle = self.constant(np.array(_MIDDLE, dtype=np.uint8))
+        product = self.node("MatMulInteger", rows, self._unsigned[columns], zero, middle)
         return self.node("Mul", self.cast(product, "FLOAT"), scales)

@@ -112,9 +112,14 @@ def _to_file(model: Model, target: Path, options: EncodeOptions) -> Exported:
 def _graph(model: Model, options: EncodeOptions) -> SentenceGraph:
     checkpoint = model.checkpoint
     unit = checkpoint.normalize if options.normalize is None else options.normalize
-    unknown = model.tokenizer.dropped
+    cut = checkpoint.truncate_dim
     return sentence_graph(
-        checkpoint, precision=options.precision or "float32", unit=unit, dim=options.dim, unknown=unknown
+        checkpoint,
+        precision=options.precision or "float32",
+        unit=unit,
+        dim=options.dim or (cut if options.normalize else None),
+        keep=None if options.dim or options.normalize else cut,
+        unknown=model.tokenizer.dropped,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.json_file import read_object_if_there
 from gemel.checkpoint.new_folder import write_json
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.tokenizer_file import open_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,13 +27,14 @@ _PADDINGS = ("[PAD]", "<pad>")
 
 def ready_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Cuts at the model's length and pads on the right, so that its ids and masks fit the graph as they are."""
-    tokenizer = load_tokenizer(checkpoint)
+    opened = open_tokenizer(checkpoint)
+    tokenizer = opened.tokenizer
     if checkpoint.kind == "static":
         from tokenizers import processors
 
         tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     if checkpoint.max_length is not None and not checkpoint.skip_unknown:  # that graph counts by itself
-        tokenizer.enable_truncation(checkpoint.max_length)
+        tokenizer.enable_truncation(checkpoint.max_length, direction=opened.truncation_side)
     name = _padding(checkpoint, tokenizer)
     # The padding's id never counts, as the mask is 0 there; it only has to be a row of the table.
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id(name) or 0, pad_token=name)

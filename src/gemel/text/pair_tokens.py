@@ -14,7 +14,7 @@ import numpy as np
 import tokenizers
 
 from gemel.errors import InputError, ModelError
-from gemel.text.tokenizer import TextTokenizer, TokenIds
+from gemel.text.tokenizer import TextTokenizer, TokenIds, token_ids, tokenizer_errors
 
 _PROBES = ("a", "the", "1", ".")
 
@@ -97,7 +97,8 @@ def longest_first(left: int, right: int, room: int) -> tuple[int, int]:
 def _find_marks(tokenizer: tokenizers.Tokenizer, step: int) -> PairMarks:
     """What the tokenizer puts around a pair, seen on a short one."""
     for probe in _PROBES:
-        encoding = tokenizer.encode(probe, probe)
+        with tokenizer_errors():
+            encoding = tokenizer.encode(probe, probe)
         parts = groupby(
             zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True), lambda t: t[2]
         )
@@ -113,7 +114,7 @@ def _find_marks(tokenizer: tokenizers.Tokenizer, step: int) -> PairMarks:
             _flat(found[texts[0] + 1 : texts[1]]),
             _flat(found[texts[1] + 1 :]),
         ]
-        ids = [np.asarray([number + kind * step for number, kind in part], np.int32) for part in marks]
+        ids = [token_ids([number + kind * step for number, kind in part]) for part in marks]
         kinds = [found[place][1][0][1] * step for place in texts]
         return PairMarks(ids[0], ids[1], ids[2], kinds[0], kinds[1])
     raise ModelError(

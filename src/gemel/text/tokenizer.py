@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import tokenizers
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from gemel.errors import InputError, ModelError
 
 TokenIds = NDArray[np.int32]
+CutSide = Literal["left", "right"]
 _PROBES = ("a", "the", "1", ".")
 
 
@@ -35,6 +38,8 @@ class Marks:
 
     before: TokenIds
     after: TokenIds
+    cut: CutSide = "right"
+    """The end at which a text that is too long loses tokens."""
 
     def __len__(self) -> int:
         return len(self.before) + len(self.after)
@@ -50,12 +55,21 @@ class TextTokenizer:
     """
 
     def __init__(
-        self, tokenizer: tokenizers.Tokenizer, *, marked: bool = True, drop: str | None = None
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        marked: bool = True,
+        drop: str | None = None,
+        cut: CutSide = "right",
     ) -> None:
-        """`marked` False: no marks are put around a text. `drop` names a token that never counts."""
+        """`marked` False: no special tokens are put around a text. `drop` names a token that never counts.
+
+        `cut` is the end at which long texts lose tokens.
+        """
         self._tokenizer = tokenizer
         self.dropped: int | None = tokenizer.token_to_id(drop) if drop else None
-        self.marks = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
+        around = _find_marks(tokenizer) if marked else Marks(*np.empty((2, 0), np.int32))
+        self.marks = replace(around, cut=cut)
 
     @cached_property
     def vocabulary(self) -> int:
@@ -74,11 +88,12 @@ class TextTokenizer:
 
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without marks."""
-        if parallel and len(texts) > 1:
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        else:
-            encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        contents = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+        with tokenizer_errors():
+            if parallel and len(texts) > 1:
+                encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            else:
+                encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        contents = [token_ids(encoding.ids) for encoding in encodings]
         if self.dropped is not None:
             contents = [content[content != self.dropped] for content in contents]
         return contents
@@ -102,6 +117,33 @@ class TextTokenizer:
     def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
         """The text that these ids stand for, as near as the vocabulary can say it; `marks`: special tokens too."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
+
+
+@contextmanager
+def tokenizer_errors() -> Iterator[None]:
+    """Makes a ModelError of what the tokenizers library raises: a plain Exception, or a panic, which is none.
+
+    Its regular expressions stop by themselves after ten million steps, and panic.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise ModelError(
+                f"the tokenizer of the model fails on a text: {error}. Its tokenizer.json is damaged, belongs to "
+                "another model, or has a regular expression that takes too long"
+            ) from error
+        raise
+
+
+def token_ids(ids: Sequence[int]) -> TokenIds:
+    """The ids as an array; one that no network could have is an error."""
+    try:
+        return np.asarray(ids, dtype=np.int32)
+    except OverflowError:
+        raise ModelError(
+            f"the tokenizer gives the token id {max(ids):,}, which no network has. Is tokenizer.json damaged?"
+        ) from None
 
 
 def check_texts(texts: object, name: str = "texts") -> list[str]:
@@ -140,12 +182,13 @@ def _what(value: object) -> str:
 def _find_marks(tokenizer: tokenizers.Tokenizer) -> Marks:
     """What the tokenizer puts before and after a text, seen on a short one."""
     for probe in _PROBES:
-        bare = tokenizer.encode(probe, add_special_tokens=False).ids
-        full = tokenizer.encode(probe, add_special_tokens=True).ids
+        with tokenizer_errors():
+            bare = tokenizer.encode(probe, add_special_tokens=False).ids
+            full = tokenizer.encode(probe, add_special_tokens=True).ids
         for start in range(len(full) - len(bare) + 1) if bare else ():
             if full[start : start + len(bare)] == bare:
                 end = start + len(bare)
-                return Marks(np.asarray(full[:start], np.int32), np.asarray(full[end:], np.int32))
+                return Marks(token_ids(full[:start]), token_ids(full[end:]))
     raise ModelError(
         "the tokenizer gives no tokens for the texts 'a', 'the', '1' and '.': is its vocabulary empty?"
     )

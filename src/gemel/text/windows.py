@@ -38,7 +38,8 @@ def cut(content: TokenIds, marks: Marks, limit: int | None, on_long: OnLong) -> 
             f"Use at least {len(marks) + 1}"
         )
     if on_long != "chunk":
-        return Windows((marks.around(content[:room]),), (1,), tokens, limit)
+        start = 0 if marks.cut == "right" else len(content) - room
+        return Windows((marks.around(content[start : start + room]),), (1,), tokens, limit, (start,))
     step = max(1, room - int(room * OVERLAP))
     starts = range(0, len(content) - room + step, step)
     parts = [content[start : start + room] for start in starts]

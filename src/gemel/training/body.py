@@ -88,12 +88,22 @@ class TransformerBody:
     def hidden(self, texts: Pack) -> Tensor:
         if not self._packed:
             return self._hidden_padded(texts)
-        places = texts.places[None] + self._first_place
+        places = self._positions(texts)[None]
         types = {} if texts.types is None else {"token_type_ids": texts.types[None]}
         states: Tensor = self.module(
             input_ids=texts.ids[None], position_ids=places, texts=texts, **types
         ).last_hidden_state
         return states[0]
+
+    def _positions(self, texts: Pack) -> Tensor:
+        """(T,) the row of the position table for each token. The padding token, where a text holds it, takes none."""
+        if not self._first_place:
+            return texts.places
+        padding = self._first_place - 1
+        counted = (texts.ids != padding).long()
+        running = counted.cumsum(0)
+        before = (running - counted)[texts.lengths.cumsum(0) - texts.lengths]
+        return padding + (running - before[texts.owners]) * counted
 
     def _hidden_padded(self, texts: Pack) -> Tensor:
         import torch

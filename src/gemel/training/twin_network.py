@@ -16,7 +16,7 @@ import numpy as np
 from gemel.checkpoint.flow import Flow
 from gemel.checkpoint.folder import Checkpoint, places
 from gemel.checkpoint.head import Dense
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.tokenizer_file import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError
 from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
@@ -53,7 +53,10 @@ class TwinNetwork:
         self.device = device
         self.max_length = self.checkpoint.max_length
         self.dim = _dim(self.checkpoint, self.body.width)
-        self.tokenizer = TextTokenizer(load_tokenizer(checkpoint), marked=checkpoint.kind == "transformer")
+        opened = open_tokenizer(checkpoint)
+        self.tokenizer = TextTokenizer(
+            opened.tokenizer, marked=checkpoint.kind == "transformer", cut=opened.truncation_side
+        )
         self.vocabulary = self.tokenizer.vocabulary
         self.prompt = checkpoint.prompts.get(checkpoint.default_prompt_name or "", "")
         """Stands before each text in training too, where the checkpoint puts one before all texts."""
@@ -94,6 +97,7 @@ class TwinNetwork:
         hidden = self.body.hidden(texts)
         if skip := self._uncounted(self.prompt if prompt is None else prompt):
             hidden, texts = hidden[texts.places >= skip], pack([ids[skip:] for ids in tokens], self.device)
+            texts = replace(texts, places=texts.places + skip)  # weights count from the start of the text
         vectors = pool_packed(hidden, texts, self.checkpoint.pooling.modes)
         for linear, layer in zip(self.dense, self.checkpoint.dense, strict=True):
             vectors = _activations()[layer.activation](linear(vectors))

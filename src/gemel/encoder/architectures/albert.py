@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from gemel.encoder.architectures.bert_family import position_table
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
 from gemel.encoder.architectures.settings import (
+    MOST_LAYERS,
     activation_of,
     epsilon_of,
     heads_of,
+    layers_of,
     positive,
     refuse_variants,
 )
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
+from gemel.errors import ModelError
 
 
 @ARCHITECTURES.add("albert")
@@ -23,8 +26,12 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     refuse_variants(config)
     take = CheckpointWeights(weights)
     width, embedding = positive(config, "hidden_size"), positive(config, "embedding_size", 128)
-    layers, groups = positive(config, "num_hidden_layers"), positive(config, "num_hidden_groups", 1)
-    inner = positive(config, "inner_group_num", 1)
+    layers, groups = layers_of(config), layers_of(config, "num_hidden_groups", 1)
+    inner = layers_of(config, "inner_group_num", 1)
+    if layers * inner > MOST_LAYERS:
+        raise ModelError(
+            f"config.json asks for {layers} times {inner} layers, at most {MOST_LAYERS:,} are run"
+        )
     shared = [[_block(config, take, group, part) for part in range(inner)] for group in range(groups)]
     positions = position_table(config, take, embedding)
     return Network(

@@ -9,11 +9,13 @@ from gemel.encoder.architectures.settings import (
     activation_of,
     epsilon_of,
     heads_of,
+    layers_of,
     positive,
     refuse_variants,
 )
 from gemel.encoder.architectures.table import Config
-from gemel.encoder.network import Array, Block, Linear, Network
+from gemel.encoder.network import Array, Block, Linear, Network, Padding
+from gemel.errors import ModelError
 
 
 def read_bert_like(
@@ -22,24 +24,36 @@ def read_bert_like(
     *,
     embedding: int,
     projection: Linear | None = None,
-    first_position: int = 0,
+    padding: int | None = None,
 ) -> Network:
-    """A BERT with a word table `embedding` wide, whose first token takes row `first_position`."""
+    """A BERT with a word table `embedding` wide.
+
+    `padding` (RoBERTa): the id of the token that takes no position; the first token takes the row after that number.
+    """
     refuse_variants(config)
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config)
-    positions = position_table(config, weights, embedding)[first_position:]
+    table = position_table(config, weights, embedding)
+    positions = table if padding is None else table[padding + 1 :]
     return Network(
         word=weights.word(embedding),
         positions=positions,
         embedding_norm=weights.norm("embeddings.LayerNorm", embedding, epsilon),
         projection=projection,
-        blocks=tuple(
-            _block(config, weights, layer) for layer in range(positive(config, "num_hidden_layers"))
-        ),
+        blocks=tuple(_block(config, weights, layer) for layer in range(layers_of(config))),
         heads=heads_of(config, width),
         activation=activation_of(config),
         max_positions=len(positions),
+        padding=None if padding is None else padding_token(padding, table),
     )
+
+
+def padding_token(padding: int, table: Array) -> Padding:
+    """The padding token of a network whose table of positions has a row for it."""
+    if not 0 <= padding < len(table) - 1:
+        raise ModelError(
+            f"config.json gives 'pad_token_id' as {padding}, which leaves no position of {len(table)} for a token"
+        )
+    return Padding(padding, np.ascontiguousarray(table[padding]))
 
 
 def position_table(config: Config, weights: CheckpointWeights, embedding: int) -> Array:

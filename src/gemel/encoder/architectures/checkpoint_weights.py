@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from gemel.checkpoint.tensors import is_finite
 from gemel.encoder.network import Array, Linear, Norm
 from gemel.errors import ModelError
 
@@ -30,17 +31,29 @@ class CheckpointWeights:
 
     def word(self, width: int) -> Array:
         """The token table, not copied; as many rows as it has."""
-        return self.array(self._word, len(self._read(self._word)), width)
+        table = self._read(self._word)
+        self._check_shape(self._word, table, (len(table), width))
+        if not len(table):
+            raise ModelError(f"the weight {self._prefix + self._word!r} has no rows: the vocabulary is empty")
+        return table  # not read from end to end: it is the largest, and what is wrong with a row shows in its vectors
 
     def array(self, name: str, *shape: int) -> Array:
         """The weight as float32 and in exactly this shape; no copy when it is float32 already."""
         array = self._read(name)
+        self._check_shape(name, array, shape)
+        # Attention can hide a NaN from everything that comes after it: it is looked for here, once.
+        if not is_finite(array):
+            raise ModelError(
+                f"the weight {self._prefix + name!r} holds NaN or infinite values. Fetch or save the model again"
+            )
+        return array
+
+    def _check_shape(self, name: str, array: Array, shape: tuple[int, ...]) -> None:
         if array.shape != shape:
             raise ModelError(
                 f"the weight {self._prefix + name!r} has shape {array.shape}, config.json asks for {shape}. "
                 "One of the two files belongs to another model"
             )
-        return array
 
     def linear(self, name: str, outputs: int, inputs: int, *, bias: bool = True) -> Linear:
         """`name`.weight (outputs, inputs), with `name`.bias where the architecture has one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, heads_of, positive
+from gemel.encoder.architectures.settings import activation_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 
@@ -22,7 +22,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         positions=take.array("embeddings.position_embeddings.weight", rows, width),
         embedding_norm=take.norm("embeddings.LayerNorm", width, _EPSILON),
         projection=None,
-        blocks=tuple(_block(config, take, layer) for layer in range(positive(config, "n_layers"))),
+        blocks=tuple(_block(config, take, layer) for layer in range(layers_of(config, "n_layers"))),
         heads=heads_of(config, width, "n_heads"),
         activation=activation_of(config, "activation"),
         max_positions=rows,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, positive
+from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.errors import ModelError
 
+_MOST_POSITIONS = 2**18
 _KINDS = ("full_attention", "sliding_attention")
 
 
@@ -28,7 +29,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         blocks=tuple(_block(config, take, layer, kind) for layer, kind in enumerate(kinds)),
         heads=heads_of(config, width),
         activation=activation_of(config, "hidden_activation"),
-        max_positions=positive(config, "max_position_embeddings"),
+        max_positions=_positions(config),
         prenorm=True,
         gated=True,
         final_norm=take.norm("final_norm", width, epsilon, bias=norm_bias),
@@ -54,13 +55,23 @@ def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) ->
 
 def layer_kinds(config: Config) -> list[str]:
     """The kind of each layer; older configs give only the distance between the full ones."""
-    layers, every = positive(config, "num_hidden_layers"), positive(config, "global_attn_every_n_layers", 3)
+    layers, every = layers_of(config), positive(config, "global_attn_every_n_layers", 3)
     kinds = config.get("layer_types") or [_KINDS[bool(layer % every)] for layer in range(layers)]
     if len(kinds) != layers or not set(kinds) <= set(_KINDS):
         raise ModelError(
             f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r}"
         )
     return list(kinds)
+
+
+def _positions(config: Config) -> int:
+    """Tokens of the longest text; no table of weights bounds it, and each place takes a row of angles."""
+    positions = positive(config, "max_position_embeddings")
+    if positions > _MOST_POSITIONS:
+        raise ModelError(
+            f"config.json asks for {positions:,} as 'max_position_embeddings', at most {_MOST_POSITIONS:,} are run"
+        )
+    return positions
 
 
 def _theta(config: Config, kind: str) -> float:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.encoder.architectures.bert_family import padding_token
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, positive
+from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 
-_FIRST_POSITION = 2  # after the padding id, which the architecture fixes at 1
+_PADDING = 1  # fixed by the architecture, whatever the config says; positions start after it
 _BUCKETS = 32  # of the bias table: 16 for keys up to the query, 16 for keys after it
 _FARTHEST = 128  # from this distance on all share the last bucket
 
@@ -24,7 +25,8 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     take = CheckpointWeights(weights)
     width, rows = positive(config, "hidden_size"), positive(config, "max_position_embeddings")
     heads, epsilon = heads_of(config, width), epsilon_of(config)
-    positions = take.array("embeddings.position_embeddings.weight", rows, width)[_FIRST_POSITION:]
+    table = take.array("embeddings.position_embeddings.weight", rows, width)
+    positions = table[_PADDING + 1 :]
     buckets = positive(config, "relative_attention_num_buckets", _BUCKETS)
     bias = take.array("encoder.relative_attention_bias.weight", buckets, heads)
     distances = np.arange(1 - len(positions), len(positions))
@@ -33,10 +35,11 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         positions=positions,
         embedding_norm=take.norm("embeddings.LayerNorm", width, epsilon),
         projection=None,
-        blocks=tuple(_block(config, take, layer) for layer in range(positive(config, "num_hidden_layers"))),
+        blocks=tuple(_block(config, take, layer) for layer in range(layers_of(config))),
         heads=heads,
         activation=activation_of(config),
         max_positions=len(positions),
+        padding=padding_token(_PADDING, table),
         relative_bias=np.ascontiguousarray(bias[bucket_of(distances)].T),
     )
 

@@ -19,5 +19,5 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         config,
         CheckpointWeights(weights),
         embedding=positive(config, "hidden_size"),
-        first_position=(1 if padding is None else int(padding)) + 1,
+        padding=1 if padding is None else int(padding),
     )

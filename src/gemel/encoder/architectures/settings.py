@@ -6,6 +6,7 @@ from gemel.encoder.architectures.table import Config
 from gemel.encoder.network import Activation
 from gemel.errors import ModelError
 
+MOST_LAYERS = 1000
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -24,6 +25,14 @@ def positive(config: Config, name: str, default: int | None = None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ModelError(f"config.json must give {name!r} as a whole number of at least 1, got {value!r}")
     return value
+
+
+def layers_of(config: Config, name: str = "num_hidden_layers", default: int | None = None) -> int:
+    """A number of layers, of groups or of layers in a group: bounded, since shared weights put no bound to it."""
+    layers = positive(config, name, default)
+    if layers > MOST_LAYERS:
+        raise ModelError(f"config.json asks for {layers:,} as {name!r}, at most {MOST_LAYERS:,} are run")
+    return layers
 
 
 def epsilon_of(config: Config, name: str = "layer_norm_eps", default: float = 1e-12) -> float:

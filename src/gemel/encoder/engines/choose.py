@@ -10,6 +10,7 @@ from gemel.encoder.architectures import FILES, is_known, read_network
 from gemel.encoder.engines.native import NativeEngine, why_not
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.engines.static import StaticEngine
+from gemel.encoder.finite import check_weights
 from gemel.encoder.int8_weights import Int8Store
 from gemel.encoder.network import Network
 from gemel.encoder.tuning import recall
@@ -73,6 +74,7 @@ def _torch(checkpoint: Checkpoint, precision: Precision, device: str, *, asked: 
     known = ", ".join(sorted(FILES))
     if precision != "float32":
         raise ModelError(f"architecture {kind!r} runs in torch, which has float32 only; int8 is for: {known}")
+    check_weights(checkpoint)
     try:
         return TorchEngine(checkpoint.folder, device=device)
     except MissingExtra as error:

@@ -79,8 +79,10 @@ class _Network(ctypes.Structure):
                 "max_positions",
                 "prenorm",
                 "gated",
+                "padding",
             )
         ),
+        ("padding_position", _pointer),
     )
 
 
@@ -241,6 +243,8 @@ class NativeEngine:
             final_norm=self._norm(network.final_norm),
             prenorm=network.prenorm,
             gated=network.gated,
+            padding=-1 if network.padding is None else network.padding.id,
+            padding_position=None if network.padding is None else self._address(network.padding.position),
         )
 
     def _block(self, number: int, block: Block, query_scale: np.float32) -> _Block:

@@ -15,6 +15,7 @@ from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
 from gemel.encoder.engines.onnx_graph import Multiply, build_graph, multiply_float32
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
 from gemel.encoder.engines.onnx_nodes import Graph
+from gemel.encoder.engines.positions import has_padding, position_rows
 from gemel.encoder.engines.smoothing import smoothing_factors
 from gemel.encoder.network import Network
 from gemel.errors import InputError
@@ -76,17 +77,28 @@ class OnnxEngine:
             multiply = MultiplyInt8(self.weight_bits, smoothing_factors(network))
         self._inner = int(network.blocks[0].up.weight.shape[0])
         self._heads = network.heads
+        self._network = network
         self._word, self._places = network.word, network.max_positions
         self._session = _start_session(build_graph(network, multiply), provider, threads_per_call)
 
     def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
         """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
         check_ids(ids, vocabulary=len(self._word), max_positions=self._places)
-        words = self._word[ids]  # (b, t, e)
+        words = self._words(ids)
         if ids.size == 1:
             # A matrix of one row takes another kernel, which sums in another order: other bits.
             return self._run(np.concatenate([words, words]))[:1]
         return self._run(words)
+
+    def _words(self, ids: Ids) -> Vectors:
+        """(b, t, e). The graph adds the position of each place; a text with the padding token needs others."""
+        words: Vectors = self._word[ids]
+        padded = has_padding(self._network, ids)
+        if padded.any():
+            assert self._network.positions is not None
+            usual = self._network.positions[: ids.shape[1]]
+            words[padded] += position_rows(self._network, ids[padded]) - usual
+        return words
 
     def bytes_per_text(self, tokens: int) -> int:
         """The arena at its fullest: a few matrices of each width, and the scores of all heads."""

@@ -13,9 +13,12 @@ import numpy as np
 
 from gemel.encoder.engines.onnx_nodes import Graph, Nodes
 from gemel.encoder.engines.rotary import rotary_tables
-from gemel.encoder.network import Array, Block, Linear, Network, Norm
+from gemel.encoder.network import Array, Block, Linear, Network, Norm, Padding
 
 FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
+
+
+_INT64 = 7  # the number of the type in ONNX
 
 
 class Multiply(Protocol):
@@ -38,16 +41,22 @@ def build_graph(network: Network, multiply: Multiply) -> Graph:
 
 
 def add_network(
-    nodes: Nodes, network: Network, multiply: Multiply, words: str, unseen: str | None = None
+    nodes: Nodes,
+    network: Network,
+    multiply: Multiply,
+    words: str,
+    unseen: str | None = None,
+    ids: str | None = None,
 ) -> str:
     """Nodes from word vectors (b, t, e) to hidden states (b, t, d).
 
     `unseen` (b, 1, 1, t) is added to the scores: 0 where a token counts, `FAR` at padding. None: all tokens count.
+    `ids` (b, t) are the tokens, where the graph itself must see which of them take no position.
     Rows of all texts form one (b t, d) matrix, except inside the attention.
     """
     shape = nodes.node("Shape", words, end=2)  # [b, t]
     tokens = nodes.node("Slice", shape, nodes.integers(1), nodes.integers(2))  # [t]
-    x = _embed(nodes, network, words, tokens)  # (b, t, e)
+    x = _embed(nodes, network, words, tokens, ids)  # (b, t, e)
     x = nodes.node("Reshape", x, nodes.integers(-1, int(network.word.shape[1])))  # (b t, e)
     if network.projection:
         x = multiply(nodes, x, network.projection)  # (b t, d)
@@ -60,12 +69,23 @@ def add_network(
     return nodes.node("Reshape", x, nodes.node("Concat", shape, nodes.integers(network.width), axis=0))
 
 
-def _embed(nodes: Nodes, network: Network, x: str, tokens: str) -> str:
-    if network.positions is not None:
+def _embed(nodes: Nodes, network: Network, x: str, tokens: str, ids: str | None) -> str:
+    if network.positions is not None and network.padding is not None and ids is not None:
+        x = nodes.node("Add", x, _counted_positions(nodes, network.positions, network.padding, ids))
+    elif network.positions is not None:
         zero = nodes.integers(0)
         table = nodes.constant(network.positions)
         x = nodes.node("Add", x, nodes.node("Slice", table, zero, tokens, zero))
     return _norm(nodes, x, network.embedding_norm) if network.embedding_norm else x
+
+
+def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: str) -> str:
+    """(b, t, e): the n-th token that is not padding takes row n - 1, padding the row of its own."""
+    table = nodes.constant(np.concatenate([padding.position[None], positions]))
+    counts = nodes.node("Not", nodes.node("Equal", ids, nodes.constant(np.array(padding.id))))
+    ones = nodes.node("Cast", counts, to=_INT64)
+    running = nodes.node("CumSum", ones, nodes.constant(np.array(1)))
+    return nodes.node("Gather", table, nodes.node("Mul", running, ones))
 
 
 def _postnorm_block(

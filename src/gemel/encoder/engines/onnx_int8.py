@@ -44,12 +44,18 @@ class MultiplyInt8:
     bits: int
     factors: Mapping[Linear, Array] = field(default_factory=dict)
     """What `smoothing_factors` gives: divide the inputs of the layer by these, multiply its columns by them."""
+    low_ends: bool = False
+    """True: the 256 steps of a row go from its smallest number to its largest, as in the native kernel, for a sum more
+    per layer. False: as far to both sides of zero as its largest number, which wastes steps where a row leans."""
     _done: dict[Linear, QuantizedLinear] = field(default_factory=dict)  # by identity
+    _columns: dict[QuantizedLinear, NDArray[np.int8]] = field(default_factory=dict)
 
     def __call__(self, nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
         weight, bias = self._quantize(linear), linear.bias
         if linear in self.factors:
             x = nodes.node("Mul", x, nodes.constant(1 / self.factors[linear]))
+        if low is None and self.low_ends:
+            return self._leaning(nodes, x, weight, bias)
         if low is None:
             row_scale, zero = self._symmetric(nodes, x), _MIDDLE
         else:
@@ -59,6 +65,16 @@ class MultiplyInt8:
             added = (low * weight.integers.sum(axis=1, dtype=np.int64) * weight.scale).astype(np.float32)
             bias = added if bias is None else bias + added
         y = self._product(nodes, x, row_scale, zero, weight)
+        return y if bias is None else nodes.node("Add", y, nodes.constant(bias))
+
+    def _leaning(self, nodes: Nodes, x: str, weight: QuantizedLinear, bias: Array | None) -> str:
+        """x = low + step * bytes in each row, so x @ w is low * (sum of w's row) + step * (bytes @ w)."""
+        last = nodes.integers(-1)
+        low = nodes.node("ReduceMin", x, last, keepdims=1)  # (rows, 1)
+        raised = nodes.node("Sub", x, low)
+        y = self._product(nodes, raised, self._shifted(nodes, raised), 0, weight)
+        sums = (weight.integers.sum(axis=1, dtype=np.int64) * weight.scale).astype(np.float32)[None]
+        y = nodes.node("Add", y, nodes.node("Mul", low, nodes.constant(sums)))
         return y if bias is None else nodes.node("Add", y, nodes.constant(bias))
 
     def _quantize(self, linear: Linear) -> QuantizedLinear:
@@ -84,7 +100,9 @@ class MultiplyInt8:
         byte: NDArray[Any] = np.array(zero, dtype=np.uint8)
         zeros = nodes.node("Expand", nodes.constant(byte), nodes.node("Shape", row_scale))
         rows = nodes.node("QuantizeLinear", x, row_scale, zeros, axis=0)  # (rows, in) uint8
-        columns = nodes.constant(np.ascontiguousarray(weight.integers.T))  # (in, out) int8
+        if weight not in self._columns:
+            self._columns[weight] = np.ascontiguousarray(weight.integers.T)
+        columns = nodes.constant(self._columns[weight])  # (in, out) int8
         scales = nodes.constant(weight.scale)
         y = nodes.fused("MatMulIntegerToFloat", rows, columns, nodes.number(1), scales, nodes.constant(byte))
         return nodes.node("Mul", y, nodes.node("Unsqueeze", row_scale, nodes.integers(1)))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemel.encoder.engines.positions import position_rows
 from gemel.encoder.engines.rotary import rotary_tables
 from gemel.encoder.network import Array, Block, Linear, Network, Norm
 from gemel.types import Ids, Vectors
@@ -26,7 +27,7 @@ class PlainNetwork:
         net = self.network
         x: Array = net.word[ids]  # (b, t, e)
         if net.positions is not None:
-            x = x + net.positions[: ids.shape[1]]
+            x = x + position_rows(net, ids)
         x = _norm(x, net.embedding_norm)
         if net.projection is not None:
             x = self._linear(net.projection, x)  # (b, t, d)

@@ -37,6 +37,8 @@ struct Network {
     const Block *blocks;
     Norm embedding_norm, final_norm;
     int64_t block_count, table_width, width, heads, ffn_width, activation, max_positions, prenorm, gated;
+    int64_t padding;                // the id of a token that takes no position; negative: none
+    const float *padding_position;  // what is added to that token instead
 };
 
 EXPORT int gemel_int8_bits() { return HAS_INT8; }
@@ -313,10 +315,15 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
     Scratch s(net, rows, longest, (void *)round_up((int64_t)memory, 64));
     float *table = net.projection ? s.wide : hidden;
     for (int64_t text = 0; text < texts; text++)
-        for (int64_t r = starts[text]; r < starts[text + 1]; r++)
-            add_and_norm(net.word + ids[r] * net.table_width,
-                         net.positions ? net.positions + (r - starts[text]) * net.table_width : nullptr,
-                         table + r * net.table_width, net.table_width, net.embedding_norm);
+        for (int64_t r = starts[text], place = 0; r < starts[text + 1]; r++) {
+            const bool padding = net.padding_position && ids[r] == net.padding;
+            const float *position = padding         ? net.padding_position
+                                    : net.positions ? net.positions + place * net.table_width
+                                                    : nullptr;
+            place += !padding;
+            add_and_norm(net.word + ids[r] * net.table_width, position, table + r * net.table_width, net.table_width,
+                         net.embedding_norm);
+        }
     if (net.projection) linear(*net.projection, table, hidden, rows, NONE, s, team);
     auto attend = [&](const Block &block, const float *x) {  // x -> s.x
         linear(block.qkv, x, s.qkv, rows, NONE, s, team);

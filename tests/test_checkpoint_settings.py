@@ -1,0 +1,545 @@
+"""Settings of a checkpoint that change vectors: followed as sentence-transformers follows them, or refused by name.
+
+Each case says what gemel must give without any other package; where sentence-transformers is installed, the same
+folder is read by it too, and the vectors must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemel
+from gemel.checkpoint import known_keys
+from gemel.checkpoint.folder import read_checkpoint
+from gemel.checkpoint.known_keys import refuse_unknown_config
+from gemel.encoder.architectures import FILES
+from gemel.errors import InputError, ModelError
+from tiny import tiny_bert, tiny_checkpoint
+
+TEXTS = ["the cat is sleeping on the sofa", "a man", "stock market fell sharply today and the rain fell"]
+LONG = "the man and the woman are running in the street to the market and the dog is playing in the rain " * 4
+
+
+def change(path: Path, **values: object) -> None:
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**content, **values}))
+
+
+def encode(folder: Path, texts: list[str], **options: Any) -> np.ndarray:
+    return np.asarray(gemel.load(folder).encode(texts, on_long="truncate", **options))
+
+
+def reference(folder: Path, texts: list[str], **options: Any) -> np.ndarray:
+    package = pytest.importorskip("sentence_transformers")
+    model = package.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    return np.asarray(model.encode(texts, **options))
+
+
+def names(folder: Path, text: str) -> list[str]:
+    tokenizer = gemel.load(folder).tokenizer
+    return tokenizer.names(tokenizer.content([text])[0])
+
+
+def byte_level(path: Path, *, prefix: bool) -> None:
+    """A byte-level tokenizer of single characters, as RoBERTa's."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+    from tokenizers.models import BPE
+
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    tokenizer = Tokenizer(BPE({word: number for number, word in enumerate(words)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=prefix)
+    tokenizer.add_special_tokens(words[:5])
+    tokenizer.save(str(path))
+
+
+# Each case: makes a folder, and gives the vectors that it must have, by other means.
+
+Case = tuple[Path, list[str], np.ndarray]
+
+
+def truncated_vectors(place: Path) -> Case:
+    folder = tiny_bert(place)
+    whole = encode(folder, TEXTS)
+    change(folder / "config_sentence_transformers.json", truncate_dim=8)
+    return folder, TEXTS, whole[:, :8]
+
+
+def cased_by_the_settings(place: Path) -> Case:
+    folder = tiny_bert(place)
+    change(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=False)
+    plain = tiny_bert(place / "plain")
+    return folder, ["the MAN is"], encode(plain, ["the [UNK] is"])
+
+
+def without_accents_by_the_settings(place: Path) -> Case:
+    folder = tiny_bert(place)
+    change(folder / "tokenizer_config.json", strip_accents=True)
+    return folder, ["é a", "the"], encode(tiny_bert(place / "plain"), ["e a", "the"])
+
+
+def a_class_brings_its_defaults(place: Path) -> Case:
+    folder = tiny_bert(place)  # tokenizer.json keeps accents; a BertTokenizer that lower-cases takes them off
+    change(folder / "tokenizer_config.json", tokenizer_class="BertTokenizerFast")
+    return folder, ["É a"], encode(tiny_bert(place / "plain"), ["e a"])
+
+
+def a_plain_class_is_the_file(place: Path) -> Case:
+    folder = tiny_bert(place)
+    whole = encode(folder, ["The Man É"])
+    change(
+        folder / "tokenizer_config.json",
+        tokenizer_class="PreTrainedTokenizerFast",
+        do_lower_case=False,
+        pad_token="[PAD]",
+    )
+    return folder, ["The Man É"], whole
+
+
+def tokens_of_the_end(place: Path) -> Case:
+    folder = tiny_bert(place, max_length=10)
+    end = " ".join(LONG.split()[-8:])
+    wanted = encode(folder, [end, "a man"])
+    change(folder / "tokenizer_config.json", truncation_side="left")
+    return folder, [LONG, "a man"], wanted
+
+
+def tokens_of_the_end_by_the_file(place: Path) -> Case:
+    folder = tiny_bert(place, max_length=10)
+    wanted = encode(folder, [" ".join(LONG.split()[-8:])])
+    cut = {"direction": "Left", "max_length": 64, "strategy": "LongestFirst", "stride": 0}
+    change(folder / "tokenizer.json", truncation=cut)
+    return folder, [LONG], wanted
+
+
+def fewer_layers(place: Path) -> Case:
+    folder = tiny_bert(place)
+    wanted = encode(tiny_bert(place / "plain", layers=1), TEXTS)
+    # The same numbers come first, so one layer of the two is the network of one layer.
+    change(folder / "sentence_bert_config.json", config_args={"num_hidden_layers": 1})
+    return folder, TEXTS, wanted
+
+
+def arguments_of_the_tokenizer(place: Path) -> Case:
+    folder = tiny_bert(place)
+    change(
+        folder / "sentence_bert_config.json",
+        max_seq_length=64,
+        tokenizer_args={"model_max_length": 10, "truncation_side": "left", "padding_side": "left"},
+    )
+    return folder, [LONG], encode(tiny_bert(place / "plain"), [" ".join(LONG.split()[-8:])])
+
+
+def a_length_for_texts(place: Path) -> Case:
+    folder = tiny_bert(place)
+    change(folder / "sentence_bert_config.json", processing_kwargs={"text": {"max_length": 6}})
+    return folder, [LONG], encode(tiny_bert(place / "plain"), [" ".join(LONG.split()[:4])])
+
+
+def special_tokens_as_text(place: Path) -> Case:
+    folder = tiny_bert(place)
+    wanted = encode(folder, ["a [ sep ] man"])
+    change(folder / "tokenizer_config.json", split_special_tokens=True)
+    return folder, ["a [SEP] man"], wanted
+
+
+def first_space(place: Path) -> Case:
+    folder = tiny_checkpoint(place, "roberta", vocab_size=300, bos_token_id=0, eos_token_id=2)
+    byte_level(folder / "tokenizer.json", prefix=True)
+    wanted = encode(folder, ["a man"])
+    byte_level(folder / "tokenizer.json", prefix=False)
+    assert not np.allclose(encode(folder, ["a man"]), wanted, atol=1e-3)
+    change(folder / "tokenizer_config.json", tokenizer_class="RobertaTokenizer", add_prefix_space=True)
+    return folder, ["a man"], wanted
+
+
+CASES: list[Callable[[Path], Case]] = [
+    truncated_vectors,
+    cased_by_the_settings,
+    without_accents_by_the_settings,
+    a_class_brings_its_defaults,
+    a_plain_class_is_the_file,
+    tokens_of_the_end,
+    tokens_of_the_end_by_the_file,
+    fewer_layers,
+    arguments_of_the_tokenizer,
+    a_length_for_texts,
+    special_tokens_as_text,
+    first_space,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_a_setting_is_followed(tmp_path, case):
+    if case is first_space:
+        pytest.importorskip("torch")
+    folder, texts, wanted = case(tmp_path / "model")
+    np.testing.assert_allclose(encode(folder, texts), wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_reference_package_agrees(tmp_path, case):
+    pytest.importorskip("sentence_transformers")
+    folder, texts, wanted = case(tmp_path / "model")
+    np.testing.assert_allclose(reference(folder, texts), wanted, atol=2e-6)
+
+
+def test_a_cut_vector_is_scaled_again_only_when_asked(tmp_path):
+    folder = tiny_bert(tmp_path / "model")
+    change(folder / "config_sentence_transformers.json", truncate_dim=8)
+    model = gemel.load(folder)
+    assert model.dim == read_checkpoint(folder).dim == 8
+    whole = model.encode(TEXTS, dim=None)
+    np.testing.assert_allclose(np.linalg.norm(model.encode(TEXTS, normalize=True), axis=1), 1, atol=1e-6)
+    assert (np.linalg.norm(whole, axis=1) < 0.99).all()
+    with pytest.raises(InputError, match="at most 8"):
+        model.encode(TEXTS, dim=16)
+    saved = gemel.load(model.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(saved.encode(TEXTS), whole)
+
+
+def test_a_setting_that_changes_tokens_is_part_of_the_fingerprint(tmp_path):
+    folder = tiny_bert(tmp_path / "model")
+    change(folder / "tokenizer_config.json", model_max_length=64)
+    plain = gemel.load(folder).fingerprint.digest
+    change(folder / "tokenizer_config.json", do_lower_case=True, truncation_side="right")
+    assert gemel.load(folder).fingerprint.digest == plain
+    change(folder / "tokenizer_config.json", do_lower_case=False)
+    cased = gemel.load(folder).fingerprint.digest
+    change(folder / "tokenizer_config.json", do_lower_case=True, truncation_side="left")
+    left = gemel.load(folder).fingerprint.digest
+    assert len({plain, cased, left}) == 3
+
+
+@pytest.mark.parametrize("modes", ["weighted-mean", "mean", "cls", "last", "max"])
+def test_a_prompt_that_does_not_count_leaves_the_weights_of_the_other_tokens(tmp_path, modes):
+    folder = tiny_bert(tmp_path / "model", pooling=modes, normalize=False, prompts={"query": "how do i "})
+    change(folder / "1_Pooling" / "config.json", include_prompt=False)
+    model = gemel.load(folder)
+    found = model.encode(["reset my password"], prompt_name="query")[0]
+    states = model.tokens(["reset my password"], prompt_name="query")[0].vectors
+    places = np.arange(1, len(states) + 1)[4:, None]
+    if modes == "weighted-mean":
+        np.testing.assert_allclose(found, (states[4:] * places).sum(0) / places.sum(), atol=1e-5)
+    pytest.importorskip("sentence_transformers")
+    theirs = reference(folder, ["reset my password"], prompt_name="query")[0]
+    np.testing.assert_allclose(found, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_prompt_that_fills_the_window_is_refused(tmp_path, counts):
+    folder = tiny_bert(tmp_path / "model", max_length=8, prompts={"long": "the man is in the rain "})
+    change(folder / "1_Pooling" / "config.json", include_prompt=counts)
+    model = gemel.load(folder)
+    for run in (model.encode, lambda *a, **k: list(model.encode_stream(*a, **k)), model.tokens):
+        with pytest.raises(InputError, match="the prompt has 6 tokens, the model reads 6 "):
+            run(TEXTS, prompt_name="long")
+    assert np.abs(model.encode(TEXTS, prompt_name="long", on_long="chunk")).sum() > 0
+    assert np.abs(model.encode(TEXTS, prompt_name="long", max_length=9, on_long="truncate")).sum() > 0
+
+
+ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "x"}
+REFUSED = [
+    ("config_sentence_transformers.json", "query_prefix", "[Q] "),
+    ("config_sentence_transformers.json", "truncate_dim", -3),
+    ("config_sentence_transformers.json", "truncate_dim", "8"),
+    ("sentence_bert_config.json", "query_length", 32),
+    ("sentence_bert_config.json", "document_length", 180),
+    ("sentence_bert_config.json", "query_expansion", {"strategy": "fixed", "length": 32}),
+    ("sentence_bert_config.json", "tokenizer_name_or_path", "other/tokenizer"),
+    ("sentence_bert_config.json", "new_setting", 3),
+    ("sentence_bert_config.json", "module_output_name", "sentence_embedding"),
+    ("sentence_bert_config.json", "modality_config", {"message": {"method": "forward"}}),
+    (
+        "sentence_bert_config.json",
+        "modality_config",
+        {"text": {"method": "forward", "method_output_name": "pooler_output"}},
+    ),
+    (
+        "sentence_bert_config.json",
+        "processing_kwargs.add_special_tokens",
+        {"text": {"add_special_tokens": False}},
+    ),
+    ("sentence_bert_config.json", "processing_kwargs.truncation", {"text": {"truncation": False}}),
+    ("sentence_bert_config.json", "processing_kwargs.tokens", {"tokens": 3}),
+    ("sentence_bert_config.json", "model_args.num_hidden_layers", {"num_hidden_layers": 1}),
+    ("sentence_bert_config.json", "config_args.some_setting", {"some_setting": 1}),
+    ("sentence_bert_config.json", "config_args.model_type", {"model_type": "roberta"}),
+    ("sentence_bert_config.json", "tokenizer_args.some_setting", {"some_setting": 1}),
+    ("config.json", "feed_forward_type", "geglu"),
+    ("config.json", "quantization_config", {"quant_method": "bitsandbytes"}),
+    ("config.json", "pruned_heads", {"0": [1]}),
+    ("config.json", "rope_scaling", {"type": "linear"}),
+    ("tokenizer_config.json", "add_eos_token", True),
+    ("tokenizer_config.json", "some_setting", 5),
+    ("tokenizer_config.json", "truncation_side", "both"),
+    ("1_Pooling/config.json", "pooling_mode_learned", True),
+    ("2_Dense/config.json", "scale", 2.0),
+    ("3_Normalize/config.json", "order", 3),
+]
+
+
+@pytest.mark.parametrize(("file", "key", "value"), REFUSED)
+def test_a_key_that_is_not_understood_is_refused_by_name(tmp_path, file, key, value):
+    folder = tiny_bert(tmp_path / "model", dense=8)
+    outer, _, inner = key.partition(".")
+    change(folder / file, **{outer: value})
+    with pytest.raises(ModelError) as error:
+        read_checkpoint(folder)
+    assert repr(inner or outer) in str(error.value)
+    assert file in str(error.value)
+
+
+@pytest.mark.parametrize(("file", "key", "value"), REFUSED)
+def test_the_same_key_without_a_value_says_nothing(tmp_path, file, key, value):
+    folder = tiny_bert(tmp_path / "model", dense=8)
+    change(folder / file, **{key.partition(".")[0]: None})
+    read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("tokens", ["added_tokens_decoder", "additional_special_tokens"])
+def test_tokens_that_tokenizer_json_does_not_have_are_refused(tmp_path, tokens):
+    folder = tiny_bert(tmp_path / "model")
+    value = {"300": {"content": "<new>"}} if tokens == "added_tokens_decoder" else ["<new>"]
+    change(folder / "tokenizer_config.json", **{tokens: value})
+    with pytest.raises(ModelError, match=rf"tokenizer_config.json: '{tokens}' has the token '<new>'"):
+        gemel.load(folder)
+
+
+def test_an_adapter_beside_full_weights_is_refused(tmp_path):
+    folder = tiny_bert(tmp_path / "model")
+    (folder / "adapter_config.json").write_text(json.dumps(ADAPTER))
+    with pytest.raises(
+        ModelError, match=r"adapter_config.json: an adapter \(LoRA\) lies beside full weights"
+    ):
+        gemel.load(folder)
+
+
+# Keys of published configs, as their authors and transformers 3, 4 and 5 wrote them: none may be refused.
+SHAPE = {
+    "vocab_size": 9,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "max_position_embeddings": 9,
+}
+TRAINED = {"initializer_range": 0.02, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+LABELS = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "problem_type": "regression"}
+WRITTEN = {
+    "_name_or_path": "x",
+    "architectures": ["X"],
+    "transformers_version": "4.9.2",
+    "torch_dtype": "float16",
+}
+BERT = {**SHAPE, **TRAINED, **WRITTEN, "hidden_act": "gelu", "intermediate_size": 8, "layer_norm_eps": 1e-12}
+PUBLISHED = {
+    "all-MiniLM": {
+        "model_type": "bert",
+        **BERT,
+        "gradient_checkpointing": False,
+        "use_cache": True,
+        "type_vocab_size": 2,
+    },
+    "bge": {
+        "model_type": "bert",
+        **BERT,
+        **LABELS,
+        "classifier_dropout": None,
+        "position_embedding_type": "absolute",
+    },
+    "LaBSE": {
+        "model_type": "bert",
+        **BERT,
+        "directionality": "bidi",
+        "pooler_fc_size": 768,
+        "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3,
+        "pooler_size_per_head": 128,
+        "pooler_type": "first_token_transform",
+    },
+    "all-mpnet": {
+        "model_type": "mpnet",
+        **BERT,
+        "relative_attention_num_buckets": 32,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+    },
+    "multilingual-e5": {
+        "model_type": "xlm-roberta",
+        **BERT,
+        "output_past": True,
+        "type_vocab_size": 1,
+        "use_cache": True,
+    },
+    "xlm-roberta-large": {"model_type": "xlm-roberta", **BERT, "language": "english", "name": "XLMRoberta"},
+    "all-distilroberta": {
+        "model_type": "roberta",
+        **BERT,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "type_vocab_size": 1,
+    },
+    "camembert": {
+        "model_type": "camembert",
+        **BERT,
+        "output_past": True,
+        "bos_token_id": 5,
+        "eos_token_id": 6,
+    },
+    "distiluse": {
+        "model_type": "distilbert",
+        **WRITTEN,
+        "activation": "gelu",
+        "attention_dropout": 0.1,
+        "dim": 768,
+        "dropout": 0.1,
+        "hidden_dim": 3072,
+        "initializer_range": 0.02,
+        "max_position_embeddings": 512,
+        "n_heads": 12,
+        "n_layers": 6,
+        "output_past": True,
+        "pad_token_id": 0,
+        "qa_dropout": 0.1,
+        "seq_classif_dropout": 0.2,
+        "sinusoidal_pos_embds": False,
+        "tie_weights_": True,
+        "vocab_size": 119547,
+        "finetuning_task": "sst-2",
+        "hidden_size": 768,
+    },
+    "paraphrase-albert": {
+        "model_type": "albert",
+        **BERT,
+        "classifier_dropout_prob": 0.1,
+        "down_scale_factor": 1,
+        "embedding_size": 128,
+        "gap_size": 0,
+        "inner_group_num": 1,
+        "net_structure_type": 0,
+        "num_hidden_groups": 1,
+        "num_memory_blocks": 0,
+    },
+    "electra": {
+        "model_type": "electra",
+        **BERT,
+        "embedding_size": 128,
+        "generator_size": "0.25",
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+        "summary_type": "first",
+        "summary_use_proj": True,
+    },
+    "modernbert-embed": {
+        "model_type": "modernbert",
+        **SHAPE,
+        **WRITTEN,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 50281,
+        "classifier_activation": "gelu",
+        "classifier_bias": False,
+        "classifier_dropout": 0.0,
+        "classifier_pooling": "mean",
+        "cls_token_id": 50281,
+        "decoder_bias": True,
+        "deterministic_flash_attn": False,
+        "embedding_dropout": 0.0,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160000.0,
+        "gradient_checkpointing": False,
+        "hidden_activation": "gelu",
+        "initializer_cutoff_factor": 2.0,
+        "intermediate_size": 1152,
+        "layer_norm_eps": 1e-05,
+        "local_attention": 128,
+        "local_rope_theta": 10000.0,
+        "mlp_bias": False,
+        "mlp_dropout": 0.0,
+        "norm_bias": False,
+        "norm_eps": 1e-05,
+        "position_embedding_type": "absolute",
+        "reference_compile": False,
+        "repad_logits_with_grad": False,
+        "sep_token_id": 50282,
+        "sparse_pred_ignore_index": -100,
+        "sparse_prediction": False,
+    },
+    "ms-marco-MiniLM": {
+        "model_type": "bert",
+        **BERT,
+        **LABELS,
+        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"},
+    },
+}
+
+
+def test_every_architecture_that_is_read_has_its_keys():
+    assert set(known_keys.ARCHITECTURES) == set(FILES)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_no_published_config_is_refused(name):
+    refuse_unknown_config(Path("config.json"), PUBLISHED[name])
+
+
+def test_the_files_of_a_published_tokenizer_and_of_newer_releases_are_read(tmp_path):
+    folder = tiny_bert(tmp_path / "model")
+    special = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    change(
+        folder / "tokenizer_config.json",
+        added_tokens_decoder={"0": {"content": "[PAD]", **special}, "3": {"content": "[SEP]", **special}},
+        clean_up_tokenization_spaces=True,
+        cls_token="[CLS]",
+        do_basic_tokenize=True,
+        do_lower_case=True,
+        extra_special_tokens={},
+        mask_token={"content": "[MASK]", "__type": "AddedToken"},
+        max_length=128,
+        model_max_length=512,
+        name_or_path="nreimers/MiniLM-L6-H384-uncased",
+        never_split=None,
+        pad_to_multiple_of=None,
+        pad_token_type_id=0,
+        padding_side="right",
+        special_tokens_map_file="special_tokens_map.json",
+        stride=0,
+        strip_accents=None,
+        tokenize_chinese_chars=True,
+        tokenizer_class="BertTokenizer",
+        truncation_side="right",
+        truncation_strategy="longest_first",
+        sp_model_kwargs={},
+    )
+    change(
+        folder / "sentence_bert_config.json",
+        transformer_task="feature-extraction",
+        modality_config={"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+        module_output_name="token_embeddings",
+        model_args={"trust_remote_code": True, "dtype": "bfloat16", "attn_implementation": "sdpa"},
+        tokenizer_args={"padding_side": "left"},
+        config_args={"use_memory_efficient_attention": False},
+    )
+    change(
+        folder / "config_sentence_transformers.json",
+        __version__={"sentence_transformers": "5.4.1"},
+        model_type="SentenceTransformer",
+    )
+    assert gemel.load(folder).encode(["a man"]).shape == (1, 32)
+
+
+@pytest.mark.parametrize(
+    "kind", ["albert", "bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta"]
+)
+def test_what_transformers_writes_today_is_read(tmp_path, kind):
+    pytest.importorskip("torch")
+    folder = tiny_checkpoint(tmp_path / "model", kind)
+    assert gemel.load(folder).encode(["a man"]).shape == (1, 32)
