@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from gemel.checkpoint.folder import Checkpoint
-from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.encoder.engines.torch_network import load_network
+from gemel.errors import InputError, MissingExtra
 from gemel.training.options import TrainOptions
 from gemel.training.packed import ATTENTION, Pack, register_attention
 
@@ -123,46 +122,15 @@ class TransformerBody:
 
 
 def _load(checkpoint: Checkpoint, options: TrainOptions, attention: str) -> nn.Module:
-    try:
-        import torch
-        from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise MissingExtra("training", "torch", "train") from error
-    register_attention()
-    folder = checkpoint.weights.files[0].parent
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    def adjust(config: Any) -> None:  # noqa: ANN401 - each architecture has its own class
         if options.dropout is not None:
             _set_dropout(config, options.dropout)
-        with quiet_transformers():
-            model: nn.Module = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                trust_remote_code=False,
-                use_safetensors=True,
-                local_files_only=True,
-                dtype=torch.float32,
-                attn_implementation=attention,
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"transformers cannot load {checkpoint.name} from {folder}: {error}") from error
-    return model
 
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Without its bar and its table of weights that an encoder does not use."""
-    from transformers.utils import logging
-
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()
+        register_attention()
+        return load_network(checkpoint, attention=attention, adjust=adjust)
+    except ImportError as error:
+        raise MissingExtra("training", "torch", "train") from error
 
 
 def _set_dropout(config: Any, dropout: float) -> None:  # noqa: ANN401 - each architecture has its own class
