@@ -12,7 +12,7 @@ from typing import Any
 
 from gemel.errors import ModelError
 
-MAX_LAYERS = 1024
+MAX_LAYERS = 256
 """More is allowed where the checkpoint stores as many tensors; ALBERT's layers share theirs."""
 MAX_SIZE = 2**26
 """Of a size that config.json gives, where no tensor of the checkpoint is that large."""
