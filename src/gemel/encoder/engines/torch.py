@@ -65,8 +65,9 @@ class _TorchRunner:
         )
         # Experts see tokens of all rows, so the shapes inside depend on the texts: nothing can be compared beforehand.
         self._alone_always = any("expert" in key for key in checkpoint.config)
-        self._alone_lengths: set[int] = set()
-        self._same_bits: set[tuple[int, int]] = set()
+        # By torch's number of threads, which a program may change: kernels follow it.
+        self._alone_lengths: set[tuple[int, int]] = set()
+        self._same_bits: set[tuple[int, int, int]] = set()
         self.width = self._probe(checkpoint)
 
     def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
@@ -104,16 +105,14 @@ class _TorchRunner:
 
     def _copies(self, length: int) -> int:
         """Rows that a text alone is run as: enough tokens for the kernels that larger batches take, too."""
-        import torch
-
         if self._alone_always:
             return 1
-        least = min(max(_LEAST_TOKENS, 8 * torch.get_num_threads()), _MOST_FILLED)
+        least = min(max(_LEAST_TOKENS, 8 * _threads()), _MOST_FILLED)
         return 1 << int(-(-least // length) - 1).bit_length()
 
     def _rows(self, waiting: int, length: int) -> int:
         """Rows of the next batch: a power of two, so that few shapes have to be compared, or too few to fill one."""
-        if self._alone_always or length in self._alone_lengths:
+        if self._alone_always or (_threads(), length) in self._alone_lengths:
             return 1
         most = max(1, min(waiting, _MOST_ROWS, _MOST_TOKENS // length))
         return min(waiting, max(self._copies(length), 1 << (most.bit_length() - 1)))
@@ -126,7 +125,7 @@ class _TorchRunner:
             return self._alone(tokens)
         missing = self._copies(tokens.shape[1]) - len(tokens)
         filled = torch.cat([tokens, tokens[-1:].expand(missing, -1)]) if missing > 0 else tokens
-        shape = (len(filled), tokens.shape[1])
+        shape = (_threads(), len(filled), tokens.shape[1])
         if shape in self._same_bits:
             return self._forward(filled)[: len(tokens)]
         alone = torch.cat([self._alone(row[None]) for row in tokens])
@@ -134,7 +133,7 @@ class _TorchRunner:
         if torch.equal(alone, self._forward(filled)[: len(tokens)]):
             self._same_bits.add(shape)
         else:
-            self._alone_lengths.add(shape[1])
+            self._alone_lengths.add((shape[0], shape[2]))
         return alone
 
     def _alone(self, row: Tensor) -> Tensor:
@@ -216,6 +215,12 @@ class TorchPairEngine(_TorchRunner):
 
     def _shape_of(self, length: int) -> tuple[int, int]:
         return (1, 1)
+
+
+def _threads() -> int:
+    import torch
+
+    return int(torch.get_num_threads())
 
 
 def _vocabulary(model: Any, checkpoint: Checkpoint) -> int:  # noqa: ANN401
