@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -77,7 +78,7 @@ class TransformerBody:
         self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
         if options.gradient_checkpointing:
-            self.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            _checkpoint_activations(self.module)
         self._with_lora = options.lora_rank is not None
         if options.lora_rank is not None:
             self.module = _add_lora(self.module, options.lora_rank)
@@ -161,6 +162,15 @@ def _layers(model: Any) -> Any:  # noqa: ANN401
     raise InputError(f"a {model.config.model_type} shares its layers or hides them; freeze_layers must be 0")
 
 
+def _checkpoint_activations(model: Any) -> None:  # noqa: ANN401
+    """Under its newer name where transformers has it; the older one warns there."""
+    settings = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
 def _add_lora(model: nn.Module, rank: int) -> nn.Module:
     try:
         from peft import LoraConfig, get_peft_model
@@ -169,5 +179,8 @@ def _add_lora(model: nn.Module, rank: int) -> nn.Module:
     settings = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
     )
-    adapted: nn.Module = get_peft_model(model, settings)
+    with warnings.catch_warnings():
+        # peft asks transformers under a name that newer releases of it warn of.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        adapted: nn.Module = get_peft_model(model, settings)
     return adapted
