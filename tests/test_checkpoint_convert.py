@@ -231,3 +231,12 @@ def test_without_the_extra_the_message_says_what_to_install(tmp_path, monkeypatc
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"pip install 'gemel\[train\]'"):
         convert(folder)
+
+
+def test_a_sentencepiece_model_asks_for_sentencepiece(tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="tokenizers are converted by transformers")
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").rename(folder / "sentencepiece.bpe.model")
+    monkeypatch.setattr("gemel.checkpoint.convert.find_spec", lambda _: None)
+    with pytest.raises(ModelError, match="pip install sentencepiece protobuf"):
+        convert(folder)

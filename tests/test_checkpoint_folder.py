@@ -310,6 +310,66 @@ def test_a_plain_encoder_is_averaged_and_says_so(tmp_path):
     assert re.search("averaged", found.notes[0])
 
 
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [
+        ({"architectures": ["Qwen3ForCausalLM"]}, "last"),
+        ({"architectures": ["Qwen3ForCausalLM"], "is_causal": False}, "mean"),
+        ({"architectures": ["BertForMaskedLM"]}, "mean"),
+        ({"architectures": "Qwen3ForCausalLM"}, "mean"),
+    ],
+)
+def test_a_plain_language_model_is_pooled_by_its_last_token_and_says_so(tmp_path, config, mode):
+    folder = tiny_bert(tmp_path / "tiny")
+    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+        (folder / name).unlink()
+    change(folder / "config.json", **config)
+    found = read_checkpoint(folder)
+    assert found.pooling == Pooling((mode,))
+    assert ("last token" if mode == "last" else "averaged") in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"model.gguf": ""}, "model.gguf holds the model in the format GGUF"),
+        ({"config.json": "{}", "model.onnx": ""}, "model.onnx holds the model in the format ONNX"),
+        ({"config.json": "{}", "onnx/model.onnx": ""}, "onnx/model.onnx holds the model in the format ONNX"),
+        ({"config.json": "{}", "tf_model.h5": ""}, "in the format TensorFlow"),
+        (
+            {"adapter_config.json": '{"base_model_name_or_path": "org/base"}'},
+            "to be added to the model 'org/base'",
+        ),
+        ({"adapter_config.json": "{}", "config.json": "{}"}, "an adapter only"),
+    ],
+)
+def test_a_folder_of_another_format_is_named_as_what_it_is(tmp_path, files, message):
+    for name, content in files.items():
+        path = tmp_path / "other" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    if "adapter_config.json" in files:
+        (tmp_path / "other" / "adapter_model.safetensors").write_bytes(b"")
+    assert message in refusal(tmp_path / "other")
+
+
+def test_a_folder_of_another_format_is_named_when_it_is_loaded_by_its_name(tmp_path, monkeypatch):
+    from gemel.checkpoint.sources import find_model
+
+    (tmp_path / "some-model").mkdir()
+    (tmp_path / "some-model" / "model.gguf").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"model\.gguf holds the model in the format GGUF"):
+        find_model("some-model", offline=True)
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model"])
+def test_a_sentencepiece_tokenizer_alone_asks_for_sentencepiece(tmp_path, name):
+    folder = tiny_bert(tmp_path / "tiny")
+    (folder / "tokenizer.json").rename(folder / name)
+    assert f"and sentencepiece, for {name}" in refusal(folder)
+
+
 def test_modules_without_a_pooling_are_averaged_and_say_so(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     modules(folder, ("sentence_transformers.models.Transformer", ""))

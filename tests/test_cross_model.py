@@ -1,6 +1,7 @@
 """Cross-encoders: equal to transformers, the same bits in any company, no torch, honest about length and labels."""
 
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -17,6 +18,7 @@ from gemel.text.pair_tokens import longest_first
 from test_without_torch import python
 from tiny import ARCHITECTURES, tiny_bert
 from tiny_cross import their_logits, tiny_cross
+from tiny_torch import tiny_other
 
 LEFT = ["a man is playing a guitar", "hello", "the stock market fell sharply today", "", "a man", "x"]
 RIGHT = [
@@ -106,6 +108,11 @@ def test_a_bert_whose_tokenizer_gives_no_types_gets_none(tmp_path):
         ("electra", {"tokenizer_class": "ElectraTokenizer"}, "4.40.0", True),
         ("albert", {"tokenizer_class": "AlbertTokenizer"}, "4.40.0", True),
         ("albert", {"tokenizer_class": "AlbertTokenizer"}, "5.1.0", False),
+        ("albert", {"tokenizer_class": "BertTokenizer"}, "5.1.0", True),
+        ("albert", {"tokenizer_class": "BertTokenizerFast"}, "5.1.0", True),
+        ("bert", {"tokenizer_class": "XLMRobertaTokenizer"}, "4.40.0", False),
+        ("bert", {"tokenizer_class": "PreTrainedTokenizerFast"}, "4.40.0", True),
+        ("bert", {"tokenizer_class": "PreTrainedTokenizerFast"}, "5.1.0", False),
         ("roberta", {}, "4.40.0", False),
         ("distilbert", {"model_input_names": ["input_ids", "token_type_ids"]}, "4.40.0", False),
     ],
@@ -115,6 +122,14 @@ def test_who_is_told_which_text_a_token_is_of(tmp_path, model_type, tokenizer, v
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     change(folder / "config.json", transformers_version=version)
     assert read_cross(folder).typed is typed
+
+
+def test_an_albert_with_the_tokenizer_of_bert_gets_its_types(tmp_path):
+    folder = tiny_cross(tmp_path / "tiny", "albert")
+    settings = {"tokenizer_class": "BertTokenizer", "model_max_length": 48, "strip_accents": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = their_logits(folder, LEFT, RIGHT)
+    np.testing.assert_allclose(gemel.load_cross(folder).logits(LEFT, RIGHT), theirs, atol=1e-5)
 
 
 def test_pairs_are_cut_as_the_tokenizers_library_cuts_them():
@@ -326,15 +341,18 @@ def test_each_kind_of_model_has_its_own_loader(folder, tmp_path):
         gemel.load_cross(tiny_bert(tmp_path / "bi"))
 
 
-def test_the_torch_engine_is_refused(folder):
-    with pytest.raises(InputError, match="does not run cross-encoders"):
-        gemel.load_cross(folder, engine="torch")
+def test_the_torch_engine_runs_a_head_that_gemel_knows_too(folder):
+    model = gemel.load_cross(folder, engine="torch")
+    assert model.engine_name == "torch"
+    np.testing.assert_allclose(model.logits(LEFT, RIGHT), their_logits(folder, LEFT, RIGHT), atol=1e-5)
+    with pytest.raises(ModelError, match="float32 only"):
+        gemel.load_cross(folder, engine="torch", precision="int8")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "deberta-v2"}, "'deberta-v2', whose head is not known"),
+        ({"model_type": "reformer"}, "'reformer', which draws random numbers"),
         ({"id2label": {"0": "a", "1": "b"}}, r"has shape \(1, 32\), config.json asks for \(2, 32\)"),
         ({"id2label": {"1": "a"}}, "must name the outputs"),
         ({"id2label": {}}, "must name the outputs"),
@@ -401,6 +419,73 @@ def test_the_layout_of_newer_sentence_transformers_is_read(tmp_path, folder):
 
 def test_a_name_is_known_where_a_head_is(folder):
     assert set(LAYOUTS) == set(CLASSES) == set(ARCHITECTURES)
+
+
+# Architectures whose head gemel does not know: torch runs them.
+
+
+def tiny_deberta(folder, **settings):
+    tiny_other(folder, "deberta-v2", auto="AutoModelForSequenceClassification", num_labels=1, **settings)
+    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 48, **MARK_NAMES}
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    (folder / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "model_input_names": names}))
+    return folder
+
+
+MARK_NAMES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+
+
+@pytest.mark.parametrize("types", [0, 2])
+def test_another_architecture_is_run_by_torch(tmp_path, types):
+    folder = tiny_deberta(tmp_path / "tiny", type_vocab_size=types)
+    model = gemel.load_cross(folder)
+    assert (model.engine_name, model.max_length, model.checkpoint.typed) == ("torch", 48, types == 2)
+    left, right = [*LEFT, LONG, LONG], [*RIGHT, "a cat", LONG]
+    together = quiet(model, left, right)
+    np.testing.assert_allclose(together, their_logits(folder, left, right), atol=1e-5)
+    alone = np.concatenate([quiet(model, [a], [b]) for a, b in zip(left, right, strict=True)])
+    np.testing.assert_array_equal(alone, together)
+    assert model.rank("a man", RIGHT, k=2).score.shape == (2,)
+
+
+def test_a_model_of_another_architecture_can_be_saved(tmp_path):
+    model = gemel.load_cross(tiny_deberta(tmp_path / "one", type_vocab_size=2))
+    again = gemel.load_cross(model.save(tmp_path / "two"))
+    np.testing.assert_array_equal(again.scores(LEFT, RIGHT), model.scores(LEFT, RIGHT))
+    assert again.weights_hash != "" and again.labels == model.labels
+
+
+@pytest.mark.parametrize("gone", ["classifier", "pooler", "layer.1."])
+def test_another_architecture_needs_all_its_weights(tmp_path, gone):
+    from safetensors.numpy import load_file, save_file
+
+    folder = tiny_deberta(tmp_path / "tiny")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if gone not in name}
+    assert len(kept) < len(weights)
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=f"{gone}.*missing from the checkpoint"):
+        gemel.load_cross(folder)
+
+
+def test_another_architecture_is_not_run_by_an_engine_that_cannot(tmp_path):
+    folder = tiny_deberta(tmp_path / "tiny")
+    with pytest.raises(InputError, match=r"engine 'native' cannot run tiny.*Use engine='torch'"):
+        gemel.load_cross(folder, engine="native")
+
+
+def test_another_architecture_without_torch_names_the_extra(tmp_path, monkeypatch):
+    folder = tiny_deberta(tmp_path / "tiny")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModelError, match=r"With torch it may run: pip install 'gemel\[train\]'"):
+        gemel.load_cross(folder)
+
+
+def test_no_cross_encoder_is_trained_from_an_architecture_without_a_known_head(tmp_path):
+    from gemel.training.cross_network import read_start
+
+    with pytest.raises(ModelError, match="'deberta-v2', of which no cross-encoder can be made"):
+        read_start(tiny_deberta(tmp_path / "tiny"))
 
 
 # Writing.

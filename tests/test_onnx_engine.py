@@ -238,7 +238,7 @@ def test_int8_is_for_the_cpu(monkeypatch, network):
 def test_the_torch_engine_agrees_and_obeys_the_law(tmp_path):
     pytest.importorskip("transformers", reason="the torch engine is in the train extra")
     network = make_network(tmp_path)
-    engine, ids = TorchEngine(tmp_path), some_ids(4, 9)
+    engine, ids = TorchEngine(read_checkpoint(tmp_path)), some_ids(4, 9)
     hidden = engine.hidden(ids)
     assert (engine.name, engine.width) == ("torch", 32)
     np.testing.assert_allclose(hidden, OnnxEngine(network).hidden(ids), rtol=0, atol=1e-5)
@@ -246,21 +246,22 @@ def test_the_torch_engine_agrees_and_obeys_the_law(tmp_path):
     with pytest.raises(InputError, match="token ids must be"):
         engine.hidden(np.array([[VOCABULARY]], np.int32))
     with pytest.raises(InputError, match="torch cannot use device 'cuda'"):
-        TorchEngine(tmp_path, device="cuda")
+        TorchEngine(read_checkpoint(tmp_path), device="cuda")
 
 
 def test_the_torch_engine_refuses_a_folder_without_safetensors(tmp_path):
     pytest.importorskip("transformers", reason="the torch engine is in the train extra")
-    tiny_bert(tmp_path)
+    checkpoint = read_checkpoint(tiny_bert(tmp_path))
     (tmp_path / "model.safetensors").rename(tmp_path / "other.bin")
     with pytest.raises(ModelError, match="transformers cannot load"):
-        TorchEngine(tmp_path)
+        TorchEngine(checkpoint)
 
 
 def test_without_torch_the_torch_engine_names_the_extra(tmp_path, monkeypatch):
+    checkpoint = read_checkpoint(tiny_bert(tmp_path))
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"pip install 'gemel\[train\]'"):
-        TorchEngine(tmp_path)
+        TorchEngine(checkpoint)
 
 
 @pytest.mark.parametrize("engine", ["native", "onnxruntime"])

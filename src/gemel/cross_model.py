@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
+from gemel.checkpoint.folder import places
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer_file import load_tokenizer
 from gemel.cross_options import CrossOptions, changed
 from gemel.encoder.architectures import read_network
-from gemel.encoder.cross_heads import read_head
+from gemel.encoder.cross_heads import CrossHead, has_head, read_head
 from gemel.encoder.engines.opened import Engines
+from gemel.encoder.engines.torch import TorchPairEngine
 from gemel.encoder.lanes import Lanes
 from gemel.encoder.run import run
 from gemel.encoder.token_types import with_token_types
-from gemel.errors import InputError
+from gemel.errors import InputError, ModelError
 from gemel.options import EncodeOptions, EngineName, Precision
 from gemel.progress import Progress
 from gemel.text.batches import Positions
@@ -86,23 +88,16 @@ class CrossModel:
         engine: EngineName = "auto",
         device: str = "cpu",
     ) -> None:
-        if engine == "torch":
-            raise InputError(
-                "engine 'torch' does not run cross-encoders. Use 'auto', 'native' or 'onnxruntime'"
-            )
-        encoder = checkpoint.encoder
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._lanes = Lanes()
-        network = read_network(encoder.config, encoder.weights)
-        self._positions = network.max_positions
+        parts = _torch_parts if engine == "torch" or not has_head(checkpoint.encoder.config) else _own_parts
+        # A network that cannot run here is refused now, not at the first pair.
+        found = parts(checkpoint, precision=self.precision, engine=engine, device=device)
+        self._engines, self._head, self._positions = found.engines, found.head, found.positions
         self._tokenizer = PairTokenizer(
-            load_tokenizer(encoder), vocabulary=network.vocabulary, typed=checkpoint.typed
+            load_tokenizer(checkpoint.encoder), vocabulary=found.vocabulary, typed=checkpoint.typed
         )
-        self._head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
-        typed = with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
-        self._engines = Engines(encoder, engine=engine, device=device, network=typed)
-        self._engines[self.precision]  # a network that cannot run here is refused now, not at the first pair
 
     @property
     def name(self) -> str:
@@ -115,13 +110,13 @@ class CrossModel:
         return self.checkpoint.labels
 
     @property
-    def max_length(self) -> int:
-        """Tokens of a pair that count, marks included."""
-        return min(self.checkpoint.encoder.max_length or self._positions, self._positions)
+    def max_length(self) -> int | None:
+        """Tokens of a pair that count, special tokens included; None: all."""
+        return _least(self.checkpoint.encoder.max_length, self._positions)
 
     @property
     def engine_name(self) -> str:
-        """native or onnxruntime"""
+        """native, onnxruntime or torch"""
         return self._engines[self.precision].name
 
     @cached_property
@@ -251,8 +246,8 @@ class CrossModel:
     def _score(self, logits: Vectors) -> Vectors:
         return logits[:, 0] if self.checkpoint.activation == "identity" else _sigmoid(logits[:, 0])
 
-    def _limit(self, options: CrossOptions) -> int:
-        return min(options.max_length or self.max_length, self._positions)
+    def _limit(self, options: CrossOptions) -> int | None:
+        return _least(options.max_length or self.max_length, self._positions)
 
     def _check_one_output(self, asked: str) -> None:
         if len(self.labels) > 1:
@@ -266,6 +261,50 @@ class CrossModel:
         return (
             f"CrossModel({self.name!r}, {labels}, max_length={self.max_length}, engine={self.engine_name!r})"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What runs the pairs of one cross-encoder."""
+
+    engines: Engines
+    head: CrossHead
+    vocabulary: int
+    positions: int | None
+    """Tokens of a pair that the network has positions for; None: any number."""
+
+
+def _own_parts(
+    checkpoint: CrossCheckpoint, *, precision: Precision, engine: EngineName, device: str
+) -> _Parts:
+    """gemel's own network and head."""
+    encoder = checkpoint.encoder
+    network = read_network(encoder.config, encoder.weights)
+    head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
+    typed = with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
+    engines = Engines(encoder, engine=engine, device=device, network=typed)
+    engines[precision]
+    return _Parts(engines, head, network.vocabulary, network.max_positions)
+
+
+def _torch_parts(
+    checkpoint: CrossCheckpoint, *, precision: Precision, engine: EngineName, device: str
+) -> _Parts:
+    """The network and head of transformers, for architectures whose head gemel does not know."""
+    engines = Engines(checkpoint.encoder, engine=engine, device=device, typed=checkpoint.typed)
+    opened = engines[precision]
+    assert isinstance(opened, TorchPairEngine)
+    if opened.width != len(checkpoint.labels):
+        raise ModelError(
+            f"{checkpoint.name} gives {opened.width} numbers for a pair, but its config.json names "
+            f"{len(checkpoint.labels)} labels. One of its files belongs to another model"
+        )
+    # What the engine gives are the numbers of the labels already.
+    return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, places(checkpoint.encoder.config))
+
+
+def _least(*lengths: int | None) -> int | None:
+    return min((length for length in lengths if length is not None), default=None)
 
 
 def _sigmoid(x: Vectors) -> Vectors:

@@ -10,9 +10,11 @@ import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gemel.checkpoint.folder import sentencepiece_file
 from gemel.checkpoint.foreign_error import reason_of
 from gemel.checkpoint.json_file import inside, read_json, read_object
 from gemel.checkpoint.tokenizer_file import WORDPIECE
@@ -156,6 +158,12 @@ def _write_tokenizer(folder: Path, target: Path) -> None:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise MissingExtra("converting a tokenizer", "transformers", "train") from error
+    pieces = sentencepiece_file(folder)
+    if pieces is not None and find_spec("sentencepiece") is None:
+        raise ModelError(
+            f"{pieces} is a SentencePiece model, and making tokenizer.json of it needs the package 'sentencepiece'. "
+            "Install it with: pip install sentencepiece protobuf"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             str(folder), use_fast=True, trust_remote_code=False, local_files_only=True

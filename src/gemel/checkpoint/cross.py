@@ -35,10 +35,53 @@ CLASSES = {
     "roberta": "RobertaForSequenceClassification",
     "xlm-roberta": "XLMRobertaForSequenceClassification",
 }
-"""HF `model_type` to the class of transformers that such a folder is saved from."""
+"""HF `model_type` to the class of transformers that such a folder is saved from, where gemel runs its head itself."""
 _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 _PATHS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
+_HEAD = "ForSequenceClassification"
 _OLD_KEY = "sbert_ce_default_activation_function"
+_UNTYPED = {"distilbert", "modernbert", "mpnet"}
+"""Networks that take no token types."""
+_TYPED = {
+    *(
+        "BertTokenizer",
+        "ConvBertTokenizer",
+        "DPRQuestionEncoderTokenizer",
+        "DebertaTokenizer",
+        "DebertaV2Tokenizer",
+    ),
+    *("ElectraTokenizer", "FNetTokenizer", "LayoutLMTokenizer", "LxmertTokenizer", "MobileBertTokenizer"),
+}
+"""Tokenizers of transformers that give token types, without "Fast" at the end."""
+_TYPED_UP_TO_4 = {
+    *(
+        "AlbertTokenizer",
+        "BertJapaneseTokenizer",
+        "FunnelTokenizer",
+        "HerbertTokenizer",
+        "PreTrainedTokenizer",
+    ),
+    *("RemBertTokenizer", "RoFormerTokenizer", "SplinterTokenizer", "SqueezeBertTokenizer", "XLNetTokenizer"),
+}
+_TOKENIZERS = {
+    "albert": "AlbertTokenizer",
+    "bert": "BertTokenizer",
+    "convbert": "BertTokenizer",
+    "deberta": "DebertaTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+    "electra": "BertTokenizer",
+    "ernie": "BertTokenizer",
+    "fnet": "FNetTokenizer",
+    "funnel": "FunnelTokenizer",
+    "megatron-bert": "BertTokenizer",
+    "mobilebert": "MobileBertTokenizer",
+    "nystromformer": "AlbertTokenizer",
+    "rembert": "RemBertTokenizer",
+    "roformer": "RoFormerTokenizer",
+    "squeezebert": "BertTokenizer",
+    "xlnet": "XLNetTokenizer",
+}
+"""The tokenizer that transformers takes where tokenizer_config.json names none."""
 _OLDER_THAN_5 = {"", "0", "1", "2", "3", "4"}
 
 
@@ -63,11 +106,6 @@ class CrossCheckpoint:
 def read_cross(folder: Path, *, name: str | None = None) -> CrossCheckpoint:
     """The cross-encoder in `folder`; `name` is what messages call it (default: the folder's own)."""
     encoder = read_checkpoint(folder, name=name, cross=True)
-    kind = encoder.config.get("model_type")
-    if kind not in CLASSES:
-        raise ModelError(
-            f"{encoder.name} has the architecture {kind!r}, whose head is not known. Known: {', '.join(CLASSES)}"
-        )
     if encoder.dense or encoder.normalize:
         raise ModelError(
             f"{encoder.name} has further modules after its network; only the network's own head is read"
@@ -81,22 +119,20 @@ def read_cross(folder: Path, *, name: str | None = None) -> CrossCheckpoint:
 
 
 def tells_texts_apart(checkpoint: Checkpoint) -> bool:
-    """Whether transformers gives this network the token types of a pair, by its tokenizer's settings."""
-    types = checkpoint.config.get("type_vocab_size", 2)
-    if checkpoint.config.get("model_type") in {"distilbert", "modernbert", "mpnet"} or types == 1:
+    """Whether transformers gives this network the token types of a pair: that is a matter of the tokenizer's class."""
+    kind, types = checkpoint.config.get("model_type"), checkpoint.config.get("type_vocab_size", 2)
+    if kind in _UNTYPED or types in (0, 1):
         return False
     settings = read_object_if_there(checkpoint.tokenizer_file.with_name("tokenizer_config.json"))
     said = settings.get("model_input_names")
     if isinstance(said, list):
         return "token_type_ids" in said
-    if settings.get("tokenizer_class") == "TokenizersBackend":
-        return False  # the plain tokenizer of transformers 5, which gives types only where it is told to
-    kind, version = (
-        checkpoint.config.get("model_type"),
-        str(checkpoint.config.get("transformers_version") or ""),
-    )
-    # ALBERT's tokenizer stopped giving types in transformers 5; a checkpoint is run as it was trained.
-    return kind in ("bert", "electra") or (kind == "albert" and version.partition(".")[0] in _OLDER_THAN_5)
+    tokenizer = str(settings.get("tokenizer_class") or _TOKENIZERS.get(str(kind), ""))
+    tokenizer = tokenizer.removesuffix("Fast")
+    version = str(checkpoint.config.get("transformers_version") or "")
+    # Some tokenizers stopped giving types in transformers 5; a checkpoint is run as it was trained.
+    older = version.partition(".")[0] in _OLDER_THAN_5
+    return tokenizer in _TYPED or (older and tokenizer in _TYPED_UP_TO_4)
 
 
 def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -166,7 +202,8 @@ def write_cross(
 def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activation) -> dict[str, Any]:
     """config.json of the classifier: its class, its labels, and what sentence-transformers wants to know."""
     kind = config.get("model_type")
-    if kind not in CLASSES:
+    named = [name for name in config.get("architectures") or () if str(name).endswith(_HEAD)]
+    if kind not in CLASSES and not named:
         raise ModelError(
             f"a cross-encoder of the architecture {kind!r} cannot be saved. Known: {', '.join(CLASSES)}"
         )
@@ -178,7 +215,7 @@ def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activa
     return {
         **{key: value for key, value in config.items() if key not in dropped},
         **({"problem_type": problem} if problem else {}),
-        "architectures": [CLASSES[kind]],
+        "architectures": [CLASSES[kind]] if kind in CLASSES else named,
         "dtype": "float32",
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},

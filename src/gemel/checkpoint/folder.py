@@ -18,7 +18,7 @@ from gemel.checkpoint.modules import Steps, read_steps
 from gemel.checkpoint.relation import RelationHead, read_relation
 from gemel.checkpoint.tensors import Tensors
 from gemel.checkpoint.transformer_settings import Side, TransformerSettings, read_transformer_settings
-from gemel.checkpoint.weights import module_weights
+from gemel.checkpoint.weights import module_weights, other_format
 from gemel.errors import ModelError
 
 __all__ = ["Checkpoint", "Dense", "Pooling", "is_model_folder", "read_checkpoint"]
@@ -31,6 +31,14 @@ _OFFSET_POSITIONS = {
     "xlm-roberta-xl",
     "data2vec-text",
     "xmod",
+    "esm",
+    "ibert",
+    "layoutlmv3",
+    "lilt",
+    "longformer",
+    "luke",
+    "markuplm",
+    "roberta-prelayernorm",
 }
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of the side that asks and of the side that is searched."""
@@ -90,6 +98,12 @@ class Checkpoint:
         return next((value for value in found if isinstance(value, int)), None)
 
     @property
+    def network_folder(self) -> Path:
+        """Where config.json of the transformer lies: `folder`, or the sub-folder of its module."""
+        parents = self.weights.files[0].parents
+        return next((parent for parent in parents if (parent / "config.json").is_file()), self.folder)
+
+    @property
     def dim(self) -> int | None:
         """Numbers per text; None if the config does not say."""
         if self.dense:
@@ -125,7 +139,9 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give an existing folder or the name of a model")
     if not is_model_folder(folder):
-        raise ModelError(f"{folder} is not a model: it has neither modules.json nor config.json")
+        other = other_format(folder)
+        reason = "it has neither modules.json nor config.json" if other is None else other
+        raise ModelError(f"{folder} is not a model that gemel reads: {reason}")
     _check_kind(folder, cross)
     notes: list[str] = []
     if (folder / "modules.json").is_file():
@@ -198,12 +214,25 @@ def _check_kind(folder: Path, cross: bool) -> None:
 
 
 def _plain(folder: Path, notes: list[str]) -> Steps:
-    """A folder without modules.json: a model2vec table, or an encoder to be pooled by the mean."""
+    """A folder without modules.json: a model2vec table, or a network to be pooled as its architecture asks for."""
     config = read_object(folder / "config.json")
     if _is_model2vec(config):
         return Steps("static", folder, None, (), (), config.get("normalize") is True)
-    notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalised")
+    if _is_causal(config):
+        notes.append(
+            "plain language model without modules.json: a text's vector is that of its last token, which alone has "
+            "seen the whole text, and not normalized"
+        )
+        return Steps("transformer", folder, Pooling(("last",)), (), (), False)
+    notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalized")
     return Steps("transformer", folder, Pooling(), (), (), False)
+
+
+def _is_causal(config: Mapping[str, Any]) -> bool:
+    """A network in which a token sees only those before it: a ...ForCausalLM that does not say otherwise."""
+    architectures = config.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    return isinstance(first, str) and first.endswith("ForCausalLM") and config.get("is_causal") is not False
 
 
 def _is_model2vec(config: Mapping[str, Any]) -> bool:
@@ -263,9 +292,17 @@ def _tokenizer_file(model: Path, folder: Path) -> Path:
     for path in (folder / "tokenizer.json", folder / "vocab.txt", model / "tokenizer.json"):
         if path.is_file():
             return path
+    pieces = sentencepiece_file(folder) or sentencepiece_file(model)
+    needs = "gemel[train]" if pieces is None else f"gemel[train] and sentencepiece, for {pieces.name}"
     raise ModelError(
-        f"no tokenizer.json in {folder}. Write one with: gemel models convert {model} (needs gemel[train])"
+        f"no tokenizer.json in {folder}. Write one with: gemel models convert {model} (needs {needs})"
     )
+
+
+def sentencepiece_file(folder: Path) -> Path | None:
+    """The SentencePiece model of a tokenizer, under the names that transformers saves it as."""
+    names = ("spiece.model", "sentencepiece.bpe.model", "spm.model", "sentencepiece.model", "tokenizer.model")
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def _similarity(name: object) -> str | None:

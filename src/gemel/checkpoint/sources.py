@@ -16,6 +16,7 @@ from gemel.checkpoint import cache, wheels
 from gemel.checkpoint.folder import is_model_folder
 from gemel.checkpoint.hub import fetch_from_hub, hub_installed, in_hub_cache
 from gemel.checkpoint.installed import find_installed, installed_models
+from gemel.checkpoint.weights import other_format
 from gemel.errors import ModelError
 from gemel.network_use import is_offline
 
@@ -169,11 +170,15 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
         raise ModelError(f"{_unknown(name)} The Hub was asked too: {error}") from error
 
 
+def _why_no_model(folder: Path) -> str:
+    return other_format(folder) or "it is not a model"
+
+
 def _unknown(name: str) -> str:
     known = sorted({*wheels.CARRIED, *cache.cached_folders(), *(m.name for m in installed_models())})
     close = get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    folder = f" The folder {name!r} is there, but it is not a model." if Path(name).is_dir() else ""
+    folder = f" The folder {name!r} is there, but {_why_no_model(Path(name))}." if Path(name).is_dir() else ""
     more = "" if hub_installed() else " For models of the Hugging Face Hub: pip install 'gemel[hub]'."
     return (
         f"no model {name!r} as a folder or in the cache {cache.models_folder()}.{hint}{folder} "

@@ -78,6 +78,11 @@ class CrossHead:
         return pooled
 
 
+def has_head(config: Config) -> bool:
+    """Whether `read_head` knows the head of this architecture; if not, the torch engine may run it."""
+    return config.get("model_type") in LAYOUTS
+
+
 def layout_of(config: Config) -> Layout:
     """The head of this config; ModernBERT has settings for it."""
     layout = LAYOUTS[config["model_type"]]

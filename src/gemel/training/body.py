@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from gemel.checkpoint.folder import Checkpoint
-from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.encoder.engines.torch_network import load_network
+from gemel.errors import InputError, MissingExtra
 from gemel.training.options import TrainOptions
 from gemel.training.packed import ATTENTION, Pack, register_attention
 
@@ -78,7 +78,7 @@ class TransformerBody:
         self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
         if options.gradient_checkpointing:
-            self.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            _checkpoint_activations(self.module)
         self._with_lora = options.lora_rank is not None
         if options.lora_rank is not None:
             self.module = _add_lora(self.module, options.lora_rank)
@@ -133,46 +133,15 @@ class TransformerBody:
 
 
 def _load(checkpoint: Checkpoint, options: TrainOptions, attention: str) -> nn.Module:
-    try:
-        import torch
-        from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise MissingExtra("training", "torch", "train") from error
-    register_attention()
-    folder = checkpoint.weights.files[0].parent
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    def adjust(config: Any) -> None:  # noqa: ANN401 - each architecture has its own class
         if options.dropout is not None:
             _set_dropout(config, options.dropout)
-        with quiet_transformers():
-            model: nn.Module = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                trust_remote_code=False,
-                use_safetensors=True,
-                local_files_only=True,
-                dtype=torch.float32,
-                attn_implementation=attention,
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"transformers cannot load {checkpoint.name} from {folder}: {error}") from error
-    return model
 
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Without its bar and its table of weights that an encoder does not use."""
-    from transformers.utils import logging
-
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()
+        register_attention()
+        return load_network(checkpoint, attention=attention, adjust=adjust)
+    except ImportError as error:
+        raise MissingExtra("training", "torch", "train") from error
 
 
 def _set_dropout(config: Any, dropout: float) -> None:  # noqa: ANN401 - each architecture has its own class
@@ -203,6 +172,15 @@ def _layers(model: Any) -> Any:  # noqa: ANN401
     raise InputError(f"a {model.config.model_type} shares its layers or hides them; freeze_layers must be 0")
 
 
+def _checkpoint_activations(model: Any) -> None:  # noqa: ANN401
+    """Under its newer name where transformers has it; the older one warns there."""
+    settings = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
 def _add_lora(model: nn.Module, rank: int) -> nn.Module:
     try:
         from peft import LoraConfig, get_peft_model
@@ -211,5 +189,8 @@ def _add_lora(model: nn.Module, rank: int) -> nn.Module:
     settings = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
     )
-    adapted: nn.Module = get_peft_model(model, settings)
+    with warnings.catch_warnings():
+        # peft asks transformers under a name that newer releases of it warn of.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        adapted: nn.Module = get_peft_model(model, settings)
     return adapted

@@ -40,15 +40,16 @@ def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:
 
     A pair may be twice as long as the text that a sentence encoder reads, if its network has places for it.
     """
-    if is_cross_encoder(folder):
-        return read_cross(folder, name=name).encoder
-    checkpoint = read_checkpoint(folder, name=name)
+    other = is_cross_encoder(folder)
+    checkpoint = read_cross(folder, name=name).encoder if other else read_checkpoint(folder, name=name)
     kind = checkpoint.config.get("model_type") if checkpoint.kind == "transformer" else "static"
     if kind not in CLASSES:
         raise ModelError(
             f"{checkpoint.name} has the architecture {kind!r}, of which no cross-encoder can be made. "
             f"Known: {', '.join(CLASSES)}"
         )
+    if other:
+        return checkpoint
     lengths = [2 * checkpoint.max_length if checkpoint.max_length else None, places(checkpoint.config)]
     most = min((length for length in lengths if length is not None), default=None)
     return replace(checkpoint, max_length=most)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
+from gemel.checkpoint.tensors import Tensors
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Network
+from gemel.encoder.weight_check import check_sizes, refuse_unexpected, unexpected_in_body
 from gemel.errors import ModelError
 
 FILES = {
@@ -29,11 +31,46 @@ def is_known(config: Config) -> bool:
 
 
 def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
-    """The network of a checkpoint: its config.json and its weights by name, with any prefix on the names."""
+    """The network of a checkpoint: its config.json and its weights by name, with any prefix on the names.
+
+    Weights inside the network that this config.json does not use are refused: they belong to another one.
+    """
     kind = config.get("model_type")
     if kind not in FILES:
         raise ModelError(
             f"unknown architecture {kind!r} (model_type in config.json). Known: {', '.join(FILES)}"
         )
     import_module(f"{__name__}.{FILES[kind]}")
-    return ARCHITECTURES[kind](config, weights)
+    where = f"a model of the architecture {kind!r}"
+    check_sizes(config, (_shape(weights, name) for name in weights), where)
+    read = _Read(weights)
+    network = ARCHITECTURES[kind](config, read)
+    refuse_unexpected(unexpected_in_body(read.names, weights), where)
+    return network
+
+
+class _Read(Mapping[str, Array]):
+    """Weights that remember which of them were read."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self._weights = weights
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Array:
+        weight = self._weights[name]
+        self.names.add(name)
+        return weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights  # Mapping's own would read the weight
+
+
+def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
+    """Without a look at the numbers, where the weights can say it."""
+    return weights.shape(name) if isinstance(weights, Tensors) else weights[name].shape

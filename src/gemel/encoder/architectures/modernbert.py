@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, layers_of, positive
+from gemel.encoder.architectures.settings import (
+    activation_of,
+    epsilon_of,
+    heads_of,
+    layers_of,
+    positive,
+    unsupported,
+)
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.errors import ModelError
@@ -79,7 +86,7 @@ def _theta(config: Config, kind: str) -> float:
     given = (config.get("rope_parameters") or {}).get(kind) or {}
     scaling = given.get("rope_type", "default"), config.get("rope_scaling")
     if scaling != ("default", None):
-        raise ModelError(
+        raise unsupported(
             f"config.json scales the rotary positions ({scaling}), only the default kind is read"
         )
     world = config.get("global_rope_theta") or 160_000.0

@@ -13,6 +13,7 @@ from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
 from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
+from gemel.errors import ModelError
 
 _PADDING = 1  # fixed by the architecture, whatever the config says; positions start after it
 _BUCKETS = 32  # of the bias table: 16 for keys up to the query, 16 for keys after it
@@ -28,6 +29,12 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     table = take.array("embeddings.position_embeddings.weight", rows, width)
     positions = table[_PADDING + 1 :]
     buckets = positive(config, "relative_attention_num_buckets", _BUCKETS)
+    if buckets < _BUCKETS:
+        raise ModelError(
+            f"config.json gives relative_attention_num_buckets as {buckets}: an MPNet looks up {_BUCKETS} of them, "
+            "whatever its config says. The checkpoint cannot be run"
+        )
+    # A larger table is run as the reference runs it, which never looks at the rows after these.
     bias = take.array("encoder.relative_attention_bias.weight", buckets, heads)
     distances = np.arange(1 - len(positions), len(positions))
     return Network(

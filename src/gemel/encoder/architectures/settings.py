@@ -19,6 +19,11 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+def unsupported(message: str) -> ModelError:
+    """A network of a known architecture, but of a kind that only transformers runs."""
+    return ModelError(f"{message}. It may run with engine='torch' (pip install 'gemel[train]')")
+
+
 def positive(config: Config, name: str, default: int | None = None) -> int:
     """A size: a whole number of at least 1."""
     value = config.get(name, default)
@@ -57,7 +62,7 @@ def activation_of(config: Config, name: str = "hidden_act", default: str = "gelu
     """The function between the two feed-forward layers, in our words."""
     asked = config.get(name, default)
     if not isinstance(asked, str) or asked not in _ACTIVATIONS:
-        raise ModelError(
+        raise unsupported(
             f"unknown activation {asked!r} in config.json. Known: {', '.join(sorted(_ACTIVATIONS))}"
         )
     return _ACTIVATIONS[asked]
@@ -72,4 +77,4 @@ def refuse_variants(config: Config) -> None:
         )
     for name in ("is_decoder", "add_cross_attention"):
         if config.get(name):
-            raise ModelError(f"config.json sets {name}: that is a decoder, only encoders are read")
+            raise unsupported(f"config.json sets {name}: that is a decoder, only encoders are read")

@@ -37,11 +37,7 @@ def open_engine(
         return StaticEngine(static_table(checkpoint))
     known = is_known(checkpoint.config)
     if not known and engine not in ("auto", "torch"):
-        kind = checkpoint.config.get("model_type")
-        raise InputError(
-            f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
-            f"Known: {', '.join(sorted(FILES))}. Use engine='torch'"
-        )
+        raise InputError(_cannot_read(checkpoint, engine))
     if engine == "torch" or not known:
         return _torch(checkpoint, precision, device, asked=engine == "torch")
     network = network or read_network(checkpoint.config, checkpoint.weights)
@@ -67,8 +63,28 @@ def _onnx(network: Network, precision: Precision, device: str) -> Engine:
     return OnnxEngine(network, precision=precision, device=device)
 
 
-def _torch(checkpoint: Checkpoint, precision: Precision, device: str, *, asked: bool) -> Engine:
-    from gemel.encoder.engines.torch import TorchEngine
+def open_pair_engine(
+    checkpoint: Checkpoint, *, typed: bool, precision: Precision, device: str, engine: EngineName
+) -> Engine:
+    """The torch engine for a cross-encoder with its own head, which gives (pairs, 1, labels)."""
+    if engine not in ("auto", "torch"):
+        raise InputError(_cannot_read(checkpoint, engine))
+    return _torch(checkpoint, precision, device, asked=engine == "torch", typed=typed)
+
+
+def _cannot_read(checkpoint: Checkpoint, engine: EngineName) -> str:
+    kind = checkpoint.config.get("model_type")
+    return (
+        f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
+        f"Known: {', '.join(sorted(FILES))}. Use engine='torch'"
+    )
+
+
+def _torch(
+    checkpoint: Checkpoint, precision: Precision, device: str, *, asked: bool, typed: bool | None = None
+) -> Engine:
+    """`typed`: a cross-encoder, and whether it is told which text a token is of. None: a sentence encoder."""
+    from gemel.encoder.engines.torch import TorchEngine, TorchPairEngine
 
     kind = checkpoint.config.get("model_type")
     known = ", ".join(sorted(FILES))
@@ -76,7 +92,9 @@ def _torch(checkpoint: Checkpoint, precision: Precision, device: str, *, asked: 
         raise ModelError(f"architecture {kind!r} runs in torch, which has float32 only; int8 is for: {known}")
     check_weights(checkpoint)
     try:
-        return TorchEngine(checkpoint.folder, device=device)
+        if typed is None:
+            return TorchEngine(checkpoint, device=device)
+        return TorchPairEngine(checkpoint, typed=typed, device=device)
     except MissingExtra as error:
         if asked:
             raise

@@ -2,66 +2,273 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemel.checkpoint.foreign_error import reason_of
+from gemel.checkpoint.folder import Checkpoint, places
+from gemel.encoder.engines.torch_network import Task, load_network
 from gemel.errors import InputError, MissingExtra, ModelError
-from gemel.network_use import disable_usage_reports
 from gemel.types import Ids, Vectors
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class TorchEngine:
-    """Fits `Engine`. Loads safetensors only, and runs no code that comes with a checkpoint."""
+_PROBE = 8  # tokens of the text that a network runs once when it is loaded
+_MOST_ROWS = 32
+_MOST_TOKENS = 2048
+_LEAST_TOKENS = 16  # to a call; with fewer, torch takes other kernels and gives other bits
+_MOST_FILLED = 64  # what a text alone is filled up to at most, on machines with many cores
+_RANDOM = {"reformer"}  # draws its hash functions anew in every call
+_SHARED_STATE = {"funnel"}  # keeps numbers of the current batch in its modules
+
+
+class _TorchRunner:
+    """Rows of token ids through a network of transformers; what comes out is named by a subclass.
+
+    Law: a row has the same bits alone, among others and after any other. torch picks its kernels by the shape of a
+    batch. So a short text alone is run as a few copies of itself, which takes the kernels of larger batches; a batch is
+    compared with its rows alone when its shape is first seen, and a length whose bits differ is run row by row from
+    then on. Decision 15 has the measurements.
+    """
 
     name = "torch"
-    batch_tokens = 2048
+    batch_tokens = _MOST_TOKENS
+    _task: Task = "hidden-states"
 
-    def __init__(self, folder: Path, *, device: str = "cpu") -> None:
-        disable_usage_reports("huggingface_hub")
+    def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu") -> None:
+        kind = checkpoint.config.get("model_type")
+        if kind in _RANDOM:
+            raise ModelError(
+                f"{checkpoint.name} has the architecture {kind!r}, which draws random numbers while it runs: a text "
+                "would have another vector in every call. Use another model"
+            )
         try:
-            import torch
-            from transformers import AutoModel
+            model: Any = load_network(checkpoint, task=self._task)
         except ImportError as error:
             raise MissingExtra("a model without an architecture file", "torch", "train") from error
-        try:
-            model = AutoModel.from_pretrained(
-                folder,
-                trust_remote_code=False,
-                use_safetensors=True,
-                local_files_only=True,
-                dtype=torch.float32,
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(f"transformers cannot load {folder}: {reason_of(error)}") from error
+        model.config.use_cache = False
         try:
             self._model = model.eval().to(device)
         except (RuntimeError, AssertionError) as error:  # torch built without the device asserts
             raise InputError(f"torch cannot use device {device!r}: {error}") from error
         self.device = device
-        self.width = int(model.config.hidden_size)
-        self._vocabulary = int(model.get_input_embeddings().num_embeddings)
+        self.vocabulary = _vocabulary(model, checkpoint)
+        self._takes = set(inspect.signature(model.forward).parameters)
+        self._prepare = _state_setters(model)
+        self._turn: AbstractContextManager[Any] = (
+            threading.Lock() if self._prepare or kind in _SHARED_STATE else nullcontext()
+        )
+        # Experts see tokens of all rows, so the shapes inside depend on the texts: nothing can be compared beforehand.
+        self._alone_always = any("expert" in key for key in checkpoint.config)
+        # By torch's number of threads, which a program may change: kernels follow it.
+        self._alone_lengths: set[tuple[int, int]] = set()
+        self._same_bits: set[tuple[int, int, int]] = set()
+        self.width = self._probe(checkpoint)
 
     def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
-        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32.
-
-        Row by row: torch picks its kernels by the size of the batch, and they give other bits.
-        """
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
         import torch
 
-        if ids.ndim != 2 or ids.size == 0 or ids.min() < 0 or ids.max() >= self._vocabulary:
-            known = f"0 to {self._vocabulary - 1}"
-            raise InputError(f"token ids must be (texts, tokens), none empty, from {known}; got {ids.shape}")
+        self._check(ids)
         tokens = torch.from_numpy(ids.astype(np.int64)).to(self.device)
         with torch.inference_mode():
-            states = [
-                self._model(input_ids=row[None], attention_mask=torch.ones_like(row[None])).last_hidden_state
-                for row in tokens
-            ]
-        hidden: Vectors = torch.cat(states).float().cpu().numpy()
-        return hidden
+            parts, start = [], 0
+            while start < len(tokens):
+                rows = self._rows(len(tokens) - start, tokens.shape[1])
+                parts.append(self._batch(tokens[start : start + rows]))
+                start += rows
+            states: Vectors = torch.cat(parts).float().cpu().numpy()
+        return states
 
     def bytes_per_text(self, tokens: int) -> int:
         """A guess for an unknown network: some twenty matrices of its width, and scores of sixteen heads."""
         return 4 * tokens * (20 * self.width + 16 * tokens)
+
+    def _forward(self, tokens: Tensor) -> Tensor:
+        """(b, t) -> (b, t, width); one run of the network."""
+        raise NotImplementedError
+
+    def _run(self, inputs: dict[str, Tensor]) -> Any:  # noqa: ANN401 - each architecture has its own class of outputs
+        import torch
+
+        ids = inputs["input_ids"]
+        inputs = {**inputs, "attention_mask": torch.ones_like(ids)}
+        with self._turn:
+            for prepare in self._prepare:
+                prepare(ids.shape[1])
+            return self._model(**{name: value for name, value in inputs.items() if name in self._takes})
+
+    def _copies(self, length: int) -> int:
+        """Rows that a text alone is run as: enough tokens for the kernels that larger batches take, too."""
+        if self._alone_always:
+            return 1
+        least = min(max(_LEAST_TOKENS, 8 * _threads()), _MOST_FILLED)
+        return 1 << int(-(-least // length) - 1).bit_length()
+
+    def _rows(self, waiting: int, length: int) -> int:
+        """Rows of the next batch: a power of two, so that few shapes have to be compared, or too few to fill one."""
+        if self._alone_always or (_threads(), length) in self._alone_lengths:
+            return 1
+        most = max(1, min(waiting, _MOST_ROWS, _MOST_TOKENS // length))
+        return min(waiting, max(self._copies(length), 1 << (most.bit_length() - 1)))
+
+    def _batch(self, tokens: Tensor) -> Tensor:
+        """All rows at once where that is known to give the bits of each row alone."""
+        import torch
+
+        if len(tokens) == 1:
+            return self._alone(tokens)
+        missing = self._copies(tokens.shape[1]) - len(tokens)
+        filled = torch.cat([tokens, tokens[-1:].expand(missing, -1)]) if missing > 0 else tokens
+        shape = (_threads(), len(filled), tokens.shape[1])
+        if shape in self._same_bits:
+            return self._forward(filled)[: len(tokens)]
+        alone = torch.cat([self._alone(row[None]) for row in tokens])
+        # Two threads may compare the same shape at once; both come to the same end.
+        if torch.equal(alone, self._forward(filled)[: len(tokens)]):
+            self._same_bits.add(shape)
+        else:
+            self._alone_lengths.add((shape[0], shape[2]))
+        return alone
+
+    def _alone(self, row: Tensor) -> Tensor:
+        return self._forward(row.repeat(self._copies(row.shape[1]), 1))[:1]
+
+    def _check(self, ids: Ids) -> None:
+        if ids.ndim != 2 or ids.size == 0 or ids.min() < 0 or ids.max() >= self.vocabulary:
+            known = f"0 to {self.vocabulary - 1}"
+            raise InputError(f"token ids must be (texts, tokens), none empty, from {known}; got {ids.shape}")
+
+    def _probe(self, checkpoint: Checkpoint) -> int:
+        """The width, seen on a short text; a network that cannot read one is refused now, not at the first text."""
+        import torch
+
+        length = min(_PROBE, places(checkpoint.config) or _PROBE)
+        tokens = (torch.arange(length) % self.vocabulary)[None].to(self.device)
+        kind = checkpoint.config.get("model_type")
+        start = f"{checkpoint.name}: the architecture {kind!r} does not turn token ids into"
+        try:
+            with torch.inference_mode():
+                states, again = self._forward(tokens), self._forward(tokens)
+        except Exception as error:  # of any kind: the network was not made for this
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            raise ModelError(f"{start} {self._gives}: {reason}. Use a model for texts") from error
+        if states.ndim != 3 or states.shape[:2] != self._shape_of(length):
+            raise ModelError(
+                f"{start} {self._gives}, but gives the shape {tuple(states.shape)}. Use a model for texts"
+            )
+        if not torch.equal(states.nan_to_num(), again.nan_to_num()):
+            raise ModelError(
+                f"{start} the same numbers twice: it draws random numbers while it runs. Use another model"
+            )
+        return int(states.shape[2])
+
+    _gives = ""
+
+    def _shape_of(self, length: int) -> tuple[int, int]:
+        raise NotImplementedError
+
+
+class TorchEngine(_TorchRunner):
+    """Fits `Engine`. Loads safetensors only, and runs no code that comes with a checkpoint."""
+
+    _gives = "one vector for each token"
+
+    def _forward(self, tokens: Tensor) -> Tensor:
+        found = self._run({"input_ids": tokens})
+        states: Tensor = found.last_hidden_state
+        return states
+
+    def _shape_of(self, length: int) -> tuple[int, int]:
+        return (1, length)
+
+
+class TorchPairEngine(_TorchRunner):
+    """A cross-encoder with its own head. Fits `Engine` with one row of numbers for each pair: (b, 1, labels).
+
+    Ids from `vocabulary` on are tokens of the second text, as `PairTokenizer` gives them.
+    """
+
+    _task: Task = "pairs"
+    _gives = "one number for each label"
+
+    def __init__(self, checkpoint: Checkpoint, *, typed: bool, device: str = "cpu") -> None:
+        self._typed = typed
+        super().__init__(checkpoint, device=device)
+        # Without a padding id transformers cannot tell where the texts of a batch end, though all are whole here.
+        self._alone_always = self._alone_always or self._model.config.pad_token_id is None
+
+    def _forward(self, tokens: Tensor) -> Tensor:
+        inputs = {"input_ids": tokens % self.vocabulary}
+        if self._typed:
+            inputs["token_type_ids"] = tokens // self.vocabulary
+        logits: Tensor = self._run(inputs).logits
+        return logits[:, None]
+
+    def _check(self, ids: Ids) -> None:
+        super()._check(ids % self.vocabulary if self._typed and ids.size and ids.min() >= 0 else ids)
+
+    def _shape_of(self, length: int) -> tuple[int, int]:
+        return (1, 1)
+
+
+def _threads() -> int:
+    import torch
+
+    return int(torch.get_num_threads())
+
+
+def _vocabulary(model: Any, checkpoint: Checkpoint) -> int:  # noqa: ANN401
+    """Rows of the word table."""
+    try:
+        return int(model.get_input_embeddings().num_embeddings)
+    except (AttributeError, NotImplementedError, TypeError) as error:
+        kind = checkpoint.config.get("model_type")
+        raise ModelError(
+            f"{checkpoint.name} has the architecture {kind!r}, which has no table of words: it is not a model for "
+            "texts, or it reads more than texts. Use a model for texts"
+        ) from error
+
+
+def _state_setters(model: Any) -> list[Callable[[int], None]]:  # noqa: ANN401
+    """What has to be set before a text of so many tokens, so that no earlier text shows in it."""
+    setters = [_rope_setter(module) for module in model.modules() if hasattr(module, "max_seq_len_cached")]
+    body = getattr(model, "base_model", model)
+    if hasattr(body, "set_attention_type"):
+        setters.append(_attention_setter(body))
+    return [setter for setter in setters if setter is not None]
+
+
+def _attention_setter(body: Any) -> Callable[[int], None] | None:  # noqa: ANN401
+    """BigBird: a text too short for sparse attention gets the full one. transformers then never goes back."""
+    config, sparse = body.config, body.attention_type
+    if sparse != "block_sparse":
+        return None
+    least = (5 + 2 * config.num_random_blocks) * config.block_size
+    return lambda length: body.set_attention_type(sparse if length > least else "original_full")
+
+
+def _rope_setter(module: nn.Module) -> Callable[[int], None] | None:
+    """Rotary positions that are computed anew for a long text: begin each text as the first one began."""
+    kinds = getattr(module, "rope_type", None)
+    named = kinds.values() if isinstance(kinds, dict) else [kinds]
+    if not any("dynamic" in str(kind) or kind == "longrope" for kind in named):
+        return None
+    ends = ("inv_freq", "max_seq_len_cached", "attention_scaling")
+    names = [name for name in (*vars(module), *dict(module.named_buffers())) if name.endswith(ends)]
+    kept = {name: _copy(getattr(module, name)) for name in names}
+
+    def restore(_: int) -> None:
+        for name, value in kept.items():
+            setattr(module, name, _copy(value))
+
+    return restore
+
+
+def _copy(value: Any) -> Any:  # noqa: ANN401 - a tensor or a number
+    return value.clone() if hasattr(value, "clone") else value
