@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.errors import InputError
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -21,6 +22,10 @@ Scalar: TypeAlias = str | int | float | bool | None
 FieldType: TypeAlias = Literal["text", "int", "float", "bool"]
 FORMAT = 1
 """Of what is written; a table of a higher number is refused with the advice to upgrade."""
+
+
+class AlreadyThere(InputError):
+    """An index cannot be made where there is one."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,7 @@ class Place(Protocol):
         ...
 
     def create(self, header: Header) -> Table:
-        """An empty current table, on disk when this returns; an InputError where there is one."""
+        """An empty current table, on disk when this returns; AlreadyThere where there is one."""
         ...
 
     def begin(self, header: Header) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise WorkError(f"cannot write to {path.parent}: {error.strerror}. Check rights and space") from error
+    _held[handle] = os.getpid()
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -30,7 +32,78 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
             return
         yield True
     finally:
+        _release(handle)
+
+
+_held: dict[int, int] = {}
+"""Handles of locks and the processes that took them: a forked child has a copy, which would keep a lock alive."""
+
+
+def _release(handle: int) -> None:
+    """Explicitly, as a child that was forked meanwhile may have a copy of the handle."""
+    import fcntl
+
+    if _held.pop(handle, None) == os.getpid():
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
+
+
+def _forget_locks_of_the_parent() -> None:
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks_of_the_parent)
+
+
+class Readers:
+    """A shared lock on a file: as long as it is held, no other handle deletes what an older version needs.
+
+    Let go by `close`, when the object is gone, or when the process dies. Where the file can neither be made nor
+    opened (a folder that may not be written, of an index that has none yet) nothing is held.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import fcntl
+
+        self._handle = _opened_to_share(path)
+        if self._handle is not None:
+            fcntl.flock(self._handle, fcntl.LOCK_SH)
+            _held[self._handle] = os.getpid()
+            self.close = weakref.finalize(self, _release, self._handle)
+        else:
+            self.close = weakref.finalize(self, lambda: None)
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """True: no other handle is open, in this or another process, nor is one opened until the end of the block."""
+        import fcntl
+
+        handle = self._handle
+        if handle is None or not self.close.alive or handle not in _held:
+            yield False
+            return
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(handle, fcntl.LOCK_SH)  # the first may be lost by the attempt
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+
+
+def _opened_to_share(path: Path) -> int | None:
+    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o666)
+        except OSError:
+            continue
+    return None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -22,12 +22,12 @@ from gemel.index.lance import seal
 from gemel.index.lance.bucket import Bucket
 from gemel.index.lance.disk import Synced, locked, sync
 from gemel.index.lance.pointer import Folder, Pointer
-from gemel.index.lance.recovery import open_last_good
+from gemel.index.lance.recovery import open_dataset
 from gemel.index.lance.sight import LARGE
 from gemel.index.lance.table import LanceTable
 from gemel.index.lance.versions import Versions
 from gemel.index.lance.words import MANY
-from gemel.index.port import Header
+from gemel.index.port import AlreadyThere, Header
 
 
 class LancePlace:
@@ -70,7 +70,7 @@ class LancePlace:
     def create(self, header: Header) -> LanceTable:
         self._refuse_read_only()
         if self._files.read() is not None:
-            raise InputError(f"there is an index at {self.name} already. Open it, or name another place")
+            raise AlreadyThere(f"there is an index at {self.name} already. Open it, or name another place")
         self._files.prepare()
         with self._alone():
             first = Pointer(1)
@@ -201,7 +201,7 @@ class LancePlace:
         """Opens the newest version of a table in a bucket."""
         assert self._bucket is not None
         uri, options = self._bucket.uri(pointer.table), self._bucket.options
-        return lambda: open_last_good(uri, options).dataset
+        return lambda: open_dataset(uri, options)
 
     def _hold_next(self, coming: Pointer) -> None:
         if self._folder is None:
@@ -244,7 +244,9 @@ class LancePlace:
 
     def _refuse_second(self) -> None:
         if self._files.read() is not None:
-            raise InputError(f"there is an index at {self.name} already: another process was faster. Open it")
+            raise AlreadyThere(
+                f"there is an index at {self.name} already: another process was faster. Open it"
+            )
 
     def _refuse_read_only(self) -> None:
         if self._read_only:

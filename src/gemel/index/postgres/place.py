@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import Header
+from gemel.index.port import AlreadyThere, Header
 from gemel.index.postgres import catalog
 from gemel.index.postgres.address import parse_address
 from gemel.index.postgres.catalog import Entry, lock_key
@@ -53,7 +53,9 @@ class PostgresPlace:
             catalog.prepare(connection, self.name)
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", self._address.name)])
             if catalog.find(connection, self._address.name, "current", self.name) is not None:
-                raise InputError(f"there is an index at {self.name} already. Open it, or choose another name")
+                raise AlreadyThere(
+                    f"there is an index at {self.name} already. Open it, or choose another name"
+                )
             entry = catalog.add(connection, self._address.name, "current", header)
         return self._table(entry)
 
