@@ -23,7 +23,7 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise WorkError(f"cannot write to {path.parent}: {error.strerror}. Check rights and space") from error
-    _held[handle] = os.getpid()
+    held = _Held(handle)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -32,30 +32,37 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
             return
         yield True
     finally:
-        _release(handle)
+        held.release()
 
 
-_held: dict[int, int] = {}
-"""Handles of locks and the processes that took them: a forked child has a copy, which would keep a lock alive."""
+class _Held:
+    """An open file with a lock. A forked child gets a copy of the file, which would keep the lock alive: it is closed
+    there at once, and the parent unlocks explicitly."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        _all_held.add(self)
+
+    def release(self) -> None:
+        import fcntl
+
+        if self in _all_held:
+            _all_held.discard(self)
+            fcntl.flock(self.handle, fcntl.LOCK_UN)
+            os.close(self.handle)
 
 
-def _release(handle: int) -> None:
-    """Explicitly, as a child that was forked meanwhile may have a copy of the handle."""
-    import fcntl
-
-    if _held.pop(handle, None) == os.getpid():
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
+_all_held: set[_Held] = set()
 
 
-def _forget_locks_of_the_parent() -> None:
-    for handle in _held:
-        os.close(handle)
-    _held.clear()
+def _close_locks_of_the_parent() -> None:
+    for held in _all_held:
+        os.close(held.handle)
+    _all_held.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks_of_the_parent)
+    os.register_at_fork(after_in_child=_close_locks_of_the_parent)
 
 
 class Readers:
@@ -68,33 +75,36 @@ class Readers:
     def __init__(self, path: Path) -> None:
         import fcntl
 
-        self._handle = _opened_to_share(path)
-        if self._handle is not None:
-            fcntl.flock(self._handle, fcntl.LOCK_SH)
-            _held[self._handle] = os.getpid()
-            self.close = weakref.finalize(self, _release, self._handle)
-        else:
-            self.close = weakref.finalize(self, lambda: None)
+        handle = _opened_to_share(path)
+        self._held: _Held | None = None
+        if handle is not None:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            self._held = _Held(handle)
+            weakref.finalize(self, self._held.release)
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.release()
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
         """True: no other handle is open, in this or another process, nor is one opened until the end of the block."""
         import fcntl
 
-        handle = self._handle
-        if handle is None or not self.close.alive or handle not in _held:
+        held = self._held
+        if held is None or held not in _all_held:
             yield False
             return
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fcntl.flock(handle, fcntl.LOCK_SH)  # the first may be lost by the attempt
+            fcntl.flock(held.handle, fcntl.LOCK_SH)  # the attempt may have given up what was held
             yield False
             return
         try:
             yield True
         finally:
-            fcntl.flock(handle, fcntl.LOCK_SH)
+            fcntl.flock(held.handle, fcntl.LOCK_SH)
 
 
 def _opened_to_share(path: Path) -> int | None:

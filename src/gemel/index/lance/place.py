@@ -151,6 +151,7 @@ class LancePlace:
             guard=lambda: self._guard(pointer),
             cache=self._files.cache,
             options=self._bucket.options if self._bucket is not None else None,
+            readers=self._files.readers(pointer.table) if isinstance(self._files, Folder) else None,
             durable=self._durable,
             read_only=self._read_only,
             large=self._large,

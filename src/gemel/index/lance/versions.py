@@ -150,6 +150,12 @@ class Versions:
             self._adopt(open_last_good(self._uri, self._options, self._place))
             return self._view
 
+    def reopen(self) -> View:
+        """What is on disk now, whatever was seen before."""
+        with self._lock, reading(self._place):
+            self._adopt(open_last_good(self._uri, self._options, self._place))
+            return self._view
+
     def sync(self) -> None:
         if self._synced is not None:
             self._synced.catch_up()
