@@ -57,6 +57,10 @@ class MemoryPlace:
         with self._lock:
             self._next = None
 
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """There is nothing that could be damaged."""
+        return []
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         with self._lock:

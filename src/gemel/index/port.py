@@ -164,8 +164,15 @@ class Table(Protocol):
         """All passages, whole documents, ids ascending; `after`: those of greater ids only."""
         ...
 
-    def compact(self) -> None:
-        """Merge small pieces, drop what is deleted, build anew what speeds up search. May be killed at any moment."""
+    def compact(self, *, now: bool = False) -> None:
+        """Merge small pieces, drop what is deleted, build anew what speeds up search. May be killed at any moment.
+
+        `now`: WorkError where the room that old versions take cannot be freed, as others are reading them.
+        """
+        ...
+
+    def faults(self) -> list[str]:
+        """What is wrong with what search reads besides the rows (an index of words, a cache), all of it read."""
         ...
 
     def stats(self) -> TableStats: ...
@@ -214,6 +221,13 @@ class Place(Protocol):
 
     def abandon(self) -> None:
         """Drop the next table, if there is one."""
+        ...
+
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """Make what is damaged usable again; what was done, one line each. No row that can be read is lost.
+
+        table: the one to keep, where nothing says which of several counts. header: where the table has lost its own.
+        """
         ...
 
     def writing(self) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -109,6 +110,14 @@ class Folder:
         self.readers(table).unlink(missing_ok=True)
         for cache in self.cache.glob(f"{Path(table).stem}-*"):
             shutil.rmtree(cache, ignore_errors=True)
+
+    def set_aside(self, tables: Sequence[str]) -> list[str]:
+        """These tables leave the index for its folder `damaged`; what was done."""
+        kept = self.path / "damaged"
+        for table in tables:
+            kept.mkdir(exist_ok=True)
+            (self.path / table).rename(kept / f"{table}.{os.urandom(4).hex()}")
+        return [f"moved {table} to {kept}" for table in tables]
 
     def _refuse_foreign(self) -> None:
         try:

@@ -7,7 +7,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from gemel.errors import InputError
 from gemel.index.lance import cache
+from gemel.index.lance.columns import has_header, header_of, schema_of
 from gemel.index.lance.recovery import (
     READ_ERRORS,
     RecoveredWarning,
@@ -20,6 +22,7 @@ from gemel.index.lance.recovery import (
 )
 from gemel.index.lance.seal import said
 from gemel.index.lance.versions import Versions
+from gemel.index.port import Header
 
 _BATCH = 1024
 
@@ -50,6 +53,37 @@ def repair_rows(versions: Versions, uri: str, place: str) -> list[str]:
     return [*done, f"gave up {every - kept:,} of {every:,} passages, in {len(bad)} damaged files ({reason})"]
 
 
+def described(uri: str, options: dict[str, str] | None) -> str:
+    """A table, so that a person can choose one of several."""
+    try:
+        dataset = open_dataset(uri, options)
+        bound = header_of(dataset.schema, uri).bound
+        last = dataset.versions()[-1]["timestamp"].isoformat(" ", "seconds")
+        rows = sum(each.metadata.num_rows for each in dataset.get_fragments())
+    except READ_ERRORS as error:
+        return f"cannot be read ({first_line(error)})"
+    return f"{rows:,} passages of {bound.get('model') or 'no model'}, written last at {last}"
+
+
+def restore_header(uri: str, header: Header) -> list[str]:
+    """What the table is, written into a table that does not say it; nothing is done to one that does."""
+    dataset = open_dataset(uri, None if "://" not in uri else {})
+    if has_header(dataset.schema):
+        return []
+    wanted = schema_of(header)
+    there = dataset.schema
+    if any(
+        name not in there.names or there.field(name).type != wanted.field(name).type for name in wanted.names
+    ):
+        raise InputError(
+            f"{uri} does not say which model made it, and its columns are not those of an index with vectors of "
+            f"{header.dim} numbers. Give the model that made it"
+        )
+    about = {key.decode(): value.decode() for key, value in wanted.metadata.items()}
+    dataset.update_schema_metadata(about, replace=True)
+    return ["wrote again which model made the table"]
+
+
 def repair_cache(folder: Path, table: str) -> list[str]:
     """Damaged caches and those half built are deleted; the next search builds one."""
     done = []
@@ -70,7 +104,9 @@ def _set_aside_unreadable(table: Path, versions: Versions) -> list[str]:
         return []
     set_aside(table, bad)
     versions.reopen()
-    return [f"set aside {len(bad)} of {len(numbers)} manifests that cannot be read, in {table.parent / 'damaged'}"]
+    return [
+        f"set aside {len(bad)} of {len(numbers)} manifests that cannot be read, in {table.parent / 'damaged'}"
+    ]
 
 
 def _unreadable(table: Path, number: int) -> bool:

@@ -145,7 +145,10 @@ class Sights:
             with cache.building(self._folder):
                 built = self._loaded(view)  # by whom we waited for; it may have died instead
                 return self._build_alone(view) if built is None else built
-        except (OSError, WorkError):  # a folder that may not be written, a full disk: search goes on from memory
+        except (
+            OSError,
+            WorkError,
+        ):  # a folder that may not be written, a full disk: search goes on from memory
             return cache.build_from(view, None, self._table)
 
     def _build_alone(self, view: View) -> cache.Built:

@@ -39,22 +39,6 @@ _KEPT = timedelta(hours=1)  # versions that are younger stay, for readers in oth
 Result = TypeVar("Result")
 
 
-@dataclass(eq=False)
-class _Handles:
-    """What one process has open."""
-
-    versions: Versions
-    sights: Sights
-    words: Words
-    readers: Readers | None
-    process: int = field(default_factory=os.getpid)
-    uses: Uses = field(default_factory=lambda: Uses())
-
-
-_of_parents: list[_Handles] = []
-"""Of the process that this one was forked from; kept, so that nothing of it is torn down here."""
-
-
 class Uses:
     """Reads that are under way in one handle. Files of old versions are deleted when there are none."""
 
@@ -88,10 +72,26 @@ class Uses:
                     self._changed.notify_all()
 
 
+@dataclass(eq=False)
+class _Handles:
+    """What one process has open."""
+
+    versions: Versions
+    sights: Sights
+    words: Words
+    readers: Readers | None
+    process: int = field(default_factory=os.getpid)
+    uses: Uses = field(default_factory=Uses)
+
+
+_of_parents: list[_Handles] = []
+"""Of the process that this one was forked from; kept, so that nothing of it is torn down here."""
+
+
 class LanceTable:
     """A `Table`. Readers see the newest version, whoever wrote it; writers wait for one another."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a place knows of its table
         self,
         uri: str,
         place: str,

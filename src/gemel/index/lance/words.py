@@ -74,7 +74,9 @@ def faults(view: View) -> list[str]:
                 with panics_raised():
                     _read_all(path)
             except READ_ERRORS as error:
-                return [f"_indices/{segment}/{path.name} of the index of words is damaged ({first_line(error)})"]
+                return [
+                    f"_indices/{segment}/{path.name} of the index of words is damaged ({first_line(error)})"
+                ]
     try:
         with panics_raised():
             _asked(view, "a", 1, None)
