@@ -137,10 +137,10 @@ def test_a_table_without_its_header_asks_for_the_model(tmp_path, saved_model):
 
     lance.dataset(str(folder / "rows-1.lance")).update_schema_metadata({}, replace=True)
     shutil.rmtree(folder / "rows-1.lance" / "_transactions")
-    newest = max((folder / "rows-1.lance" / "_versions").iterdir(), key=lambda path: -int(path.stem))
-    for path in (folder / "rows-1.lance" / "_versions").iterdir():
-        if path != newest:
-            path.unlink()
+    for path in sorted((folder / "rows-1.lance" / "_versions").glob("*.manifest"), key=lambda p: int(p.stem))[
+        1:
+    ]:
+        path.unlink()  # all but the newest, which has the lowest number
     with pytest.raises(InputError, match="did not make"):
         gemel.open_index(folder)
     assert gemel.repair_index(folder, model=saved_model).actions

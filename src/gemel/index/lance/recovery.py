@@ -17,6 +17,7 @@ from typing import Any
 
 from gemel.errors import InputError, WorkError
 from gemel.index.lance.columns import has_header
+from gemel.index.lance.forks import calling_lance
 from gemel.index.lance.view import View, look
 
 _NAMES_FROM = (
@@ -140,9 +141,11 @@ def torn_fragment(fragment: Any, uri: str) -> str | None:  # noqa: ANN401
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Lance panics on some damaged files, with an exception that no `except Exception` catches."""
+    """Around calls of Lance: it panics on some damaged files, with what no `except Exception` catches; here that is an
+    OSError. Forks wait for the end of it."""
     try:
-        yield
+        with calling_lance():
+            yield
     except Exception:
         raise
     except BaseException as error:

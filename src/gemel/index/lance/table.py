@@ -225,7 +225,7 @@ class LanceTable:
             return self._words.find(view, query, k, where)
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
-        with self._reading():
+        with self._now.uses.reading():
             view = self._versions.newest()
             position, ends = view.by_id(after)
             start = 0
@@ -233,7 +233,9 @@ class LanceTable:
                 # As many whole documents as fit, at least one.
                 fitting = int(np.searchsorted(ends, start + block, side="right"))
                 end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
-                yield _rows(view, position[start:end])
+                with reading(self._place):
+                    rows = _rows(view, position[start:end])
+                yield rows
                 start = end
 
     def compact(self, *, now: bool = False) -> None:
