@@ -93,6 +93,31 @@ assert ask() and table.count().documents == 506, table.count()
 """
 
 
+def test_a_handle_of_another_process_is_opened_again(tmp_path):
+    """Without a fork: the handle is told that another process opened it."""
+    table = filled(tmp_path / "notes")
+    table.nearest(VECTORS[:1], 1)
+    before = table._handles
+    before.process = -1
+    before.versions._lock.acquire()  # as a thread of the parent may have held it
+    before.sights._lock.acquire()
+    table.write(some(600, 601), replace=False)
+    assert list(table.by_words("number250", 5).id) == ["d0250"]
+    assert list(table.nearest(VECTORS[600:601], 1)[0].id) == ["d0600"]
+    assert table._handles is not before
+
+
+def test_faiss_starts_no_threads_where_those_of_the_parent_are_gone(monkeypatch):
+    from gemel.index.lance import lists
+
+    monkeypatch.setattr(lists, "_threads", {"used": True, "lost": False})
+    lists._lose_threads()
+    asked = []
+    lists._use_threads(type("Faiss", (), {"omp_set_num_threads": asked.append}), 8)
+    assert asked == [1]
+
+
+@pytest.mark.slow  # Lance does not promise to survive forks; by hand, on a quiet machine
 def test_a_handle_works_in_forked_children_and_in_the_parent(tmp_path):
     filled(tmp_path / "notes").compact()
     done = run(FORK, tmp_path / "notes")

@@ -1,22 +1,20 @@
 """Forks wait for calls of Lance that other threads are in.
 
 A child that is forked while a thread is inside Lance inherits the state of Lance as it is at that moment, half
-changed, and dies or hangs at its next call. Between calls it is fit to be forked: handles that were open are opened
-again in the child (see `LanceTable`).
+changed, and dies or hangs at its next call. Between calls handles that were open are opened again in the child (see
+`LanceTable`). Lance itself does not promise that: a program whose threads search should start its children by spawn.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PATIENCE_S = (
     30.0  # then the fork takes place all the same: a call may be waiting for what the fork is to bring
 )
-_SETTLE_S = 0.1  # after a call: threads of Lance are still putting away what it needed
 
 
 class _Calls:
@@ -26,8 +24,6 @@ class _Calls:
         self.changed = threading.Condition()
         self.threads = inside
         self.forking = False
-        self.last = 0.0
-        """When the last call ended."""
 
 
 _calls = _Calls()
@@ -51,7 +47,6 @@ def calling_lance() -> Iterator[None]:
         if not depth and calls is _calls:
             with calls.changed:
                 calls.threads -= 1
-                calls.last = time.monotonic()
                 calls.changed.notify_all()
 
 
@@ -60,9 +55,6 @@ def _before_fork() -> None:
     with _calls.changed:
         _calls.forking = True
         _calls.changed.wait_for(lambda: _calls.threads <= own, timeout=_PATIENCE_S)
-        settled = _calls.last + _SETTLE_S - time.monotonic()
-    if settled > 0:
-        time.sleep(settled)
 
 
 def _in_parent() -> None:
