@@ -26,7 +26,7 @@ GROUPS = {
     ),
     "What a score means": ("calibrate", "Calibration", "explain", "Explanation"),
     "Groups and duplicates": ("cluster", "Clusters", "dedupe", "Deduped"),
-    "The index": ("open_index", "Index", "Answer"),
+    "The index": ("open_index", "Index", "Answer", "repair_index"),
     "Training and evaluation": (*("train", "Trained", "TrainOptions", "distill", "Distilled", "evaluate"),),
     "Errors": ("GemelError", "InputError", "ModelError", "MissingExtra", "WorkError"),
 }

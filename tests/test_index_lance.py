@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
-from gemel.index.lance import versions
+from gemel.index.lance import recovery
 from gemel.index.lance.place import LancePlace
 from gemel.index.port import FORMAT, Header
 from index_contract import DIM, Store, TableContract, rows_of
@@ -41,14 +41,14 @@ class TestLanceWithLists(TableContract):
 def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypatch):
     """It was: the opened handle took the newer version for one that cannot be read, and restored its own."""
     first = LancePlace(tmp_path / "notes").create(Header(DIM, {}, {}))
-    look = versions.look
+    look = recovery.look
 
     def look_late(*arguments):
-        monkeypatch.setattr(versions, "look", look)
+        monkeypatch.setattr(recovery, "look", look)
         first.write(rows_of(["a"]), replace=False)
         return look(*arguments)
 
-    monkeypatch.setattr(versions, "look", look_late)
+    monkeypatch.setattr(recovery, "look", look_late)
     second = LancePlace(tmp_path / "notes").open()
     second.write(rows_of(["b"]), replace=False)
     assert sorted(second.known(["a", "b"])) == ["a", "b"]

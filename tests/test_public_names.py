@@ -44,6 +44,7 @@ PUBLIC = [
     "open_index",
     "quantize",
     "read_folder",
+    "repair_index",
     "rescore",
     "search",
     "similar_pairs",

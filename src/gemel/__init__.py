@@ -43,6 +43,7 @@ _HOMES = {
     "open_index": "index.opening",
     "quantize": "small_vectors",
     "read_folder": "encode_folder",
+    "repair_index": "index.repairing",
     "rescore": "small_vectors",
     "search": "nearest",
     "similar_pairs": "pairs",
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from gemel.explanation import explain as explain
     from gemel.index.index import Index as Index
     from gemel.index.opening import open_index as open_index
+    from gemel.index.repairing import repair_index as repair_index
     from gemel.index.types import Answer as Answer
     from gemel.model import Model as Model
     from gemel.model import load as load

@@ -34,6 +34,7 @@ from gemel.encode_folder.reopening import before_the_end, refuse_missing
 from gemel.encode_folder.source import Source
 from gemel.encode_folder.storage import (
     append,
+    check_file,
     finish_part,
     locked,
     ours,
@@ -169,6 +170,8 @@ def _is_all(folder: Path, source: Source) -> bool:
     source.skip(manifest["rows"], manifest["input"]["sha256"], folder)
     if not source.ended():
         return False
+    for entry in (*manifest["shards"], *manifest["files"]):  # complete means that every byte is there
+        check_file(folder / entry["file"], entry["sha256"])
     with writing(folder):
         _remove_all_but(folder, _files_of(manifest))  # a spool, if the run died while clearing up
     return True

@@ -83,20 +83,36 @@ def load_journal(folder: Path) -> Journal | None:
     if not (folder / JOURNAL).exists():
         return None
     found = read_json(folder / JOURNAL)
-    return Journal(
-        plan=Plan(**found["plan"]),
-        rows=found["rows"],
-        input_sha256=found["input_sha256"],
-        dtype=found["dtype"],
-        dim=found["dim"],
-        sizes=found["sizes"],
-        shards=tuple(Shard(**shard) for shard in found["shards"]),
-    )
+    try:
+        return Journal(
+            plan=Plan(**found["plan"]),
+            rows=found["rows"],
+            input_sha256=found["input_sha256"],
+            dtype=found["dtype"],
+            dim=found["dim"],
+            sizes=found["sizes"],
+            shards=tuple(Shard(**shard) for shard in found["shards"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / JOURNAL} is damaged: {error!r}. {START_AGAIN}") from error
 
 
 def load_manifest(folder: Path) -> Json | None:
     """The manifest of a finished job; None when there is none."""
-    return read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else None
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = read_json(folder / MANIFEST)
+    try:
+        plan_of(manifest)
+        for entry in manifest["shards"]:
+            Shard(**entry)
+        files = [(entry["file"], entry["sha256"]) for entry in manifest["files"]]
+        facts = manifest["rows"], manifest["dim"], manifest["dtype"], manifest["input"]["sha256"]
+        if not all(isinstance(each, int) for each in facts[:2]) or not isinstance(files, list):
+            raise TypeError(f"rows and dim are {facts[:2]}")
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / MANIFEST} is damaged: {error!r}. {START_AGAIN}") from error
+    return manifest
 
 
 def plan_of(manifest: Json) -> Plan:

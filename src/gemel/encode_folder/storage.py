@@ -121,7 +121,9 @@ def sha256_of(path: Path) -> str:
 def check_file(path: Path, sha256: str) -> None:
     """Refuse a finished file that is not what was written."""
     if not path.is_file() or sha256_of(path) != sha256:
-        raise InputError(f"{path} is missing or has changed since it was written. Encode again")
+        raise InputError(
+            f"{path} is missing or has changed since it was written: it is damaged. {START_AGAIN}"
+        )
 
 
 def locked(folder: Path) -> AbstractContextManager[None]:

@@ -209,10 +209,14 @@ class Index:
 
     # Care.
 
-    def compact(self) -> None:
-        """Merge small pieces, drop what was deleted, build what speeds up search. May be killed at any moment."""
+    def compact(self, *, now: bool = False) -> None:
+        """Merge small pieces, drop what was deleted, build what speeds up search. May be killed at any moment.
+
+        The room of old versions is freed at once when no other handle is open to the index, else after an hour;
+        `now`: that they cannot be freed at once is an error.
+        """
         self._writable()
-        self._run(lambda state: state.table.compact())
+        self._run(lambda state: state.table.compact(now=now))
 
     def verify(self, sample: int = 100) -> Verified:
         """Read every row, encode the canaries and `sample` documents again, and compare."""

@@ -183,7 +183,10 @@ class MemoryTable:
         if waiting:
             yield now.rows_of(waiting)
 
-    def compact(self) -> None:
+    def faults(self) -> list[str]:
+        return []
+
+    def compact(self, *, now: bool = False) -> None:
         """Nothing lies about."""
 
     def stats(self) -> TableStats:

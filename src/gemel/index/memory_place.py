@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from gemel.errors import InputError, WorkError
 from gemel.index.memory import MemoryTable
-from gemel.index.port import Header
+from gemel.index.port import AlreadyThere, Header
 
 _FIRST = "no index is in this memory yet. Create one first"
 
@@ -34,7 +34,7 @@ class MemoryPlace:
     def create(self, header: Header) -> MemoryTable:
         with self._lock:
             if self._current is not None:
-                raise InputError("an index is in this memory already. Open it instead")
+                raise AlreadyThere("an index is in this memory already. Open it instead")
             self._current = self._table(header)
             return self._current
 
@@ -56,6 +56,10 @@ class MemoryPlace:
     def abandon(self) -> None:
         with self._lock:
             self._next = None
+
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """There is nothing that could be damaged."""
+        return []
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from gemel.index.coder import Coder, LateCoder, ModelCoder, NoCoder
 from gemel.index.field_types import check_fields, unknown_field
 from gemel.index.index import Index
 from gemel.index.memory_place import MemoryPlace
-from gemel.index.port import FieldType, Header, Place, Table
+from gemel.index.port import AlreadyThere, FieldType, Header, Place, Table
 from gemel.index.state import State
 from gemel.model import Model, load
 from gemel.options import EncodeOptions
@@ -61,7 +61,7 @@ def open_index(
     try:
         there = home.exists()
         _check_create(home, create, there, read_only=read_only)
-        state = _opened(home, asked, fields) if there else _created(home, asked, fields)
+        state = _opened(home, asked, fields) if there else _made(home, asked, fields, create=create)
         return Index(home, state, read_only=read_only)
     except BaseException:
         home.close()
@@ -95,6 +95,18 @@ def _check_create(home: Place, create: bool | None, there: bool, *, read_only: b
         )
     if not there and (create is False or read_only):
         raise InputError(f"no index at {home.name}. Create it with: gemel index create {home.name}")
+
+
+def _made(
+    home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None, *, create: bool | None
+) -> State:
+    """A new index; where another process has just made one, that one, if model and fields agree."""
+    try:
+        return _created(home, asked, fields)
+    except AlreadyThere:
+        if create:
+            raise
+        return _opened(home, asked, fields)
 
 
 def _created(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None) -> State:

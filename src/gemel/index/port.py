@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.errors import InputError
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -21,6 +22,10 @@ Scalar: TypeAlias = str | int | float | bool | None
 FieldType: TypeAlias = Literal["text", "int", "float", "bool"]
 FORMAT = 1
 """Of what is written; a table of a higher number is refused with the advice to upgrade."""
+
+
+class AlreadyThere(InputError):
+    """An index cannot be made where there is one."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +164,15 @@ class Table(Protocol):
         """All passages, whole documents, ids ascending; `after`: those of greater ids only."""
         ...
 
-    def compact(self) -> None:
-        """Merge small pieces, drop what is deleted, build anew what speeds up search. May be killed at any moment."""
+    def compact(self, *, now: bool = False) -> None:
+        """Merge small pieces, drop what is deleted, build anew what speeds up search. May be killed at any moment.
+
+        `now`: WorkError where the room that old versions take cannot be freed, as others are reading them.
+        """
+        ...
+
+    def faults(self) -> list[str]:
+        """What is wrong with what search reads besides the rows (an index of words, a cache), all of it read."""
         ...
 
     def stats(self) -> TableStats: ...
@@ -189,7 +201,7 @@ class Place(Protocol):
         ...
 
     def create(self, header: Header) -> Table:
-        """An empty current table, on disk when this returns; an InputError where there is one."""
+        """An empty current table, on disk when this returns; AlreadyThere where there is one."""
         ...
 
     def begin(self, header: Header) -> Table:
@@ -209,6 +221,13 @@ class Place(Protocol):
 
     def abandon(self) -> None:
         """Drop the next table, if there is one."""
+        ...
+
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """Make what is damaged usable again; what was done, one line each. No row that can be read is lost.
+
+        table: the one to keep, where nothing says which of several counts. header: where the table has lost its own.
+        """
         ...
 
     def writing(self) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -14,11 +15,14 @@ from gemel.index.binding import Binding
 from gemel.index.digest import digest_of
 from gemel.index.state import State
 from gemel.index.stored import Stored, stored_documents
+from gemel.index.where import Compare
 
 CLOSE = 1e-4
 """The largest difference of a number that engines and processors explain; more is another model."""
 _UNIT = 1e-3
 _FOUND = 0.98  # of the sample: what a table promises to find
+_BY_WORDS = 20  # documents that are looked for by a word
+_WORD = re.compile(r"(?<!\w)[a-zA-Z]{3,30}(?!\w)")
 _NAMED = 3  # bad documents that a line names
 
 
@@ -91,6 +95,10 @@ def verify(state: State, sample: int) -> Verified:
         )
     )
     checks.append(_found(state, walk.sample))
+    faults = state.table.faults()
+    if not faults:  # else a search by words would heal their index
+        checks.append(_words(state, walk.sample))
+    checks.append(Check("structures", not faults, "; ".join(faults) or "all that search reads is whole"))
     if state.binding is not None:
         checks += _model(state, state.binding, walk.sample)
     return Verified(tuple(checks))
@@ -142,6 +150,23 @@ def _found(state: State, sample: Sequence[Stored]) -> Check:
     answers = state.table.nearest(np.stack(asked), 1)
     found = sum(len(answer) > 0 and float(answer.score[0]) > 1 - _UNIT for answer in answers)
     return Check("search", found >= _FOUND * len(asked), f"{found} of {len(asked)} found by their own vector")
+
+
+def _words(state: State, sample: Sequence[Stored]) -> Check:
+    """Passages are found by the longest of their words; of those in scripts without spaces nothing is asked."""
+    asked = [(each.id, max(found, key=len)) for each in sample if (found := _WORD.findall(each.text))]
+    asked = asked[:_BY_WORDS]
+    try:
+        lost = [
+            id_
+            for id_, word in asked
+            if not len(state.table.by_words(word, 1, where=Compare("id", "=", id_)))
+        ]
+    except GemelError as error:
+        return Check("words", False, str(error))
+    return _of(
+        "words", lost, f"{len(asked)} documents found by a word of theirs", "are not found by their words"
+    )
 
 
 def _model(state: State, binding: Binding, sample: Sequence[Stored]) -> list[Check]:

@@ -1,4 +1,4 @@
-"""`gemel index compact`, `verify` and `migrate`."""
+"""`gemel index compact`, `verify`, `repair` and `migrate`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,20 @@ Example:
   gemel index compact notes""",
 )
 @place_argument
+@click.option(
+    "--now", is_flag=True, help="Fail where files of old versions cannot be freed, as others have it open."
+)
 @json_option()
-def compact(place: str, as_json: bool) -> None:
-    """Merge small pieces of the index at PLACE, drop what was deleted, build what speeds up search."""
+def compact(place: str, now: bool, as_json: bool) -> None:
+    """Merge small pieces of the index at PLACE, drop what was deleted, build what speeds up search.
+
+    Files of old versions are freed at once when no other process has the index open, else after an hour.
+    """
     import gemel
 
     with gemel.open_index(place, create=False) as index:
         before = index.stats().bytes
-        index.compact()
+        index.compact(now=now)
         after = index.stats()
     if as_json:
         facts = {"bytes_before": before, "bytes": after.bytes, "layout": after.layout}
@@ -64,6 +70,36 @@ def verify(place: str, sample: int, as_json: bool) -> None:
             echo(line)
     if not found.ok:
         raise WorkError(f"{place} is not as it should be")
+
+
+@click.command(
+    short_help="Make a damaged index usable again.",
+    epilog="""\b
+Examples:
+  gemel index repair notes
+  gemel index repair notes --table rows-2.lance""",
+)
+@place_argument
+@click.option(
+    "--table", metavar="NAME", help="The table to keep, where index.json is lost and there are several."
+)
+@click.option(
+    "-m", "--model", metavar="NAME", help="The model that made the index, where its table does not say it."
+)
+@json_option()
+def repair(place: str, table: str | None, model: str | None, as_json: bool) -> None:
+    """Rebuild a lost index.json at PLACE, give up what cannot be read, build word index and cache again.
+
+    What can be read is kept, and nothing is deleted that could be. Close other programs that have the index open.
+    """
+    import gemel
+
+    done = gemel.repair_index(place, model=model, table=table)
+    if as_json:
+        click.echo(json.dumps({"place": place, "actions": list(done.actions)}, ensure_ascii=False))
+        return
+    for line in done.lines():
+        click.echo(f"{place}: {line}", err=True)
 
 
 @click.command(

@@ -39,9 +39,10 @@ class _Jsonl:
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
         vectors = np.empty((shape.rows, shape.dim), shape.dtype)
         with path.open("rb") as lines:
-            for row, line in enumerate(lines):
-                vectors[row] = json.loads(line)["vector"]
-        return vectors
+            count = 0
+            for count, line in enumerate(lines, 1):
+                vectors[count - 1] = json.loads(line)["vector"]
+        return vectors[:count]
 
     def column(self, folder: Path, files: Sequence[str], name: str) -> list[str]:
         with (folder / NAME).open("rb") as lines:

@@ -55,6 +55,9 @@ class _Raw:
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
         if not shape.rows:
             return np.zeros((0, shape.dim), shape.dtype)
+        with path.open("rb") as file:
+            if file.read(self.room) != self.header(shape):
+                raise ValueError("it does not begin as it should")
         return np.memmap(path, shape.dtype, "r", offset=self.room, shape=(shape.rows, shape.dim))
 
     def column(self, folder: Path, files: Sequence[str], name: str) -> list[str]:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from gemel.checkpoint.cache import cache_root
 from gemel.errors import GemelError, InputError, WorkError
-from gemel.index.lance.pointer import Pointer, content, parsed
+from gemel.index.lance.pointer import Pointer, content, parsed, without_pointer
 from gemel.index.lance.recovery import first_line
 
 _POINTER = re.compile(r"index(?:-(\d+))?\.json")
@@ -51,11 +51,14 @@ class Bucket:
             names = [Path(str(each)).name for each in there.objects]
             found = [name for name in names if _POINTER.fullmatch(name)]
             if found:
-                return max((self._pointer(name) for name in found), key=lambda each: each.current)
+                pointers = [self._pointer(name, there) for name in found]
+                return max(pointers, key=lambda each: each.current)
             tables = [Path(str(each)).name for each in there.common_prefixes]
         first = Pointer(1)
         if first.table in tables and self.has(first.table):
             return first  # whoever made it did not come to write its pointer
+        if others := self._tables(there):
+            raise without_pointer(self.name, others, "its index.json is missing")
         foreign = [*names, *(name for name in tables if not name.startswith("rows-"))]
         if foreign:
             raise InputError(
@@ -69,6 +72,16 @@ class Bucket:
             file = Path(folder, "index.json")
             file.write_text(json.dumps(content(pointer), indent=1), encoding="utf-8")
             self._session().upload_file(str(file), name)
+
+    def tables(self) -> list[str]:
+        """Names of the tables that are there, oldest first."""
+        with self._said("cannot be read"):
+            return self._tables(self._session().list_with_delimiter())
+
+    def _tables(self, there: Any) -> list[str]:  # noqa: ANN401 - lance has no types
+        names = (Path(str(each)).name for each in there.common_prefixes)
+        found = [(pointer.current, name) for name in names if (pointer := Pointer.of(name)) is not None]
+        return [name for _, name in sorted(found) if self.has(name)]
 
     def prepare(self) -> None:
         """Folders are not made in a bucket."""
@@ -102,11 +115,12 @@ class Bucket:
         if self._url.startswith("file://"):  # the stand-in of tests has folders
             shutil.rmtree(Path(urlsplit(self.uri(table)).path), ignore_errors=True)
 
-    def _pointer(self, name: str) -> Pointer:
+    def _pointer(self, name: str, there: Any) -> Pointer:  # noqa: ANN401
         with tempfile.TemporaryDirectory(prefix="gemel-") as folder:
             file = Path(folder, "index.json")
             self._session().download_file(name, str(file))
-            return parsed(file.read_text(encoding="utf-8"), self.name)
+            content = file.read_bytes()
+        return parsed(content, self.name, self._tables(there))
 
     def _session(self) -> Any:  # noqa: ANN401 - lance has no types
         from lance.file import LanceFileSession

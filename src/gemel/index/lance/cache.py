@@ -1,5 +1,9 @@
 """What was built for search, in a folder beside the table. It may be deleted at any time; one that is damaged or old is
-ignored. A passage is known in it by its stamp, so it fits every version of the table as far as they share passages."""
+ignored. A passage is known in it by its stamp, so it fits every version of the table as far as they share passages.
+
+Every file has its sha256 in about.json. They are compared when a cache is loaded for the first time, and again when
+the size, time or inode of a file is not what it was then. One process builds at a time: it holds `building`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,8 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.errors import WorkError
 from gemel.index.lance.copies import TEXTS_A_BATCH, Base, read
-from gemel.index.lance.disk import sync
+from gemel.index.lance.disk import locked, sync
 from gemel.index.lance.lists import Lists, build, load_faiss
 from gemel.index.lance.view import View
 from gemel.types import Vectors
@@ -26,8 +30,9 @@ from gemel.types import Vectors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FORMAT = 1
-_ABANDONED = 3600  # seconds after which a folder that never got its name is left by a process that died
+_FORMAT = 2
+_CHECKED = "checked.json"
+_CHUNK = 1 << 20
 _FILES = ("stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss")
 
 
@@ -54,14 +59,14 @@ def build_from(view: View, folder: Path | None, table: str) -> Built:
             "format": _FORMAT,
             "dim": view.header.dim,
             "rows": len(stamp),
-            "stamps": hashlib.sha256(stamp.tobytes()).hexdigest(),
-            "sizes": {name: (here / name).stat().st_size for name in _FILES},
+            "sha256": {name: _sha256(here / name) for name in _FILES},
             "visited": lists.visited,
             "wide": lists.wide,
             "recall": lists.recall,
         }
         (here / "about.json").write_text(json.dumps(about), encoding="utf-8")
-        for name in (*_FILES, "about.json"):
+        _note_checked(here)
+        for name in (*_FILES, "about.json", _CHECKED):
             sync(here / name)
         built = _mapped(here, stamp, view.header.dim)
     return Built(built, lists, here.with_name(here.name.removeprefix(".")))
@@ -83,25 +88,87 @@ def load(folder: Path, table: str, dim: int) -> Built | None:
     return None
 
 
-def drop_others(folder: Path, table: str, kept: Path) -> None:
+def building(folder: Path, *, wait: bool = True) -> AbstractContextManager[bool]:
+    """Held by the one process that builds a cache in this folder; False: another is at it, and was not waited for.
+
+    OSError or WorkError where the folder cannot be written."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return locked(folder.with_name(f"{folder.name}.lock"), wait=wait)
+
+
+def drop_others(folder: Path, table: str, kept: Path | None) -> None:
     """Caches of this table other than `kept`. Processes that have mapped them keep their bytes."""
     for path in folder.glob(f"{table}-*"):
         if path != kept:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(folder: Path, table: str) -> None:
+    """What processes that died left half built is deleted, unless another process is building just now."""
+    with suppress(OSError, WorkError):
+        if any(folder.glob(f".{table}-*")):
+            with building(folder, wait=False) as alone:
+                if alone:
+                    drop_unfinished(folder, table)
+
+
+def drop_unfinished(folder: Path, table: str) -> None:
+    """For who holds `building`: nobody else works on what has no name yet."""
     for path in folder.glob(f".{table}-*"):
-        with suppress(OSError):  # another process may be about to finish it
-            if time.time() - path.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def faults(folder: Path, table: str) -> list[str]:
+    """What is wrong with the caches of a table; every byte is read."""
+    out = []
+    for path in sorted(folder.glob(f"{table}-*")):
+        try:
+            _check(path, json.loads((path / "about.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            out.append(f"cache/{path.name} is damaged ({error})")
+    return out
+
+
+def _check(here: Path, about: dict[str, Any]) -> None:
+    for name in _FILES:
+        if _sha256(here / name) != about["sha256"][name]:
+            raise ValueError(f"{name} has other bytes than were written")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _seen(here: Path) -> dict[str, list[int]]:
+    """What changes when a file is written again or copied."""
+    found = {name: (here / name).stat() for name in (*_FILES, "about.json")}
+    return {name: [each.st_size, each.st_mtime_ns, each.st_ino] for name, each in found.items()}
+
+
+def _note_checked(here: Path) -> None:
+    with suppress(OSError):  # a folder that may not be written: it is checked each time
+        (here / _CHECKED).write_text(json.dumps(_seen(here)), encoding="utf-8")
+
+
+def _was_checked(here: Path) -> bool:
+    try:
+        return bool(json.loads((here / _CHECKED).read_text(encoding="utf-8")) == _seen(here))
+    except (OSError, ValueError):
+        return False
 
 
 def _load(here: Path, dim: int) -> Built:
     about: dict[str, Any] = json.loads((here / "about.json").read_text(encoding="utf-8"))
-    sizes = {name: (here / name).stat().st_size for name in _FILES}
-    if about["format"] != _FORMAT or about["dim"] != dim or about["sizes"] != sizes:
-        raise ValueError("not this table's, or not whole")
+    if about["format"] != _FORMAT or about["dim"] != dim:
+        raise ValueError("not this table's")
+    if not _was_checked(here):
+        _check(here, about)
+        _note_checked(here)
     stamp = np.load(here / "stamps.npy", allow_pickle=False)
-    if hashlib.sha256(stamp.tobytes()).hexdigest() != about["stamps"]:
-        raise ValueError("damaged")
     index = load_faiss().read_index(str(here / "lists.faiss"))
     if index.ntotal != len(stamp) or index.d != dim:
         raise ValueError("damaged")

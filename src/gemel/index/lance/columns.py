@@ -63,6 +63,11 @@ def schema_of(header: Header) -> pa.Schema:
     return pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
 
 
+def has_header(schema: pa.Schema) -> bool:
+    """The schema says that gemel made the table."""
+    return _KEY in (schema.metadata or {})
+
+
 def header_of(schema: pa.Schema, place: str) -> Header:
     """InputError for a table that gemel did not make, or a newer one did."""
     try:

@@ -7,6 +7,7 @@ questions that stored vectors stand for, until 0.985 of the ten exact neighbours
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,7 +62,7 @@ class Lists:
             bits = np.packbits(chosen[: self.count], bitorder="little")
             selector = faiss.IDSelectorBitmap(bits)
         parameters = faiss.SearchParametersIVF(nprobe=visited, sel=selector)
-        faiss.omp_set_num_threads(1 if len(queries) < 8 else thread_count(None))
+        _use_threads(faiss, 1 if len(queries) < 8 else thread_count(None))
         wide = min(self.candidates(k), self.count)
         _, slots = self.index.search(np.ascontiguousarray(queries, np.float32), wide, params=parameters)
         return np.asarray(slots, dtype=np.int64)
@@ -74,7 +75,7 @@ class Lists:
         """These lists and further slots, one for each vector."""
         faiss = load_faiss()
         index = faiss.clone_index(self.index)
-        faiss.omp_set_num_threads(1)
+        _use_threads(faiss, 1)
         ids = np.arange(self.count, self.count + len(vectors), dtype=np.int64)
         index.add_with_ids(np.ascontiguousarray(vectors), ids)
         return replace(self, index=index, count=self.count + len(vectors))
@@ -101,7 +102,7 @@ def build(vectors: Vectors) -> Lists:
     index.pq.cp.niter, index.pq.cp.min_points_per_centroid = _ROUNDS, 1
     chance = np.random.default_rng(0)
     sample = np.sort(chance.choice(count, min(count, max(4096, _TRAINED_ON * lists)), replace=False))
-    faiss.omp_set_num_threads(thread_count(None))
+    _use_threads(faiss, thread_count(None))
     index.train(np.ascontiguousarray(vectors[sample]))
     questions = _questions(vectors, chance)
     truth = _Best(len(questions))
@@ -158,6 +159,24 @@ class _Best:
         slots = np.concatenate([self.slots, near + start], axis=1)
         order = np.argsort(-score, axis=1)[:, :_NEIGHBOURS]
         self.slots, self._score = np.take_along_axis(slots, order, 1), np.take_along_axis(score, order, 1)
+
+
+_threads = {"used": False, "lost": False}
+"""Whether faiss has started threads in this process, or had in the one that this process was forked from."""
+
+
+def _use_threads(faiss: Any, count: int) -> None:  # noqa: ANN401
+    """The pool of a parent does not exist in a forked child, and OpenMP waits for it for ever."""
+    _threads["used"] |= count > 1
+    faiss.omp_set_num_threads(1 if _threads["lost"] else count)
+
+
+def _lose_threads() -> None:
+    _threads["lost"] |= _threads["used"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lose_threads)
 
 
 def load_faiss() -> Any:  # noqa: ANN401 - faiss has no types

@@ -10,9 +10,11 @@ notes/
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,17 @@ from gemel.errors import GemelError, InputError, MissingExtra, WorkError
 from gemel.index.lance import seal
 from gemel.index.lance.bucket import Bucket
 from gemel.index.lance.disk import Synced, locked, sync
-from gemel.index.lance.pointer import Folder, Pointer
-from gemel.index.lance.recovery import open_last_good
+from gemel.index.lance.pointer import Folder, NoPointer, Pointer
+from gemel.index.lance.recovery import RecoveredWarning, open_dataset
+from gemel.index.lance.repairing import described, restore_header
 from gemel.index.lance.sight import LARGE
 from gemel.index.lance.table import LanceTable
 from gemel.index.lance.versions import Versions
 from gemel.index.lance.words import MANY
-from gemel.index.port import Header
+from gemel.index.port import AlreadyThere, Header
+
+_of_parents: list[ExitStack] = []
+"""What the process that this one was forked from holds; kept, so that it is not let go of here."""
 
 
 class LancePlace:
@@ -47,15 +53,25 @@ class LancePlace:
         self._files: Folder | Bucket = Bucket(str(place)) if "://" in str(place) else Folder(str(place))
         self._folder = self._files.path if isinstance(self._files, Folder) else None
         self._bucket = self._files if isinstance(self._files, Bucket) else None
+        self._durable, self._read_only = durable, read_only
+        self._large, self._many = large, many
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Nothing is held. A forked child begins anew: what its parent holds, the parent holds."""
+        self._process = os.getpid()
         self._here = threading.RLock()
         """In a bucket threads wait for one another; other processes are noticed when a commit comes too late."""
         self._token = secrets.token_hex(8)
-        self._durable, self._read_only = durable, read_only
-        self._large, self._many = large, many
         self._building = ExitStack()
         self._next: LanceTable | None = None
         self._next_lock = threading.Lock()
         self._owner: int | None = None
+
+    def _notice_fork(self) -> None:
+        if self._process != os.getpid():
+            _of_parents.append(self._building)
+            self._begin_process()
 
     @property
     def name(self) -> str:
@@ -70,7 +86,7 @@ class LancePlace:
     def create(self, header: Header) -> LanceTable:
         self._refuse_read_only()
         if self._files.read() is not None:
-            raise InputError(f"there is an index at {self.name} already. Open it, or name another place")
+            raise AlreadyThere(f"there is an index at {self.name} already. Open it, or name another place")
         self._files.prepare()
         with self._alone():
             first = Pointer(1)
@@ -89,6 +105,7 @@ class LancePlace:
 
     def begin(self, header: Header) -> LanceTable:
         self._refuse_read_only()
+        self._notice_fork()
         coming = self._pointer().next
         if self._next is None:
             self._hold_next(coming)
@@ -119,6 +136,7 @@ class LancePlace:
 
     def abandon(self) -> None:
         self._refuse_read_only()
+        self._notice_fork()
         coming = self._pointer().next
         if self._next is None:
             self._hold_next(coming)
@@ -134,7 +152,63 @@ class LancePlace:
         with self._alone(), self._sealed():
             yield
 
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """Find the table again if index.json is lost, give up what cannot be read, build anew what can be built.
+
+        table: which one, where there are several. header: for a table that does not say what it is.
+        What was done is returned, nothing: all is whole. No table is deleted; those not chosen go to `damaged`.
+        """
+        self._refuse_read_only()
+        if self._folder is not None and not self._folder.is_dir():
+            raise InputError(f"there is no index at {self.name}, and no folder")
+        with self._alone():
+            pointer, done = self._found(table)
+            if header is not None:
+                done += restore_header(self._files.uri(pointer.table), header)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RecoveredWarning)  # what was done is returned
+                opened = self._table(pointer)
+            try:
+                if done:
+                    self._files.write(pointer)
+                return done + opened.repair()
+            finally:
+                opened.close()
+
+    def _found(self, table: str | None) -> tuple[Pointer, list[str]]:
+        """The table that counts, and what was done to know it."""
+        try:
+            pointer = self._files.read()
+            if pointer is None:
+                raise InputError(f"there is no index at {self.name}, and no table of one")
+            if table in (None, pointer.table) and self._files.has(pointer.table):
+                return pointer, []
+        except NoPointer:
+            pass
+        tables = self._files.tables()
+        if table is None and len(tables) == 1:
+            table = tables[0]
+        if table not in tables:
+            raise InputError(
+                f"{self.name} has the tables {', '.join(tables) or 'none'}: {self._described(tables)}. "
+                "Name the one to keep: --table (table=)"
+            )
+        pointer = Pointer.of(table)
+        assert pointer is not None
+        done = [f"wrote index.json again: {table} is the current table"]
+        if isinstance(self._files, Folder):
+            done += self._files.set_aside([other for other in tables if other != table])
+        return pointer, done
+
+    def _described(self, tables: Sequence[str]) -> str:
+        return "; ".join(f"{each}: {described(self._files.uri(each), self._options)}" for each in tables)
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return self._bucket.options if self._bucket is not None else None
+
     def close(self) -> None:
+        self._notice_fork()
         self._next = None
         self._building.close()
 
@@ -150,7 +224,8 @@ class LancePlace:
             self.name,
             guard=lambda: self._guard(pointer),
             cache=self._files.cache,
-            options=self._bucket.options if self._bucket is not None else None,
+            options=self._options,
+            readers=self._files.readers(pointer.table) if isinstance(self._files, Folder) else None,
             durable=self._durable,
             read_only=self._read_only,
             large=self._large,
@@ -160,6 +235,7 @@ class LancePlace:
     @contextmanager
     def _guard(self, pointer: Pointer) -> Iterator[None]:
         """What a table holds while it writes."""
+        self._notice_fork()
         self._refuse_read_only()
         if self._next is not None and self._pointer().next == pointer:
             with self._next_lock:  # `begin` keeps other processes out
@@ -176,6 +252,7 @@ class LancePlace:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """No other thread or process writes; the thread that holds it may ask again."""
+        self._notice_fork()
         me = threading.get_ident()
         if self._folder is None:
             with self._here:
@@ -201,7 +278,7 @@ class LancePlace:
         """Opens the newest version of a table in a bucket."""
         assert self._bucket is not None
         uri, options = self._bucket.uri(pointer.table), self._bucket.options
-        return lambda: open_last_good(uri, options).dataset
+        return lambda: open_dataset(uri, options)
 
     def _hold_next(self, coming: Pointer) -> None:
         if self._folder is None:
@@ -237,14 +314,16 @@ class LancePlace:
 
     def _begin(self, pointer: Pointer, header: Header) -> None:
         uri = self._files.uri(pointer.table)
-        Versions.create(uri, header, self._bucket.options if self._bucket is not None else None)
+        Versions.create(uri, header, self._options)
         if self._folder is not None and self._durable:
             Synced(Path(uri)).catch_up()
             sync(self._folder)
 
     def _refuse_second(self) -> None:
         if self._files.read() is not None:
-            raise InputError(f"there is an index at {self.name} already: another process was faster. Open it")
+            raise AlreadyThere(
+                f"there is an index at {self.name} already: another process was faster. Open it"
+            )
 
     def _refuse_read_only(self) -> None:
         if self._read_only:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
 from gemel.index.lance.disk import write_json
+from gemel.index.lance.recovery import versions_in
 from gemel.index.port import FORMAT
 
 _NAME = "index.json"
-_OURS = ("rows-*.lance", "lock", "next.lock", "cache", "damaged", f"{_NAME}*")
+_OURS = ("rows-*.lance", "rows-*.readers", "lock", "*.lock", "cache", "damaged", f"{_NAME}*")
+_TABLE = re.compile(r"rows-([1-9]\d{0,8})\.lance")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class Pointer:
     def next(self) -> Pointer:
         return Pointer(self.current + 1)
 
+    @classmethod
+    def of(cls, table: str) -> Pointer | None:
+        """The pointer to a table of this name; None: no table of an index is called so."""
+        found = _TABLE.fullmatch(table)
+        return None if found is None else cls(int(found[1]))
+
 
 class Folder:
     """An index on the local disk."""
@@ -44,16 +54,30 @@ class Folder:
         """None: nothing is there, or what a killed `create` left. Anything else is an error that says what."""
         if self.path.is_file():
             raise InputError(f"{self.name} is a file, an index is a folder. Name another place")
-        try:
-            text = (self.path / _NAME).read_text(encoding="utf-8")
-        except FileNotFoundError:
+        content = self._content()
+        if content is None:
             self._refuse_foreign()
+            if not (tables := self.tables()):
+                return None
+            content = self._content()  # another process may have made all of it since the first look
+            if content is None:
+                raise without_pointer(self.name, tables, f"its {_NAME} is missing")
+        return parsed(content, self.name, self.tables())
+
+    def tables(self) -> list[str]:
+        """Names of the tables that may hold something, oldest first; one that a killed `create` left is none."""
+        found = [path for path in self.path.glob("rows-*.lance") if Pointer.of(path.name) and _begun(path)]
+        return [path.name for path in sorted(found, key=lambda path: int(path.stem.removeprefix("rows-")))]
+
+    def _content(self) -> bytes | None:
+        try:
+            return (self.path / _NAME).read_bytes()
+        except FileNotFoundError:
             return None
         except OSError as error:
             raise WorkError(
                 f"the index {self.name} cannot be read: {error.strerror}. Check its rights"
             ) from error
-        return parsed(text, self.name)
 
     def write(self, pointer: Pointer) -> None:
         try:
@@ -77,10 +101,23 @@ class Folder:
     def has(self, table: str) -> bool:
         return (self.path / table).exists()
 
+    def readers(self, table: str) -> Path:
+        """The file that open handles to a table hold a shared lock of."""
+        return self.path / f"{Path(table).stem}.readers"
+
     def drop(self, table: str) -> None:
         shutil.rmtree(self.path / table, ignore_errors=True)
+        self.readers(table).unlink(missing_ok=True)
         for cache in self.cache.glob(f"{Path(table).stem}-*"):
             shutil.rmtree(cache, ignore_errors=True)
+
+    def set_aside(self, tables: Sequence[str]) -> list[str]:
+        """These tables leave the index for its folder `damaged`; what was done."""
+        kept = self.path / "damaged"
+        for table in tables:
+            kept.mkdir(exist_ok=True)
+            (self.path / table).rename(kept / f"{table}.{os.urandom(4).hex()}")
+        return [f"moved {table} to {kept}" for table in tables]
 
     def _refuse_foreign(self) -> None:
         try:
@@ -101,12 +138,16 @@ def content(pointer: Pointer) -> dict[str, Any]:
     return {"what": "a gemel index", "format": FORMAT, "current": pointer.current}
 
 
-def parsed(text: str, name: str) -> Pointer:
-    """InputError for what gemel did not write, or a newer one did."""
+def parsed(content: bytes, name: str, tables: Sequence[str]) -> Pointer:
+    """InputError for what gemel did not write, or a newer one did; `tables`: what lies beside it."""
     try:
-        about = json.loads(text)
+        about = json.loads(content.decode("utf-8"))
         version, current = int(about["format"]), int(about["current"])
-    except (ValueError, KeyError, TypeError) as error:
+        if current < 1:
+            raise ValueError(f"there is no table {current}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if tables:
+            raise without_pointer(name, tables, f"its {_NAME} is damaged") from error
         raise InputError(
             f"{name} is no index: its {_NAME} is not one of gemel's. Name another place"
         ) from error
@@ -116,3 +157,20 @@ def parsed(text: str, name: str) -> Pointer:
             "Upgrade it: pip install --upgrade gemel"
         )
     return Pointer(current)
+
+
+def without_pointer(name: str, tables: Sequence[str], why: str) -> InputError:
+    """The error for tables without the file that says which of them counts."""
+    return NoPointer(
+        f"the index {name} cannot be opened: {why}, but {', '.join(tables)} is there. Nothing was changed. "
+        f"Rebuild it: gemel index repair {name}, or gemel.repair_index"
+    )
+
+
+class NoPointer(InputError):
+    """Tables are there, and nothing says which of them is the current one."""
+
+
+def _begun(table: Path) -> bool:
+    """More than `create` makes: a second version, or a file of rows."""
+    return bool(set(versions_in(table)) - {1}) or any((table / "data").glob("*"))

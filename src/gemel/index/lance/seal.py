@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from gemel.errors import GemelError, WorkError
-from gemel.index.lance.recovery import first_line
+from gemel.index.lance.recovery import READ_ERRORS, first_line, panics_raised
 
 _HELD, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
 _STALE = 600  # seconds after which whoever held something is taken for dead
@@ -46,10 +46,11 @@ def said(place: str, then: str = "Nothing was changed") -> Iterator[None]:
     from lance.commit import CommitConflictError
 
     try:
-        yield
+        with panics_raised():
+            yield
     except GemelError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         line = first_line(error)
         if (
             isinstance(error, CommitConflictError)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.errors import WorkError
 from gemel.index.lance import cache
 from gemel.index.lance.columns import matrix
 from gemel.index.lance.copies import Base, Copies, read
@@ -26,8 +27,10 @@ LARGE = 20_000
 """Passages from which on lists are built; below it every search compares all."""
 _TAIL = 4096  # slots outside the lists that are compared one by one before they are put in
 _STALE = 0.3  # part of the slots that may be new or gone before a search builds all anew
+_BLOCK = 16_384  # slots that are copied at once
 _SPOTS = 16  # vectors of a cache that are compared with the table when it is loaded
 _WORN = 0.05  # and before `compact` does
+_KEPT = 1024  # slots of passages that are gone, up to which they are always kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,28 +124,49 @@ class Sights:
         return new + gone > part * sight.lists.trained
 
     def _rebuild(self, sight: Sight) -> Sight:
-        built = self._built(sight.view)
+        built = self._built(sight.view, wait=sight.lists is None)
+        if built is None:  # another process is at it; until it is done there are the old lists
+            return sight
         with self._lock:
             newest = self._now.view if self._now is not None else sight.view
             self._now = _sighted(newest, Copies(built.base), built.lists, None)
             return self._now
 
-    def _built(self, view: View) -> cache.Built:
-        try:
-            built = cache.build_from(view, self._folder, self._table)
-        except OSError:  # a folder that may not be written, a full disk: search goes on from memory
+    def _built(self, view: View, *, wait: bool) -> cache.Built | None:
+        """Built now, or by the process that was at it, if it can be waited for: one of several builds."""
+        if self._folder is None:
             return cache.build_from(view, None, self._table)
-        if self._folder is not None and built.folder is not None:
-            cache.drop_others(self._folder, self._table, built.folder)
+        try:
+            with cache.building(self._folder, wait=False) as alone:
+                if alone:
+                    return self._build_alone(view)
+            if not wait:
+                return None
+            with cache.building(self._folder):
+                built = self._loaded(view)  # by whom we waited for; it may have died instead
+                return self._build_alone(view) if built is None else built
+        except (
+            OSError,
+            WorkError,
+        ):  # a folder that may not be written, a full disk: search goes on from memory
+            return cache.build_from(view, None, self._table)
+
+    def _build_alone(self, view: View) -> cache.Built:
+        assert self._folder is not None
+        cache.drop_unfinished(self._folder, self._table)
+        built = cache.build_from(view, self._folder, self._table)
+        cache.drop_others(self._folder, self._table, built.folder)
         return built
 
     def _moved(self, view: View, *, build: bool) -> Sight:
         """The sight of a view that is newer than what there is."""
         if self._now is not None:
-            return _sighted(view, self._now.copies, self._now.lists, self._now)
+            return _renewed(_sighted(view, self._now.copies, self._now.lists, self._now))
+        if self._folder is not None:
+            cache.sweep(self._folder, self._table)
         built = self._loaded(view)
         if built is None and build and view.passages >= self._large:
-            built = self._built(view)
+            built = self._built(view, wait=True)
         if built is None:
             return _sighted(view, Copies(_nothing(view)), None, None)
         return _sighted(view, Copies(built.base), built.lists, None)
@@ -159,6 +183,23 @@ class Sights:
         if 2 * len(shared) <= len(built.base.stamp) or not _same_vectors(view, shared, built.base):
             return None
         return built
+
+
+def _renewed(sight: Sight) -> Sight:
+    """Without the slots of passages that are gone, where they are most of all: copies only ever grow.
+
+    Lists go with them. Such a table is far beyond what lists are built anew for.
+    """
+    alive = sight.view.passages
+    if sight.count - alive <= max(_KEPT, alive):
+        return sight
+    copies = Copies(_nothing(sight.view))
+    kept = np.flatnonzero(sight.alive)
+    for start in range(0, len(kept), _BLOCK):
+        old = kept[start : start + _BLOCK]
+        stamp = sight.view.stamp[sight.position[old]]
+        copies.add(stamp, sight.copies.vectors(old), sight.copies.texts(old))
+    return _sighted(sight.view, copies, None, None)
 
 
 def _same_vectors(view: View, shared: NDArray[np.int64], base: Base) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +16,12 @@ import numpy as np
 
 from gemel.errors import InputError, WorkError
 from gemel.index.field_types import new_fields
-from gemel.index.lance import finding
+from gemel.index.lance import cache, finding, repairing
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
-from gemel.index.lance.disk import bytes_below
+from gemel.index.lance.disk import Readers, bytes_below
 from gemel.index.lance.optimistic import Added
+from gemel.index.lance.recovery import RecoveredWarning
 from gemel.index.lance.seal import repeated
 from gemel.index.lance.sight import LARGE, Sights
 from gemel.index.lance.versions import Versions, reading
@@ -34,10 +39,59 @@ _KEPT = timedelta(hours=1)  # versions that are younger stay, for readers in oth
 Result = TypeVar("Result")
 
 
+class Uses:
+    """Reads that are under way in one handle. Files of old versions are deleted when there are none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count, self._closed = 0, False
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+
+    @contextmanager
+    def none(self) -> Iterator[bool]:
+        """True: no read is under way, and none begins before the end of the block."""
+        with self._changed:
+            free = not self._count and not self._closed
+            self._closed |= free
+        try:
+            yield free
+        finally:
+            if free:
+                with self._changed:
+                    self._closed = False
+                    self._changed.notify_all()
+
+
+@dataclass(eq=False)
+class _Handles:
+    """What one process has open."""
+
+    versions: Versions
+    sights: Sights
+    words: Words
+    readers: Readers | None
+    process: int = field(default_factory=os.getpid)
+    uses: Uses = field(default_factory=Uses)
+
+
+_of_parents: list[_Handles] = []
+"""Of the process that this one was forked from; kept, so that nothing of it is torn down here."""
+
+
 class LanceTable:
     """A `Table`. Readers see the newest version, whoever wrote it; writers wait for one another."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a place knows of its table
         self,
         uri: str,
         place: str,
@@ -47,6 +101,7 @@ class LanceTable:
         durable: bool = True,
         read_only: bool = False,
         options: dict[str, str] | None = None,
+        readers: Path | None = None,
         large: int = LARGE,
         many: int = MANY,
     ) -> None:
@@ -54,14 +109,45 @@ class LanceTable:
 
         `large`, `many`: passages from which on lists, and an index of words, are built. `read_only`: no row and no
         index of words is written; lists are kept in the cache all the same, or each process would build them anew.
+        `readers`: a file whose shared lock says that the table is open; None: nobody can know.
         """
         self._uri, self._place, self._guard, self._cache = uri, place, guard, cache
         self._read_only = read_only
-        self._versions = Versions(uri, place, durable=durable, options=options)
         self._shared = "://" in uri
         """In a bucket: the cache is this machine's own, and no lock keeps other writers out."""
-        self._sights = Sights(cache, Path(uri).stem, large=large)
-        self._words = Words(many)
+
+        def handles() -> _Handles:
+            return _Handles(
+                # First, so that nobody deletes what the version that is opened next needs.
+                readers=Readers(readers) if readers is not None else None,
+                versions=Versions(uri, place, durable=durable, options=options),
+                sights=Sights(cache, Path(uri).stem, large=large),
+                words=Words(many),
+            )
+
+        self._open_handles = handles
+        self._handles = handles()
+
+    @property
+    def _now(self) -> _Handles:
+        """What is open in this process. After a fork the child opens all of it for itself: threads of Lance and locks
+        that another thread held do not exist there."""
+        if self._handles.process != os.getpid():
+            _of_parents.append(self._handles)  # closing it would wait for what is not there
+            self._handles = self._open_handles()
+        return self._handles
+
+    @property
+    def _versions(self) -> Versions:
+        return self._now.versions
+
+    @property
+    def _sights(self) -> Sights:
+        return self._now.sights
+
+    @property
+    def _words(self) -> Words:
+        return self._now.words
 
     @property
     def place(self) -> str:
@@ -76,10 +162,10 @@ class LanceTable:
             self._repeated(lambda view: self._add_fields(view.header, fields))
 
     def known(self, ids: Sequence[str]) -> dict[str, str]:
-        view = self._versions.newest()
-        position = view.of_ids(ids)
-        position = position[view.part[position] == 0]
-        with reading(self._place):
+        with self._reading():
+            view = self._versions.newest()
+            position = view.of_ids(ids)
+            position = position[view.part[position] == 0]
             table = view.take(position, ["id", "digest"])
         return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
@@ -107,11 +193,12 @@ class LanceTable:
             return self._repeated(lambda view: self._without(view, np.flatnonzero(view.meeting(where))))
 
     def get(self, ids: Sequence[str]) -> Rows:
-        view = self._versions.newest()
         order = {name: place for place, name in enumerate(dict.fromkeys(ids))}
-        position = view.of_ids(ids)
-        names = [order[name] for name in view.ids_at(position)]
-        return self._rows(view, position[np.lexsort((view.part[position], np.array(names, dtype=np.int64)))])
+        with self._reading():
+            view = self._versions.newest()
+            position = view.of_ids(ids)
+            names = np.array([order[name] for name in view.ids_at(position)], dtype=np.int64)
+            return _rows(view, position[np.lexsort((view.part[position], names))])
 
     def count(self, where: Condition | None = None) -> Count:
         return self._versions.newest().count(where)
@@ -119,42 +206,71 @@ class LanceTable:
     def nearest(
         self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
     ) -> list[Passages]:
-        view = self._versions.newest()
-        with reading(self._place):
-            sight = self._sights.at(view, build=not exact)
+        with self._reading():
+            sight = self._sights.at(self._versions.newest(), build=not exact)
         return finding.nearest(sight, queries, k, where, exact=exact)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
-        view = self._versions.newest()
-        if self._words.wanted(view) and not self._read_only:
-            view = self._with_words(view)
-        with reading(self._place):
+        with self._reading():
+            view = self._versions.newest()
+            if self._words.wanted(view) and not self._read_only:
+                view = self._with_words(view)
+            try:
+                with reading(self._place):
+                    return self._words.find(view, query, k, where)
+            except WorkError as error:
+                if not self._words.uses_index(view):
+                    raise
+                view = self._without_broken_words(view, error)
             return self._words.find(view, query, k, where)
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
-        view = self._versions.newest()
-        position, ends = view.by_id(after)
-        start = 0
-        while start < len(position):
-            # As many whole documents as fit, at least one.
-            fitting = int(np.searchsorted(ends, start + block, side="right"))
-            end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
-            yield self._rows(view, position[start:end])
-            start = end
+        with self._now.uses.reading():
+            view = self._versions.newest()
+            position, ends = view.by_id(after)
+            start = 0
+            while start < len(position):
+                # As many whole documents as fit, at least one.
+                fitting = int(np.searchsorted(ends, start + block, side="right"))
+                end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
+                with reading(self._place):
+                    rows = _rows(view, position[start:end])
+                yield rows
+                start = end
 
-    def compact(self) -> None:
+    def compact(self, *, now: bool = False) -> None:
         with self._guard():
-            if self._words.wanted(self._versions.recovered()):
-                self._change(by_words.create)
-            self._change(lambda dataset: dataset.optimize.optimize_indices())
+            self._tend_words()
             self._change(lambda dataset: dataset.optimize.compact_files(num_threads=1))
-            self._change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
+            if not self._clean() and now:
+                raise WorkError(
+                    f"{self._place} was compacted, but files of old versions are kept for an hour: other handles or "
+                    "processes have it open, or it is in a bucket. Close them, then try again"
+                )
         self._sights.build(self._versions.newest())
 
+    def faults(self) -> list[str]:
+        with self._reading():
+            view = self._versions.newest()
+            words = by_words.faults(view)
+        return words + (cache.faults(self._cache, Path(self._uri).stem) if self._cache is not None else [])
+
+    def repair(self) -> list[str]:
+        with self._guard():
+            done = repairing.repair_rows(self._versions, self._uri, self._place)
+            view = self._versions.newest()
+            if wrong := by_words.faults(view):
+                self._change(by_words.create)
+                done.append(f"built the index of words again: {wrong[0]}")
+            if self._cache is not None:
+                done += repairing.repair_cache(self._cache, Path(self._uri).stem)
+        return done
+
     def stats(self) -> TableStats:
-        view = self._versions.newest()
-        count = view.count(None)
-        sight = self._sights.peek(view)
+        with self._reading():
+            view = self._versions.newest()
+            count = view.count(None)
+            sight = self._sights.peek(view)
         lists = sight.lists if sight is not None else None
         return TableStats(
             documents=count.documents,
@@ -172,14 +288,18 @@ class LanceTable:
         )
 
     def close(self) -> None:
-        """Memory that is mapped goes with the last who uses it."""
+        """Others may delete what old versions need. Memory that is mapped goes with the last who uses it."""
+        if self._handles.readers is not None:
+            self._handles.readers.close()
 
     def _change(self, work: Callable[[Any], object]) -> View:
         return repeated(lambda: self._versions.change(work))
 
-    def _rows(self, view: View, position: Positions) -> Rows:
-        with reading(self._place):
-            return to_rows(view.take(position, None), list(view.header.fields))
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """No file of an old version is deleted meanwhile; errors of files are WorkErrors."""
+        with self._now.uses.reading(), reading(self._place):
+            yield
 
     def _repeated(self, work: Callable[[View], Result]) -> Result:
         """On the newest view; anew where no lock keeps other writers out and one of them was faster."""
@@ -213,7 +333,33 @@ class LanceTable:
             self._versions.change(
                 lambda dataset: dataset.optimize.compact_files(target_rows_per_fragment=_SMALL, num_threads=1)
             )
-            self._versions.change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
+            self._clean()
+
+    def _clean(self) -> bool:
+        """Delete what only old versions need; True: of all of them, as nobody can be reading one. Else the versions of
+        the last hour stay, for readers in other processes. The caller holds the guard: nothing is being written."""
+        handles = self._now
+        if handles.readers is None:
+            self._change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
+            return False
+        with handles.uses.none() as idle, handles.readers.alone() as only:
+            kept = timedelta(0) if idle and only else _KEPT
+            # "Unverified": files that no version names, as in a copied folder, where their times say nothing.
+            self._change(lambda each: each.cleanup_old_versions(older_than=kept, delete_unverified=True))
+            return idle and only
+
+    def _tend_words(self) -> None:
+        """An index of words where one is due, of all rows, and whole."""
+        view = self._versions.recovered()
+        if self._words.wanted(view) or by_words.faults(view):
+            self._change(by_words.create)
+            return
+        try:
+            self._change(lambda dataset: dataset.optimize.optimize_indices())
+        except WorkError:
+            if not by_words.indexed(view):
+                raise
+            self._change(by_words.create)
 
     def _with_words(self, view: View) -> View:
         try:
@@ -224,6 +370,23 @@ class LanceTable:
             return view
         return self._versions.newest()
 
+    def _without_broken_words(self, view: View, error: WorkError) -> View:
+        """A view whose words can be searched: the index built again, or left out where that cannot be."""
+        if not self._read_only:
+            try:
+                with self._guard():
+                    return self._versions.change(by_words.create)
+            except WorkError:
+                pass
+        self._words.leave_out_index(view)
+        warnings.warn(
+            f"the index of words of {self._place} cannot be read, words are counted in memory instead ({error}). "
+            f"Build it again: gemel index compact {self._place}",
+            RecoveredWarning,
+            stacklevel=3,
+        )
+        return view
+
     def _bytes(self, view: View) -> int:
         if self._shared:  # what the newest version names; to list a bucket costs time and money
             files = (file for each in view.dataset.get_fragments() for file in each.metadata.files)
@@ -233,3 +396,7 @@ class LanceTable:
             return here
         caches = self._cache.glob(f"{Path(self._uri).stem}-*")
         return here + sum(bytes_below(folder) for folder in caches)
+
+
+def _rows(view: View, position: Positions) -> Rows:
+    return to_rows(view.take(position, None), list(view.header.fields))

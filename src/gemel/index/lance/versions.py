@@ -12,7 +12,17 @@ from gemel.errors import GemelError, WorkError
 from gemel.index.lance.columns import schema_of
 from gemel.index.lance.disk import Synced
 from gemel.index.lance.optimistic import Added, merged
-from gemel.index.lance.recovery import Good, first_line, open_last_good, set_aside, torn
+from gemel.index.lance.recovery import (
+    READ_ERRORS,
+    Good,
+    first_line,
+    open_last_good,
+    panics_raised,
+    refused,
+    set_aside,
+    torn,
+    versions_in,
+)
 from gemel.index.lance.seal import Preempted, check_open, said
 from gemel.index.lance.view import Positions, View, look
 from gemel.index.port import Header
@@ -37,9 +47,10 @@ class Versions:
         self._shared = "://" in uri
         """No lock keeps other writers out."""
         self._synced = Synced(Path(uri)) if durable and not self._shared else None
-        good = open_last_good(uri, options)
-        self._view, self._good = look(good.dataset, None, place), good.newest
-        """Newest version when we looked; greater than the view's own where that one could not be read."""
+        with reading(place):
+            good = open_last_good(uri, options, place)
+        self._view, self._good, self._lost = good.view, good.newest, good.lost
+        """`_good`: newest version when we looked; greater than the view's own where that one could not be read."""
 
     @staticmethod
     def create(uri: str, header: Header, options: dict[str, str] | None) -> None:
@@ -119,6 +130,13 @@ class Versions:
     def recovered(self) -> View:
         """The newest view; where it is not the newest version, what could not be read is out of the way."""
         view = self.newest()
+        if view.version != self._good and self._lost is not None:
+            raise refused(self._lost, self._place)
+        return self.give_up()
+
+    def give_up(self) -> View:
+        """The newest view, made the newest version if it is not: what comes after it is given up."""
+        view = self.newest()
         with self._lock:
             if view.version == self._good:
                 return view
@@ -127,8 +145,15 @@ class Versions:
                     dataset = view.dataset.checkout_version(view.version)
                     dataset.restore()  # version n + 1 is what the last good one was
                 except (ValueError, OSError):  # the newest manifest is torn: Lance cannot go on behind it
-                    set_aside(Path(self._uri), after=view.version)
-            self._adopt(open_last_good(self._uri, self._options))
+                    table = Path(self._uri)
+                    set_aside(table, [each for each in versions_in(table) if each > view.version])
+            self._adopt(open_last_good(self._uri, self._options, self._place))
+            return self._view
+
+    def reopen(self) -> View:
+        """What is on disk now, whatever was seen before."""
+        with self._lock, reading(self._place):
+            self._adopt(open_last_good(self._uri, self._options, self._place))
             return self._view
 
     def sync(self) -> None:
@@ -146,24 +171,26 @@ class Versions:
             known = {piece.fragment for piece in self._view.pieces}
             fresh = any(fragment.fragment_id not in known for fragment in dataset.get_fragments())
             if not fresh or torn(dataset, self._uri) is None:
-                return Good(dataset, number)
-        except (ValueError, OSError):
+                with panics_raised():
+                    return Good(look(dataset, self._view, self._place), number)
+        except READ_ERRORS:
             pass
-        return open_last_good(self._uri, self._options)
+        return open_last_good(self._uri, self._options, self._place, self._view)
 
     def _adopt(self, good: Good) -> None:
-        self._view = look(good.dataset, self._view, self._place)
-        self._good = good.newest
+        self._view, self._good, self._lost = good.view, good.newest, good.lost
 
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
     """What goes wrong in here is that the files are not as they were."""
     try:
-        yield
+        with panics_raised():
+            yield
     except GemelError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         raise WorkError(
-            f"could not read {place}: {first_line(error)}. If it was migrated or replaced, open it again"
+            f"could not read {place}: {first_line(error)}. If it was migrated or replaced, open it again; "
+            f"if a file is damaged: gemel index repair {place}"
         ) from error

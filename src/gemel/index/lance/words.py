@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gemel.index.lance.columns import matrix
+from gemel.index.lance.recovery import READ_ERRORS, first_line, panics_raised
 from gemel.index.lance.view import Positions, View
 from gemel.index.port import Passages
 from gemel.index.where import Condition
@@ -26,13 +28,22 @@ class Words:
         self._many = many
         self._lock = threading.Lock()
         self._counted: _Counted | None = None
+        self._broken: frozenset[str] = frozenset()
+
+    def uses_index(self, view: View) -> bool:
+        """Answers come from the index of words of this version."""
+        return bool(found := _segments(view)) and found != self._broken
+
+    def leave_out_index(self, view: View) -> None:
+        """As it cannot be read: words are counted in memory until there is another."""
+        self._broken = _segments(view)
 
     def wanted(self, view: View) -> bool:
         """The table is large and has no index of words yet."""
         return view.passages >= self._many and not indexed(view)
 
     def find(self, view: View, query: str, k: int, where: Condition | None) -> Passages:
-        if indexed(view):
+        if self.uses_index(view):
             position, score = _asked(view, query, k, where)
         else:
             position, score = self._count(view).find(query, k, where)
@@ -47,6 +58,44 @@ class Words:
 
 def indexed(view: View) -> bool:
     return any(each.name == _NAME for each in view.dataset.describe_indices())
+
+
+def faults(view: View) -> list[str]:
+    """What is wrong with the index of words; every file of it is read."""
+    segments = _segments(view)
+    if not segments or "://" in view.dataset.uri:
+        return []
+    for segment in sorted(segments):
+        folder = Path(view.dataset.uri) / "_indices" / segment
+        if not any(folder.glob("*.lance")):
+            return [f"the index of words has lost its folder _indices/{segment}"]
+        for path in sorted(folder.glob("*.lance")):
+            try:
+                with panics_raised():
+                    _read_all(path)
+            except READ_ERRORS as error:
+                return [
+                    f"_indices/{segment}/{path.name} of the index of words is damaged ({first_line(error)})"
+                ]
+    try:
+        with panics_raised():
+            _asked(view, "a", 1, None)
+    except READ_ERRORS as error:
+        return [f"the index of words does not answer ({first_line(error)})"]
+    return []
+
+
+def _read_all(path: Path) -> None:
+    from lance.file import LanceFileReader
+
+    for _ in LanceFileReader(str(path)).read_all(batch_size=1024).to_batches():
+        pass
+
+
+def _segments(view: View) -> frozenset[str]:
+    """The names of the folders of the index of words; none: there is no index."""
+    found = [each for each in view.dataset.describe_indices() if each.name == _NAME]
+    return frozenset(str(part.uuid) for each in found for part in each.segments)
 
 
 def create(dataset: Any) -> None:  # noqa: ANN401 - lance has no types

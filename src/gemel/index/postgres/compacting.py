@@ -59,6 +59,24 @@ def compact(server: Server, table: str, dim: int, limits: Limits) -> None:
             note_tuning(connection, table, limit, tuned.breadth, tuned.recall)
 
 
+def broken_indexes(connection: Connection, table: str) -> list[str]:
+    """Indexes of the table that the server does not use, as they are not whole."""
+    rows = connection.execute(
+        "SELECT index.relname FROM pg_index JOIN pg_class index ON index.oid = indexrelid"
+        " JOIN pg_class owner ON owner.oid = indrelid JOIN pg_namespace space ON space.oid = owner.relnamespace"
+        " WHERE space.nspname = 'gemel' AND owner.relname = %s AND NOT (indisvalid AND indisready)",
+        [table],
+    ).fetchall()
+    return [f"the index {name} of the table is not valid" for (name,) in rows]
+
+
+def rebuild_indexes(connection: Connection, table: str) -> None:
+    """All of them, from the rows."""
+    from psycopg.sql import SQL
+
+    connection.execute(SQL("REINDEX TABLE {}").format(qualified(table)))
+
+
 def _up_to_date(connection: Connection, table: str, dim: int, limits: Limits) -> int | None:
     """The limit of a graph that is worth having, built now if need be; None: the table needs none."""
     layout = read_layout(connection, table)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import Header
+from gemel.index.port import AlreadyThere, Header
 from gemel.index.postgres import catalog
 from gemel.index.postgres.address import parse_address
 from gemel.index.postgres.catalog import Entry, lock_key
-from gemel.index.postgres.compacting import Limits
+from gemel.index.postgres.compacting import Limits, rebuild_indexes
 from gemel.index.postgres.explaining import explained
 from gemel.index.postgres.server import Connection, Server, let_go
 from gemel.index.postgres.table import PostgresTable
+
+_of_parents: list[tuple[Connection, Connection]] = []
 
 
 class PostgresPlace:
@@ -31,6 +34,7 @@ class PostgresPlace:
         """A session that holds the lock of the next table."""
         self._alone: Connection = None
         """A session that keeps all others from writing."""
+        self._process = os.getpid()
 
     @property
     def name(self) -> str:
@@ -53,7 +57,9 @@ class PostgresPlace:
             catalog.prepare(connection, self.name)
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("create", self._address.name)])
             if catalog.find(connection, self._address.name, "current", self.name) is not None:
-                raise InputError(f"there is an index at {self.name} already. Open it, or choose another name")
+                raise AlreadyThere(
+                    f"there is an index at {self.name} already. Open it, or choose another name"
+                )
             entry = catalog.add(connection, self._address.name, "current", header)
         return self._table(entry)
 
@@ -99,6 +105,16 @@ class PostgresPlace:
         finally:
             self._release()
 
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """Rows are the server's own to keep; the indexes of the table are built again."""
+        self._check_writable()
+        entry = self._find("current")
+        if entry is None:
+            raise InputError(f"there is no index at {self.name}. Check the name behind the #")
+        with explained(self._address), self._server.session() as connection:
+            rebuild_indexes(connection, entry.relation)
+        return ["built all indexes of the table again"]
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         entry = self._find("current")
@@ -143,7 +159,15 @@ class PostgresPlace:
             raise WorkError(f"the next table of {self.name} is gone. Begin the migration again")
         return entry
 
+    def _notice_fork(self) -> None:
+        """Sessions of the parent are the parent's: to use or close them here would break them there."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            _of_parents.append((self._holding, self._alone))
+            self._holding = self._alone = None
+
     def _hold(self) -> Connection:
+        self._notice_fork()
         if self._holding is not None and not self._holding.closed:
             return self._holding
         connection = self._server.connect()
@@ -159,6 +183,7 @@ class PostgresPlace:
         return connection
 
     def _release(self) -> None:
+        self._notice_fork()
         if self._holding is not None:
             let_go(self._holding)
             self._holding = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -26,6 +27,9 @@ _PAUSES_S = (
 _CROSSED = ("40P01", "40001")  # deadlock, serialisation: rolled back by the server, so it may be tried again
 
 
+_of_parents: list[Any] = []
+
+
 class Server:
     """Safe to use from several threads. No connection is made before the first request."""
 
@@ -39,6 +43,7 @@ class Server:
             self._settings["default_transaction_read_only"] = "on"
         self._pool: Any = None
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """`work` asks and changes nothing; after a lost connection it is asked once more on a fresh one.
@@ -90,6 +95,7 @@ class Server:
         return connection
 
     def close(self) -> None:
+        self._notice_fork()
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -169,6 +175,7 @@ class Server:
     def _opened(self) -> Any:  # noqa: ANN401
         from psycopg_pool import ConnectionPool
 
+        self._notice_fork()
         with self._lock:
             if self._pool is None:
                 self.connect().close()  # says why at once, where a pool would only say that it took too long
@@ -187,6 +194,12 @@ class Server:
                     name="gemel",
                 )
             return self._pool
+
+    def _notice_fork(self) -> None:
+        """A forked child has connections of its own: two processes cannot share one."""
+        if self._process != os.getpid():
+            _of_parents.append(self._pool)  # closing it would end the connections of the parent
+            self._process, self._pool, self._lock = os.getpid(), None, threading.Lock()
 
     def _prepare(self, connection: Connection) -> None:
         calls = ", ".join("set_config(%s, %s, false)" for _ in self._settings)

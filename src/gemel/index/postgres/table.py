@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from gemel.index.postgres import reading, writing
 from gemel.index.postgres.binary import copy_blocks
 from gemel.index.postgres.catalog import read_header
 from gemel.index.postgres.columns import check_fields
-from gemel.index.postgres.compacting import Limits, compact
+from gemel.index.postgres.compacting import Limits, broken_indexes, compact
 from gemel.index.postgres.filters import Filter, filter_of
 from gemel.index.postgres.layout import Layout, read_layout
 from gemel.index.postgres.neighbours import Question, nearest
@@ -47,7 +46,6 @@ class PostgresTable:
         self._limits = limits or Limits()
         self._layout, self._lengths = _Remembered(), _Remembered()
         self._tidy = False
-        self._lock = threading.Lock()
 
     @property
     def place(self) -> str:
@@ -143,7 +141,10 @@ class PostgresTable:
         header = self.header
         return reading.scan(self._server, self._relation, header.fields, header.dim, after, block)
 
-    def compact(self) -> None:
+    def faults(self) -> list[str]:
+        return self._server.read(lambda connection: broken_indexes(connection, self._relation))
+
+    def compact(self, *, now: bool = False) -> None:
         """VACUUM and ANALYZE; above 20,000 passages the graph is built when it is not there or too old."""
         self._check_writable()
         compact(self._server, self._relation, self._header.dim, self._limits)
@@ -174,10 +175,10 @@ class PostgresTable:
     def _fresh(
         self, kept: _Remembered, connection: Connection, read: Callable[[Connection, str], Any]
     ) -> Any:  # noqa: ANN401 - a Layout or Lengths, as `kept` is for
-        with self._lock:
-            if time.monotonic() >= kept.until:
-                kept.value, kept.until = read(connection, self._relation), time.monotonic() + _FRESH_S
-            return kept.value
+        # Without a lock: two threads may both ask, and a fork can leave a lock held for ever.
+        if time.monotonic() >= kept.until:
+            kept.value, kept.until = read(connection, self._relation), time.monotonic() + _FRESH_S
+        return kept.value
 
     def _forget(self) -> None:
         self._layout.until = self._lengths.until = 0.0
