@@ -13,10 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, Count, Header, Place, Rows
 from gemel.index.where import Both, Compare, Either, IsNull, Not, OneOf, matches, show
+from gemel.word_search.words import WordRules
 
 FIELDS = {"lang": "text", "year": "int", "price": "float", "open": "bool"}
 DIM = 8
@@ -174,6 +177,46 @@ STRANGE = [
     "\x01\x7f",
     "\U0010ffff",
 ]
+
+
+QUERIES = [
+    '"oil price"',
+    "'oil price'",
+    '"',
+    '""',
+    '"oil',
+    "oil AND price",
+    "NOT oil",
+    "-oil +price",
+    "oil*",
+    "oil~2",
+    "text:oil",
+    "(oil",
+    "oil)",
+    "c++",
+    "oil^3",
+    "[a TO f]",
+    "{a}",
+    "oil && price || a",
+    "\\oil",
+    "/oil/",
+    "oil:*",
+    "a & b | !c",
+    "<->",
+    "“oil price”",
+    "«oil»",
+    "「東京」",
+    "oil\n\tprice",
+    "%",
+    "_",
+    "'; drop table rows; --",
+]
+MIXED_QUERIES = st.lists(
+    st.sampled_from(
+        ["oil", "price", "東京", "NOT", '"', "'", "(", ")", "*", "+", "-", "\\", ":", "~", "&", "|", "!", "^"]
+    ),
+    max_size=8,
+).flatmap(lambda parts: st.sampled_from(["", " "]).map(lambda space: space.join(parts)))
 
 
 class TableContract:
@@ -555,6 +598,87 @@ class TableContract:
         hits = table.by_words("common needle", 5)
         assert hits.id[0] == "30"
         assert len(hits) == 5
+
+    def test_every_query_is_text_and_no_language(self, create):
+        """Quotes, signs and operators of any search language are characters between words."""
+        table = create()
+        texts = ["the oil price", "price of oil", "NOT a phrase", "c++ or c#", "東京 oil", "a b c d e f g"]
+        ids = list("abcdef")
+        names = [f"{name}{n}" for n in range(5) for name in ids]
+        table.write(rows_of(names, texts=texts * 5), replace=False)
+        table.compact()
+        rules = table.header.words
+
+        def found_for(query):
+            asked = set(rules.query(query))
+            return {
+                f"{name}{n}"
+                for n in range(5)
+                for name, text in zip(ids, texts, strict=True)
+                if asked & set(rules.document(text))
+            }
+
+        for query in QUERIES:
+            assert set(table.by_words(query, 99).id) == found_for(query), query
+
+        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | MIXED_QUERIES)
+        def law(query):
+            assert set(table.by_words(query, 99).id) == found_for(query), query
+
+        law()
+
+    def test_scripts_without_spaces_are_found_by_their_parts(self, create, reopen):
+        table = create()
+        texts = [
+            "東京タワーに行く",
+            "京都の寺",
+            "北京大学",
+            "서울에서 만나요",
+            "ภาษาไทยง่ายมาก",
+            "हिन्दी भाषा",
+            "ｶﾌｪ Ｏ２",
+        ]
+        table.write(rows_of(list("abcdefg"), texts=texts), replace=False)
+        table.write(rows_of([f"x{n:02}" for n in range(30)], texts=["filler"] * 30, seed=1), replace=False)
+        table.compact()
+        for each in (table, reopen()):
+            asked = {
+                "東京": "a",
+                "タワー": "a",
+                "寺": "b",
+                "大学": "c",
+                "서울": "d",
+                "ไทย": "e",
+                "भाषा": "f",
+                "カフェ": "g",
+            }
+            for query, name in asked.items():
+                assert list(each.by_words(query, 10).id) == [name], query
+            assert set(each.by_words("京", 10).id) == {"a", "b", "c"}
+            assert list(each.by_words("o2", 10).id) == ["g"]
+            assert not len(each.by_words("都京", 10))
+
+    def test_stemming_is_the_index_own(self, create, place, reopen):
+        pytest.importorskip("Stemmer", reason="needs the extra stemming")
+        plain = create()
+        plain.write(rows_of(["a"], texts=["two connections"]), replace=False)
+        assert not len(plain.by_words("connected", 5))
+        stemmed = place.begin(Header(DIM, {}, {}, words=WordRules(stemming="english")))
+        filler = [f"f{n:02}" for n in range(30)]
+        stemmed.write(rows_of(["a", *filler], texts=["two connections", *["filler"] * 30]), replace=False)
+        with place.writing():
+            place.switch()
+        assert reopen().header.words == WordRules(stemming="english")
+        assert list(reopen().by_words("CONNECTED", 5).id) == ["a"]
+
+    def test_equal_scores_of_words_come_by_id(self, create):
+        table = create()
+        ids = [f"{n:03}" for n in range(200)]
+        shuffled = random.Random(1).sample(ids, len(ids))
+        table.write(rows_of(shuffled, texts=["same words"] * len(ids)), replace=False)
+        table.compact()
+        assert list(table.by_words("same", 7).id) == ids[:7]
 
     # Walking through, many at once, opening again.
 

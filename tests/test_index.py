@@ -10,10 +10,13 @@ import pytest
 import gemel
 from gemel.errors import InputError, MissingExtra
 from gemel.index.coder import unit
+from gemel.index.lance.place import LancePlace
 from gemel.index.opening import open_index
+from gemel.index.port import Header
 from gemel.index.types import Written
 from gemel.options import EncodeOptions
 from gemel.word_search.fusion import STEADY
+from gemel.word_search.words import WordRules
 from tiny import TEXT, tiny_bert
 
 ONE = EncodeOptions(threads=1)
@@ -478,3 +481,66 @@ def test_a_server_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"needs the package 'psycopg'.*gemel\[postgres\]"):
         open_index("postgresql://user:secret@localhost/db#notes")
+
+
+# Words.
+
+JAPANESE = ["東京タワーに行く", "京都の寺", "two connections"]
+
+
+def test_a_query_in_quotation_marks_is_text(model, tmp_path):
+    """From 5,000 passages on Lance keeps an index of words, and read such a query as a phrase."""
+    pytest.importorskip("lance")
+    place = LancePlace(tmp_path / "notes", durable=False, many=20)
+    with open_index(place, model, options=ONE) as index:
+        index.add([*TEXTS, "an oil price"], ids=[*IDS, "oil"])
+        index.compact()
+        for query in ('"oil price"', "'oil' price", '"oil', "oil -price", "(oil"):
+            assert index.search(query, k=1, hybrid=True, candidates=1).hits[0].id, query
+            assert "oil" in [hit.id for hit in index.search(query, k=5, hybrid=True)], query
+
+
+def test_words_of_an_index_are_rebuilt(index):
+    index.add(JAPANESE, ids=["a", "b", "c"], fields={"year": [1, 2, None]})
+    before = index.get(["a", "b", "c"])
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    assert index.rebuild_words(stemming="english") == 3
+    assert index.get(["a", "b", "c"]) == before
+    assert index.stats().words == "version 2, stemming english"
+    assert sorted(index._open().table.by_words("connecting 寺", 5).id) == ["b", "c"]
+    assert index.rebuild_words(stemming="english") == 0
+    assert index.verify().ok
+
+
+def test_an_index_made_before_works_and_says_how_to_rebuild_its_words(model, tmp_path):
+    pytest.importorskip("lance")
+    place = tmp_path / "notes"
+    with open_index(place, model, options=ONE, durable=False) as index:
+        bound = index._open().table.header.bound
+    old = Header(model.dim, {}, bound, format=1, words=WordRules(version=1))
+    for many in (20, 5000):
+        folder = tmp_path / f"old-{many}"
+        LancePlace(folder, durable=False, many=many).create(old).close()
+        with open_index(LancePlace(folder, durable=False, many=many), model, options=ONE) as index:
+            index.add([*JAPANESE, *TEXTS])
+            index.compact()
+            assert index.stats().format == 1
+            assert "gemel index words" in index.stats().words
+            assert not len(index._open().table.by_words("東京", 5))
+            assert len(index._open().table.by_words('"connections" (two', 5)) == 1
+            assert index.rebuild_words() == 63
+            assert len(index._open().table.by_words("東京", 5)) == 1
+            assert index.stats().words == "version 2, no stemming"
+            assert index.verify().ok
+
+
+def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
+    pytest.importorskip("lance")
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    with open_index(tmp_path / "notes", model, options=ONE, stemming="english", durable=False):
+        pass
+    open_index(tmp_path / "notes", model, options=ONE).close()
+    with pytest.raises(InputError, match=r"with stemming 'english', not with 'german'.*rebuild_words"):
+        open_index(tmp_path / "notes", model, options=ONE, stemming="german")
+    with pytest.raises(InputError, match="no stemming for 'klingon'"):
+        open_index(tmp_path / "other", model, options=ONE, stemming="klingon")

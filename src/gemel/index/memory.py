@@ -45,7 +45,7 @@ class _Version:
 
     @cached_property
     def words(self) -> BM25Index:
-        return BM25Index(self.rows.text)
+        return BM25Index(self.rows.text, rules=self.header.words)
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         found = [(each, self.documents[each]) for each in ids if each in self.documents]

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from gemel.index.where import Condition
 from gemel.types import Vectors
+from gemel.word_search.words import WordRules
 
 Scalar: TypeAlias = str | int | float | bool | None
 FieldType: TypeAlias = Literal["text", "int", "float", "bool"]
-FORMAT = 1
-"""Of what is written; a table of a higher number is refused with the advice to upgrade."""
+FORMAT = 2
+"""Of what is written; a table of a higher number is refused with the advice to upgrade. 2 brought `Header.words`."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Header:
     bound: Mapping[str, Any]
     """What the vectors depend on, as JSON (see `binding.py`); the table keeps it and does not look inside."""
     format: int = FORMAT
+    words: WordRules = field(default_factory=WordRules)
+    """How texts and queries are cut into words; a table of format 1 has version 1 of them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gemel.index.digest import digest_of
 from gemel.index.port import Rows, Scalar
 from gemel.types import Vectors
@@ -46,3 +48,16 @@ def stored_documents(rows: Rows) -> Iterator[Stored]:
             fields={name: values[start] for name, values in rows.fields.items()},
         )
         start = end
+
+
+def rows_of(documents: Sequence[Stored], fields: Sequence[str]) -> Rows:
+    """The other way: the rows of these documents, with these fields."""
+    owners = [document for document in documents for _ in document.parts]
+    return Rows(
+        id=[document.id for document in owners],
+        part=np.array([part for document in documents for part in document.parts], dtype=np.int32),
+        text=[passage for document in documents for passage in document.passages],
+        digest=[document.digest for document in owners],
+        vector=np.concatenate([document.vectors for document in documents]),
+        fields={name: [document.fields.get(name) for document in owners] for name in fields},
+    )

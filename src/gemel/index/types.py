@@ -115,6 +115,8 @@ class IndexStats(TableStats):
     fields: Mapping[str, FieldType]
     passage_tokens: int | None
     """None: as many as the model reads."""
+    words: str
+    """How texts are cut into words for hybrid search."""
     format: int
     made_by: str
     """The version of gemel that made it."""

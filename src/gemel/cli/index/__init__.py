@@ -34,5 +34,6 @@ for each in (
     care.compact,
     care.migrate,
     care.verify,
+    care.words,
 ):
     command.add_command(each)

@@ -2,24 +2,27 @@
 
 A field of the user is a column of its own, with a prefix, so that it may be called "text". `stamp` is a number that
 no other written passage has: what is known of a passage (its code in a cache) is found by it wherever Lance moves it.
+`words` holds the words of the text with a space between them, as `Header.words` cuts them; tables of format 1 lack it.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemel.errors import InputError
 from gemel.index.port import FORMAT, FieldType, Header, Rows
 from gemel.types import Vectors
+from gemel.word_search.words import WordRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+WORDS = "words"
 _PREFIX = "f_"
 _KEY = b"gemel"
 # Lance takes neither of the first two in a column's name; the third makes the change reversible.
@@ -58,8 +61,12 @@ def schema_of(header: Header) -> pa.Schema:
         pa.field("text", pa.string(), nullable=False),
         pa.field("vector", pa.list_(pa.float32(), header.dim), nullable=False),
     ]
+    if header.format > 1:
+        columns.append(pa.field(WORDS, pa.string(), nullable=False))
     columns += [pa.field(column_of(name), arrow_type(kind)) for name, kind in header.fields.items()]
-    about = {"format": header.format, "bound": dict(header.bound)}
+    about: dict[str, Any] = {"format": header.format, "bound": dict(header.bound)}
+    if header.format > 1:
+        about["words"] = header.words.to_json()
     return pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
 
 
@@ -81,13 +88,15 @@ def header_of(schema: pa.Schema, place: str) -> Header:
     fields = {
         field_of(column.name): names[str(column.type)] for column in schema if column.name.startswith(_PREFIX)
     }
-    return Header(schema.field("vector").type.list_size, fields, about["bound"], version)
+    rules = WordRules.from_json(about.get("words"))
+    return Header(schema.field("vector").type.list_size, fields, about["bound"], version, rules)
 
 
-def to_arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
+def to_arrow(rows: Rows, header: Header) -> pa.Table:
     """As it is written, with fresh stamps."""
     import pyarrow as pa
 
+    schema = schema_of(header)
     count, dim = len(rows), schema.field("vector").type.list_size
     flat = np.ascontiguousarray(rows.vector, dtype=np.float32).reshape(-1)
     stamps = secrets.randbits(62) + np.arange(count, dtype=np.int64)
@@ -99,11 +108,18 @@ def to_arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
         pa.array(rows.text, pa.string()),
         pa.FixedSizeListArray.from_arrays(pa.array(flat), dim),
     ]
+    if header.format > 1:
+        columns.append(pa.array([" ".join(header.words.document(text)) for text in rows.text], pa.string()))
     for column in schema:
         if column.name.startswith(_PREFIX):
             values = rows.fields.get(field_of(column.name))
             columns.append(pa.array([None] * count if values is None else list(values), column.type))
     return pa.Table.from_arrays(columns, schema=schema.remove_metadata())
+
+
+def stored_columns(fields: Iterable[str]) -> list[str]:
+    """What `to_rows` reads."""
+    return ["id", "part", "digest", "text", "vector", *map(column_of, fields)]
 
 
 def to_rows(table: pa.Table, fields: Sequence[str]) -> Rows:

@@ -14,7 +14,7 @@ from gemel.errors import InputError, WorkError
 from gemel.index.field_types import new_fields
 from gemel.index.lance import finding
 from gemel.index.lance import words as by_words
-from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
+from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
 from gemel.index.lance.disk import bytes_below
 from gemel.index.lance.optimistic import Added
 from gemel.index.lance.seal import repeated
@@ -87,7 +87,7 @@ class LanceTable:
         if not len(rows):
             return
         with self._guard():
-            added = Added(to_arrow(rows, schema_of(self._versions.newest().header)))
+            added = Added(to_arrow(rows, self._versions.newest().header))
             try:
                 view = self._repeated(lambda view: self._write(view, rows, added, replace=replace))
             except WorkError:
@@ -179,7 +179,7 @@ class LanceTable:
 
     def _rows(self, view: View, position: Positions) -> Rows:
         with reading(self._place):
-            return to_rows(view.take(position, None), list(view.header.fields))
+            return to_rows(view.take(position, stored_columns(view.header.fields)), list(view.header.fields))
 
     def _repeated(self, work: Callable[[View], Result]) -> Result:
         """On the newest view; anew where no lock keeps other writers out and one of them was faster."""

@@ -15,7 +15,7 @@ import numpy as np
 from gemel.errors import InputError
 from gemel.index.port import FieldType, Rows, Scalar
 from gemel.types import Vectors
-from gemel.word_search.words import words_of
+from gemel.word_search.words import WordRules
 
 _START = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 _END = struct.pack(">h", -1)
@@ -25,14 +25,14 @@ LONGEST_WORD = 2046  # bytes; PostgreSQL's limit of a word in a tsvector. Longer
 _MOST_WORDS = 1_000_000  # bytes of one passage's words; PostgreSQL takes 1,048,575
 
 
-def copy_blocks(rows: Rows, fields: Mapping[str, FieldType]) -> list[bytes]:
+def copy_blocks(rows: Rows, fields: Mapping[str, FieldType], rules: WordRules) -> list[bytes]:
     """A COPY of our columns and the fields, in that order; all of it is checked before any of it is sent."""
     columns = [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
     vectors = _vectors(rows.vector)
     count = struct.pack(">h", 7 + len(columns))
     blocks, block = [_START], []
     for place in range(len(rows)):
-        words, length = _words(rows.text[place])
+        words, length = _words(rules.document(rows.text[place]))
         block.append(count)
         block.append(_text(rows.id[place]))
         block.append(struct.pack(">ii", 4, int(rows.part[place])))
@@ -59,9 +59,9 @@ def vector_text(vector: Vectors) -> str:
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
-def searched_words(text: str) -> list[str]:
-    """Those words of a text that the server can hold, repeated as they are there."""
-    return [word for word in words_of(text) if len(word.encode()) <= LONGEST_WORD]
+def searched_words(words: Iterable[str]) -> list[str]:
+    """Those words that the server can hold, repeated as they are there."""
+    return [word for word in words if len(word) * 4 <= LONGEST_WORD or len(word.encode()) <= LONGEST_WORD]
 
 
 def _vectors(vectors: Vectors) -> list[bytes]:
@@ -71,9 +71,9 @@ def _vectors(vectors: Vectors) -> list[bytes]:
     return [head + numbers[place].tobytes() for place in range(n)]
 
 
-def _words(text: str) -> tuple[bytes, int]:
+def _words(found: list[str]) -> tuple[bytes, int]:
     """The different words as a tsvector without places, and how many words there are in all."""
-    counts = Counter(searched_words(text))
+    counts = Counter(searched_words(found))
     kept, size = [], 0
     for word in sorted(word.encode() for word in counts):
         size += len(word) + 4

@@ -85,7 +85,7 @@ class PostgresTable:
         vectors = np.asarray(rows.vector, dtype=np.float32)
         if vectors.shape != (len(rows), self._header.dim):
             raise InputError(f"{self.place} holds vectors of {self._header.dim} numbers, not {vectors.shape}")
-        blocks, ids = copy_blocks(rows, fields), list(dict.fromkeys(rows.id))
+        blocks, ids = copy_blocks(rows, fields, self._header.words), list(dict.fromkeys(rows.id))
 
         def put(connection: Connection) -> int:
             writing.put(connection, self._relation, ids, blocks, list(fields), replace=replace)
@@ -135,7 +135,7 @@ class PostgresTable:
 
         def ask(connection: Connection) -> Passages:
             lengths: Lengths = self._fresh(self._lengths, connection, read_lengths)
-            return by_words(connection, self._relation, header.dim, header.fields, query, k, chosen, lengths)
+            return by_words(connection, self._relation, header, query, k, chosen, lengths)
 
         return self._server.read(ask)
 
