@@ -10,6 +10,7 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pytest
@@ -18,10 +19,21 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, Count, Header, Place, Rows
-from gemel.index.where import Both, Compare, Either, IsNull, Not, OneOf, matches, show
+from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches, show
 from gemel.word_search.words import WordRules
 
-FIELDS = {"lang": "text", "year": "int", "price": "float", "open": "bool"}
+FIELDS = {
+    "lang": "text",
+    "year": "int",
+    "price": "float",
+    "open": "bool",
+    "day": "date",
+    "at": "datetime",
+    "tags": "texts",
+    "sizes": "ints",
+}
+LISTED = {"tags": ["a", "b", "it's", "日本", "", '"', "{}", "NULL", "\\"], "sizes": [0, -1, 2**63 - 1]}
+"""What the lists of `library` are made of."""
 DIM = 8
 
 
@@ -91,6 +103,15 @@ def library(n=60, seed=3):
         "year": [-(2**63), 2**63 - 1, 0, 1999, 2020, 2021, -1],
         "price": [0.0, -0.0, 1.5, -2.25, 1e300, 5e-324, 0.1],
         "open": [True, False],
+        "day": [date(1, 1, 1), date(1999, 12, 31), date(2000, 1, 1), date(2024, 2, 29), date(9999, 12, 31)],
+        "at": [
+            datetime(1, 1, 1, tzinfo=UTC),
+            datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+            datetime(2024, 2, 29, 12, tzinfo=UTC),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        ],
+        "tags": [[], ["a"], ["b", "a"], ["a", "a", "it's"], LISTED["tags"]],
+        "sizes": [[], [0], LISTED["sizes"]],
     }
     columns = {
         name: [None if rng.random() < 0.33 else rng.choice(pool) for _ in range(n)]
@@ -112,6 +133,8 @@ def random_condition(rng, pools, depth=3):
     draw = rng.random()
     if draw < 0.2:
         return IsNull(name)
+    if name in LISTED:
+        return Contains(name, rng.choice(LISTED[name]))
     if draw < 0.4:
         return OneOf(name, tuple(rng.sample(pools[name], rng.randint(0, 2))))
     operators = ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]
@@ -121,6 +144,11 @@ def random_condition(rng, pools, depth=3):
 def conditions(pools):
     """Every operator on every type, and sixty trees."""
     for name, pool in pools.items():
+        if name in LISTED:
+            yield from (Contains(name, value) for value in LISTED[name])
+            yield from (Not(Contains(name, value)) for value in LISTED[name][:3])
+            yield from (IsNull(name), Not(IsNull(name)))
+            continue
         for value in pool:
             for operator in ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]:
                 yield Compare(name, operator, value)
@@ -389,6 +417,10 @@ class TableContract:
             "year": [2**63 - 1, -(2**63), None],
             "price": [1e308, 5e-324, None],
             "open": [True, False, None],
+            "day": [date(1, 1, 1), date(9999, 12, 31), None],
+            "at": [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), None],
+            "tags": [["b", "ü", "b", ""], [], None],
+            "sizes": [[2**63 - 1, -(2**63)], [], None],
         }
         table.write(rows_of(["a", "b", "c"], fields=values), replace=False)
         for each in (table, reopen()):
@@ -396,12 +428,37 @@ class TableContract:
             assert {name: list(column) for name, column in got.items()} == values
             assert list(got) == list(FIELDS)
             kinds = [type(column[0]) for column in got.values()]
-            assert kinds == [str, int, float, bool]
+            assert kinds == [str, int, float, bool, date, datetime, list, list]
+            assert got["at"][0].tzinfo is UTC
             hits = each.nearest(some_vectors(1), 3)[0]
             assert {name: sorted(column, key=str) for name, column in hits.fields.items()} == {
                 name: sorted(column, key=str) for name, column in values.items()
             }
             assert [type(hits.fields[name][hits.id.index("a")]) for name in FIELDS] == kinds
+
+    def test_lists_of_every_type_survive_and_are_asked(self, create, reopen):
+        moment = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
+        lists = {
+            "texts": ["a", "é"],
+            "ints": [1, -1],
+            "floats": [0.5, -0.0],
+            "bools": [True],
+            "dates": [date(2024, 2, 29)],
+            "datetimes": [moment],
+        }
+        table = create({kind: kind for kind in lists})
+        values = {kind: [value, [], None] for kind, value in lists.items()}
+        table.write(rows_of(["a", "b", "c"], fields=values), replace=False)
+        table.add_fields({"more": "dates"})
+        for each in (table, reopen()):
+            assert dict(each.header.fields) == {kind: kind for kind in lists} | {"more": "dates"}
+            assert each.get(["a", "b", "c"]).fields == values | {"more": [None] * 3}
+            for kind, value in lists.items():
+                assert each.nearest(some_vectors(1), 5, where=Contains(kind, value[0]))[0].id == ["a"]
+                assert each.count(Not(Contains(kind, value[0]))) == Count(1, 1)
+                assert each.count(IsNull(kind)) == Count(1, 1)
+            assert each.count(Contains("floats", 0.0)) == Count(1, 1)
+        assert table.delete_where(Contains("datetimes", moment)) == 1
 
     def test_a_field_may_be_called_like_a_column(self, create, reopen):
         names = ["text", "part", "vector", "digest", "words", "select", "order", "Größe", "Lang", "_rowid"]

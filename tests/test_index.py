@@ -1,8 +1,10 @@
 """The index, in memory and in a folder: what is added, found, changed and refused."""
 
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -474,7 +476,7 @@ def test_a_place_without_an_index_is_not_made_by_chance(model):
     with pytest.raises(InputError, match="place of an index is empty"):
         open_index("")
     with pytest.raises(InputError, match="Known types: text, int, float, bool"):
-        open_index(":memory:", model, fields={"year": "date"})
+        open_index(":memory:", model, fields={"year": "decimal"})
 
 
 def test_a_server_without_its_package_says_what_to_install(monkeypatch):
@@ -544,3 +546,75 @@ def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
         open_index(tmp_path / "notes", model, options=ONE, stemming="german")
     with pytest.raises(InputError, match="no stemming for 'klingon'"):
         open_index(tmp_path / "other", model, options=ONE, stemming="klingon")
+
+
+# Lists and times.
+
+
+def test_lists_and_times_are_inferred_kept_and_asked(index):
+    zone = timezone(timedelta(hours=2))
+    index.add(
+        TEXTS[:4],
+        ids=["a", "b", "c", "d"],
+        fields={
+            "tags": [["x", "y"], [], ("x",), None],
+            "sizes": [np.array([1, 2]), [0.5], [], None],
+            "day": [date(2024, 2, 29), None, np.datetime64("2024-03-01"), date(1999, 1, 1)],
+            "at": [
+                datetime(2024, 2, 29, 12, tzinfo=zone),
+                datetime(2024, 3, 1),
+                None,
+                np.datetime64("2024-01-01T01:00"),
+            ],
+        },
+    )
+    assert index.fields == {"tags": "texts", "sizes": "floats", "day": "date", "at": "datetime"}
+    rows = {each.id: each.fields for each in index.get(["a", "b", "c", "d"])}
+    assert rows["a"] == {
+        "tags": ["x", "y"],
+        "sizes": [1.0, 2.0],
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 2, 29, 10, tzinfo=UTC),
+    }
+    assert (rows["b"]["tags"], rows["b"]["at"]) == ([], datetime(2024, 3, 1, tzinfo=UTC))
+    assert (rows["c"]["day"], rows["d"]["tags"]) == (date(2024, 3, 1), None)
+    for where, ids in {
+        "tags contains 'x'": "ac",
+        "tags not contains 'x'": "b",
+        "sizes contains 0.5": "b",
+        "day between '2024-01-01' and '2024-12-31'": "ac",
+        "at >= '2024-02-29T10:00:00Z'": "ab",
+        "tags is null": "d",
+    }.items():
+        assert "".join(sorted(hit.id for hit in index.search(TEXTS[0], k=9, where=where))) == ids, where
+    again = index.upsert(TEXTS[:1], ids=["a"], fields=[{**rows["a"], "tags": ["x", "y"]}])
+    assert again.unchanged == 1
+    assert index.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([["x", 1]], "several types: ints, texts"),
+        ([["x"], "x"], "several types: text, texts"),
+        ([[]], "only empty lists, so its type is unknown. Declare it: fields={'x': 'texts'}"),
+        ([[["x"]]], "has a value of type list"),
+        ([{"a": 1}], "has a value of type dict"),
+        ([["x", None]], "value 1, is None: a list holds no None"),
+        ([["x" * 1001]], "value 0, has 1,001 bytes"),
+        ([["x"] * 10_001], "has 10,001 values; a list holds 10,000 at most"),
+        ([["a\0b"]], "NUL character"),
+        ([[float("nan")]], "finite"),
+        ([date(2024, 1, 1), 3], "several types: date, int"),
+    ],
+)
+def test_a_field_refuses_what_no_list_holds(index, values, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        index.add(TEXTS[: len(values)], fields={"x": values})
+    assert len(index) == 0
+
+
+def test_missing_times_of_pandas_are_null(index):
+    pandas = pytest.importorskip("pandas")
+    index.add(TEXTS[:2], ids=["a", "b"], fields={"at": [pandas.Timestamp("2024-01-01"), pandas.NaT]})
+    assert [each.fields["at"] for each in index.get(["a", "b"])] == [datetime(2024, 1, 1, tzinfo=UTC), None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,8 +37,10 @@ class RowsOut:
             count = write_rows(self.out, rows)
             click.echo(f"{self.out}: {count:,} rows", err=True)
         elif self.as_json or not sys.stdout.isatty():
+            from gemel.text.write_rows import as_json
+
             for row in rows:
-                click.echo(json.dumps(row, ensure_ascii=False))
+                click.echo(as_json(row))
         else:
             _show(iter(rows))
 
@@ -67,6 +68,8 @@ def _show(rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _cell(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if not isinstance(value, float):
         return str(value)
     if name == "expected_false":

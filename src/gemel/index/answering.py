@@ -11,7 +11,7 @@ import numpy as np
 from gemel.cross_model import CrossModel
 from gemel.cross_options import CrossOptions
 from gemel.errors import InputError
-from gemel.index.port import Passages, Scalar
+from gemel.index.port import FieldValue, Passages
 from gemel.index.state import State
 from gemel.index.types import Answer, Hit, ScoredBy
 from gemel.index.where import Condition
@@ -148,7 +148,7 @@ def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:
     ]
 
 
-def _row(columns: Mapping[str, Sequence[Scalar]], place: int) -> dict[str, Scalar]:
+def _row(columns: Mapping[str, Sequence[FieldValue]], place: int) -> dict[str, FieldValue]:
     return {name: values[place] for name, values in columns.items()}
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.index.field_types import new_fields
-from gemel.index.port import Count, FieldType, Header, Passages, Rows, Scalar, TableStats
+from gemel.index.port import Count, FieldType, FieldValue, Header, Passages, Rows, TableStats
 from gemel.index.where import Condition, matches
 from gemel.nearest import search
 from gemel.types import Vectors
@@ -27,7 +27,7 @@ class _Document:
     text: tuple[str, ...]
     digest: str
     vector: Vectors
-    fields: tuple[Scalar, ...]
+    fields: tuple[FieldValue, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,8 @@ def open_index(  # noqa: PLR0913 - what is there, and how to make what is not
     model: made for it if the index is new, compared with the one that made it otherwise. None: the one that the index
     names is loaded when a text has to be encoded.
     dim: the first numbers of each vector; without a model, a new index of vectors only.
-    fields: names and types (text, int, float, bool) of the columns for conditions. None: the first `add` decides.
+    fields: names and types of the columns for conditions: text, int, float, bool, date, datetime, or a list of one of
+    these (texts, ints, ...). None: the first `add` decides.
     create: True: it must not be there; False: it must be. None: opened, or made if a model or dim is given.
     passage_tokens: longer documents are stored as passages of at most so many. None: what the model reads.
     stemming: a language ("english") whose endings are removed from words, for hybrid search in a new index; needs the

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -18,8 +19,31 @@ from gemel.index.where import Condition
 from gemel.types import Vectors
 from gemel.word_search.words import WordRules
 
-Scalar: TypeAlias = str | int | float | bool | None
-FieldType: TypeAlias = Literal["text", "int", "float", "bool"]
+FieldValue: TypeAlias = str | int | float | bool | date | datetime | list[Any] | None
+"""As Python has it: a datetime is aware and in UTC, a list holds values of one type and no None."""
+FieldType: TypeAlias = Literal[
+    "text",
+    "int",
+    "float",
+    "bool",
+    "date",
+    "datetime",
+    "texts",
+    "ints",
+    "floats",
+    "bools",
+    "dates",
+    "datetimes",
+]
+LISTS: Mapping[FieldType, FieldType] = {
+    "texts": "text",
+    "ints": "int",
+    "floats": "float",
+    "bools": "bool",
+    "dates": "date",
+    "datetimes": "datetime",
+}
+"""Fields that hold a list, and the type of what is in it."""
 FORMAT = 2
 """Of what is written; a table of a higher number is refused with the advice to upgrade. 2 brought `Header.words`."""
 
@@ -50,7 +74,7 @@ class Rows:
     """Of the whole document, the same for all of its passages: equal digest, nothing to encode again."""
     vector: Vectors
     """(n, dim), each of length 1."""
-    fields: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
+    fields: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
     """Every field of the header, n values each."""
 
     def __len__(self) -> int:
@@ -64,7 +88,7 @@ class Passages:
     id: Sequence[str]
     part: NDArray[np.int32]
     text: Sequence[str]
-    fields: Mapping[str, Sequence[Scalar]]
+    fields: Mapping[str, Sequence[FieldValue]]
     score: Vectors
     """(n,) cosine of exact vectors from `nearest`; BM25 from `by_words`."""
     vector: Vectors

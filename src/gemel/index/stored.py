@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemel.index.digest import digest_of
-from gemel.index.port import Rows, Scalar
+from gemel.index.port import FieldValue, Rows
 from gemel.types import Vectors
 
 
@@ -21,7 +21,7 @@ class Stored:
     parts: Sequence[int]
     vectors: Vectors
     digest: str
-    fields: Mapping[str, Scalar]
+    fields: Mapping[str, FieldValue]
 
     @property
     def text(self) -> str:

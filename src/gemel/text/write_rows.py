@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from datetime import date
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -73,7 +74,7 @@ def _open(path: Path, *, packed: bool) -> Iterator[TextIO]:
 
 def _json_line(file: TextIO) -> Callable[[Fields, bool], None]:
     def write(row: Fields, first: bool) -> None:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.write(as_json(row) + "\n")
 
     return write
 
@@ -98,8 +99,21 @@ def _csv_line(file: TextIO) -> Callable[[Fields, bool], None]:
     return write
 
 
+def as_json(value: object) -> str:
+    """On one line; dates and times as ISO 8601."""
+    return json.dumps(value, ensure_ascii=False, default=_iso)
+
+
+def _iso(value: object) -> str:
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is no type of JSON")
+
+
 def _shown(value: object) -> str:
-    return "" if value is None else str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return "" if value is None else as_json(value) if isinstance(value, list) else str(value)
 
 
 _LINES = {".jsonl": _json_line, ".tsv": _tsv_line, ".csv": _csv_line}

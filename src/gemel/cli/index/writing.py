@@ -33,7 +33,8 @@ kept_field_option = click.option(
     "typed",
     multiple=True,
     metavar="NAME[:TYPE]",
-    help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
+    help="A column to keep for filters: text, int, float, bool, date, datetime, or a list: texts, ints, floats, bools, "
+    "dates, datetimes. May be repeated. Default: all other columns.",
 )
 stemming_option = click.option(
     "--stemming",
@@ -58,7 +59,8 @@ Examples:
     "typed",
     multiple=True,
     metavar="NAME[:TYPE]",
-    help="A column for filters: text (default), int, float or bool. May be repeated. "
+    help="A column for filters: text (default), int, float, bool, date, datetime, or a list: texts, ints, floats, "
+    "bools, dates, datetimes. May be repeated. "
     "Without any, the first add decides.",
 )
 @click.option(

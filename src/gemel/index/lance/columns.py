@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.index.port import FORMAT, FieldType, Header, Rows
+from gemel.index.port import FORMAT, LISTS, FieldType, FieldValue, Header, Rows
 from gemel.types import Vectors
 from gemel.word_search.words import WordRules
 
@@ -46,7 +47,36 @@ def field_of(column: str) -> str:
 def arrow_type(kind: FieldType) -> pa.DataType:
     import pyarrow as pa
 
-    return {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}[kind]
+    if kind in LISTS:
+        return pa.list_(arrow_type(LISTS[kind]))
+    singles = {
+        "text": pa.string(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "datetime": pa.timestamp("us", "UTC"),
+    }
+    return singles[kind]
+
+
+def _kind_of(column: pa.DataType) -> FieldType:
+    import pyarrow as pa
+
+    if pa.types.is_list(column):
+        element = _kind_of(column.value_type)
+        return next(kind for kind, inner in LISTS.items() if inner == element)
+    return next(kind for kind in get_args(FieldType) if kind not in LISTS and arrow_type(kind) == column)
+
+
+def python_values(column: pa.ChunkedArray | pa.Array, kind: FieldType) -> list[FieldValue]:
+    """As they were written: Arrow gives times a zone of another class."""
+    values: list[Any] = column.to_pylist()
+    if kind == "datetime":
+        return [None if each is None else each.astimezone(UTC) for each in values]
+    if kind == "datetimes":
+        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in values]
+    return values
 
 
 def schema_of(header: Header) -> pa.Schema:
@@ -84,9 +114,8 @@ def header_of(schema: pa.Schema, place: str) -> Header:
             f"{place} is an index of format {version}, this gemel reads up to {FORMAT}. "
             "Upgrade it: pip install --upgrade gemel"
         )
-    names: dict[str, FieldType] = {"string": "text", "int64": "int", "double": "float", "bool": "bool"}
     fields = {
-        field_of(column.name): names[str(column.type)] for column in schema if column.name.startswith(_PREFIX)
+        field_of(column.name): _kind_of(column.type) for column in schema if column.name.startswith(_PREFIX)
     }
     rules = WordRules.from_json(about.get("words"))
     return Header(schema.field("vector").type.list_size, fields, about["bound"], version, rules)
@@ -122,7 +151,7 @@ def stored_columns(fields: Iterable[str]) -> list[str]:
     return ["id", "part", "digest", "text", "vector", *map(column_of, fields)]
 
 
-def to_rows(table: pa.Table, fields: Sequence[str]) -> Rows:
+def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> Rows:
     """What `to_arrow` wrote; the columns may be in any order."""
     values: Mapping[str, pa.ChunkedArray] = {name: table[name] for name in table.column_names}
     return Rows(
@@ -131,7 +160,7 @@ def to_rows(table: pa.Table, fields: Sequence[str]) -> Rows:
         text=values["text"].to_pylist(),
         digest=values["digest"].to_pylist(),
         vector=matrix(values["vector"]),
-        fields={name: values[column_of(name)].to_pylist() for name in fields},
+        fields={name: python_values(values[column_of(name)], kind) for name, kind in fields.items()},
     )
 
 

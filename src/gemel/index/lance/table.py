@@ -179,7 +179,7 @@ class LanceTable:
 
     def _rows(self, view: View, position: Positions) -> Rows:
         with reading(self._place):
-            return to_rows(view.take(position, stored_columns(view.header.fields)), list(view.header.fields))
+            return to_rows(view.take(position, stored_columns(view.header.fields)), view.header.fields)
 
     def _repeated(self, work: Callable[[View], Result]) -> Result:
         """On the newest view; anew where no lock keeps other writers out and one of them was faster."""

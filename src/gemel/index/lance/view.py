@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import column_of, header_of
-from gemel.index.port import Count, Header, Scalar
+from gemel.index.lance.columns import column_of, header_of, python_values
+from gemel.index.port import Count, FieldValue, Header
 from gemel.index.where import Condition
 
 if TYPE_CHECKING:
@@ -163,10 +163,13 @@ class View:
     def ids_at(self, positions: Positions) -> list[str]:
         return [piece.ids[row].as_py() for piece, row in self._cells(positions)]
 
-    def fields_at(self, positions: Positions) -> dict[str, list[Scalar]]:
-        cells = list(self._cells(positions))
+    def fields_at(self, positions: Positions) -> dict[str, list[FieldValue]]:
+        import pyarrow as pa
+
+        places = pa.array(positions)
         return {
-            name: [piece.fields[name][row].as_py() for piece, row in cells] for name in self.header.fields
+            name: python_values(self.columns[name].take(places), kind) if len(places) else []
+            for name, kind in self.header.fields.items()
         }
 
     def _cells(self, positions: Positions) -> Iterator[tuple[Piece, int]]:

@@ -8,15 +8,27 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.index.port import FieldType, Rows, Scalar
+from gemel.index.port import LISTS, FieldType, FieldValue, Rows
 from gemel.types import Vectors
 from gemel.word_search.words import WordRules
 
+_DAY, _MOMENT = date(2000, 1, 1), datetime(2000, 1, 1, tzinfo=UTC)  # from which PostgreSQL counts
+_OIDS: Mapping[FieldType, int] = {
+    "text": 25,
+    "int": 20,
+    "float": 701,
+    "bool": 16,
+    "date": 1082,
+    "datetime": 1184,
+}
+"""Of the elements of arrays; built into every server."""
 _START = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 _END = struct.pack(">h", -1)
 _NULL = struct.pack(">i", -1)
@@ -89,7 +101,7 @@ def _text(value: str) -> bytes:
     return struct.pack(">i", len(encoded)) + encoded
 
 
-def _column(name: str, kind: FieldType, values: Iterable[Scalar]) -> list[bytes]:
+def _column(name: str, kind: FieldType, values: Iterable[FieldValue]) -> list[bytes]:
     pack = _PACKERS[kind]
     try:
         return [_NULL if value is None else pack(value) for value in values]
@@ -97,11 +109,22 @@ def _column(name: str, kind: FieldType, values: Iterable[Scalar]) -> list[bytes]
         raise InputError(f"the field {name!r} is {kind} and has a value that is none: {error}") from error
 
 
+def _list(values: Sequence[Any], element: FieldType) -> bytes:
+    """An array: its dimensions, a flag for nulls, the type of its elements; then length and lower bound; then those."""
+    body = struct.pack(">iii", 1 if values else 0, 0, _OIDS[element])
+    if values:
+        body += struct.pack(">ii", len(values), 1) + b"".join(map(_PACKERS[element], values))
+    return struct.pack(">i", len(body)) + body
+
+
 _PACKERS: Mapping[FieldType, Callable[..., bytes]] = {
     "text": _text,
     "int": lambda value: struct.pack(">iq", 8, value),
     "float": lambda value: struct.pack(">id", 8, value),
     "bool": lambda value: struct.pack(">i?", 1, value),
+    "date": lambda value: struct.pack(">ii", 4, (value - _DAY).days),
+    "datetime": lambda value: struct.pack(">iq", 8, (value - _MOMENT) // timedelta(microseconds=1)),
+    **{kind: partial(_list, element=element) for kind, element in LISTS.items()},
 }
 
 
