@@ -937,3 +937,77 @@ class TableContract:
         last.abandon()
         last.close()
         assert dict(store.place().open().header.bound) == {"model": "old"}
+
+    # Pages, ties and recall of searches that do not compare everything.
+
+    def test_pages_of_a_query_fit_together(self, create):
+        """A deeper page searches more widely; what it finds in addition may not push a document on to it twice."""
+        n, dim = 3000, 24
+        table = create({"group": "int"}, dim=dim)
+        vectors = some_vectors(n, dim, seed=11)  # without clusters, so that a narrow search misses some
+        ids = [f"doc-{i:04}" for i in range(n)]
+        table.write(rows_of(ids, vectors=vectors, fields={"group": [i % 2 for i in range(n)]}), replace=False)
+        table.compact()
+        queries = some_vectors(40, dim, seed=12)
+        for where in (None, Compare("group", "=", 0)):
+            whole = [found(each) for each in table.nearest(queries, 300, where=where)]
+            assert all(len(set(each)) == 300 for each in whole)
+            for k in (1, 10, 11, 50, 60, 250):
+                part = [found(each) for each in table.nearest(queries, k, where=where)]
+                assert part == [each[:k] for each in whole], k
+
+    def test_equal_vectors_come_by_id_however_many(self, create):
+        n, dim = 1200, 16
+        table = create(dim=dim)
+        vectors = clusters(n, dim, seed=13)
+        vectors[::2] = vectors[0]
+        ids = random.Random(2).sample([f"{i:04}" for i in range(n)], n)
+        table.write(rows_of(ids, vectors=vectors), replace=False)
+        table.compact()
+        lowest = sorted(ids[::2])
+        for queries in (vectors[:1], vectors[:20:2], np.repeat(vectors[:1], 100, axis=0)):
+            for options in ({}, {"exact": True}):
+                for each in table.nearest(queries, 10, **options):
+                    assert list(each.id) == lowest[:10]
+        assert list(table.nearest(vectors[:1], 60)[0].id) == lowest[:60]
+
+    def test_a_higher_recall_is_found_when_it_is_asked_for(self, create):
+        n, dim = 3000, 32
+        table = create(dim=dim)
+        rows = rows_of([f"doc-{i:04}" for i in range(n)], vectors=clusters(n, dim))
+        table.write(rows, replace=False)
+        table.compact()
+        queries = unit(rows.vector[:60] + rows.vector[900:960] + rows.vector[2000:2060])
+        truth = [[name for name, _ in brute_force(query, rows, 10)] for query in queries]
+        for options in ({"recall": 0.99}, {"far": True}, {"recall": 1.0}, {"recall": 0.99, "far": True}):
+            answers = table.nearest(queries, 10, **options)
+            recall = np.mean([len(set(a.id) & set(b)) / 10 for a, b in zip(answers, truth, strict=True)])
+            assert recall >= (1.0 if options.get("recall") == 1.0 else 0.97), options
+        kinds = table.stats().details.get("recall", {})
+        assert table.stats().recall is None or set(kinds) == {
+            "questions like the stored texts",
+            "questions unlike them",
+            "short questions",
+        }
+
+    def test_many_queries_at_once_find_what_one_finds(self, create):
+        table = create({"year": "int"})
+        rows = rows_of(
+            [f"doc-{i:03}" for i in range(400)],
+            vectors=some_vectors(400, seed=2),
+            fields={"year": [i % 5 for i in range(400)]},
+        )
+        table.write(rows, replace=False)
+        table.delete(rows.id[7:20])
+        queries = some_vectors(100, seed=7)
+        for where in (None, Compare("year", "=", 3)):
+            many = table.nearest(queries, 10, where=where, exact=True)
+            for query, answer in zip(queries, many, strict=True):
+                one = table.nearest(query[None], 10, where=where, exact=True)[0]
+                assert found(answer) == found(one)
+                assert (answer.score.tolist(), answer.text, answer.fields) == (
+                    one.score.tolist(),
+                    one.text,
+                    one.fields,
+                )
+                assert np.array_equal(answer.vector, one.vector)

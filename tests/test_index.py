@@ -618,3 +618,46 @@ def test_missing_times_of_pandas_are_null(index):
     pandas = pytest.importorskip("pandas")
     index.add(TEXTS[:2], ids=["a", "b"], fields={"at": [pandas.Timestamp("2024-01-01"), pandas.NaT]})
     assert [each.fields["at"] for each in index.get(["a", "b"])] == [datetime(2024, 1, 1, tzinfo=UTC), None]
+
+
+# Pages.
+
+
+@pytest.mark.parametrize("steps", [{}, {"hybrid": True}])
+def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
+    pytest.importorskip("lance")
+    texts = texts_of(700, seed=3)
+    place = LancePlace(tmp_path / "notes", durable=False, large=100, many=100)
+    with open_index(place, model, options=ONE) as index:
+        index.add(texts, ids=[f"{n:03}" for n in range(700)])
+        index.compact()
+        for query in texts_of(6, seed=4):
+            every = [hit.id for hit in index.search(query, k=120, **steps)]
+            for size in (7, 10, 40):
+                pages = [index.search(query, k=size, offset=start, **steps) for start in range(0, 120, size)]
+                paged = [hit.id for page in pages for hit in page][:120]
+                assert len(set(paged)) == 120
+                if size != 7:  # the last page of seven ends behind the 120th
+                    assert set(paged) == set(every)
+                for page in pages:
+                    assert [hit.score for hit in page] == sorted((hit.score for hit in page), reverse=True)
+
+
+@pytest.mark.parametrize("recall", [0, 1.5, "high", True])
+def test_a_recall_that_is_none_is_refused(filled, recall):
+    with pytest.raises(InputError, match="recall is a number above 0 and at most 1"):
+        filled.search("man", recall=recall)
+
+
+def test_short_queries_are_searched_more_widely(filled, monkeypatch):
+    table, asked = filled._open().table, []
+    nearest = type(table).nearest
+
+    def watched(self, queries, k, **options):
+        asked.append((len(queries), options["far"], options["recall"]))
+        return nearest(self, queries, k, **options)
+
+    monkeypatch.setattr(type(table), "nearest", watched)
+    found = filled.search_many(["man", "a man is playing a guitar", "blue sky"], recall=0.99)
+    assert asked == [(1, False, 0.99), (2, True, 0.99)]
+    assert [hit.id for hit in found[1]] == [hit.id for hit in filled.search("a man is playing a guitar")]

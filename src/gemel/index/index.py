@@ -145,13 +145,15 @@ class Index:
         rerank: CrossModel | None = None,
         candidates: int | None = None,
         exact: bool = False,
+        recall: float | None = None,
     ) -> Answer:
         """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
 
         where: a condition on fields: "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}.
         hybrid: the ranking by vectors fused with one by words. rerank: a cross-encoder that orders the candidates anew.
         candidates: documents that fusion and reranking look at; None: 50, or k + offset if that is more.
-        exact: every passage is compared.
+        exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99; a wider
+        search, or an exact one where none is wide enough. None: about 0.985.
         """
         return self.search_many(
             one_query(query),
@@ -162,6 +164,7 @@ class Index:
             rerank=rerank,
             candidates=candidates,
             exact=exact,
+            recall=recall,
         )[0]
 
     def search_many(
@@ -175,6 +178,7 @@ class Index:
         rerank: CrossModel | None = None,
         candidates: int | None = None,
         exact: bool = False,
+        recall: float | None = None,
     ) -> list[Answer]:
         """`search` for several texts, or for vectors (q, dim); texts are encoded in one go."""
         question = Question(
@@ -185,6 +189,7 @@ class Index:
             rerank=rerank,
             candidates=candidates,
             exact=exact,
+            recall=recall,
         )
         texts = query_texts(queries)
         if texts is None:

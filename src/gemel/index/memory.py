@@ -155,7 +155,14 @@ class MemoryTable:
         return Count(len(inside), sum(len(now.documents[each].text) for each in inside))
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         now = self._now
         hits = search(queries, now.rows.vector, k, "dot", where=now.mask(where), threads=1)

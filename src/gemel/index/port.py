@@ -119,7 +119,8 @@ class TableStats:
     unindexed: int
     """Passages that are compared one by one as they came after the last build."""
     recall: float | None
-    """Part of the 10 exact neighbours that `nearest` finds, on a sample of stored vectors; None: all are compared."""
+    """Part of the 10 exact neighbours that `nearest` finds, of questions like the stored texts; None: all are compared.
+    `details["recall"]` has it by the kind of question, where it was measured."""
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -170,11 +171,21 @@ class Table(Protocol):
     def count(self, where: Condition | None = None) -> Count: ...
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         """The k best passages for each query, of those that meet `where`. What was written a moment ago is found.
 
-        `exact`: every passage is compared. Else at least 0.98 of the right ones are found, filtered or not.
+        `exact`: every passage is compared. Else at least 0.98 of the right ones are found, filtered or not, and the
+        first j of the answer for k are the answer for j; what a wider search finds comes after the first 10, 50, 250
+        (see `depths.py`). `recall`: so many at least. `far`: the queries are unlike the stored texts, as single words
+        are, and need a wider search for the same recall.
         """
         ...
 

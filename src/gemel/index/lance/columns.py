@@ -69,9 +69,8 @@ def _kind_of(column: pa.DataType) -> FieldType:
     return next(kind for kind in get_args(FieldType) if kind not in LISTS and arrow_type(kind) == column)
 
 
-def python_values(column: pa.ChunkedArray | pa.Array, kind: FieldType) -> list[FieldValue]:
+def python_values(values: list[Any], kind: FieldType) -> list[FieldValue]:
     """As they were written: Arrow gives times a zone of another class."""
-    values: list[Any] = column.to_pylist()
     if kind == "datetime":
         return [None if each is None else each.astimezone(UTC) for each in values]
     if kind == "datetimes":
@@ -160,7 +159,9 @@ def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> Rows:
         text=values["text"].to_pylist(),
         digest=values["digest"].to_pylist(),
         vector=matrix(values["vector"]),
-        fields={name: python_values(values[column_of(name)], kind) for name, kind in fields.items()},
+        fields={
+            name: python_values(values[column_of(name)].to_pylist(), kind) for name, kind in fields.items()
+        },
     )
 
 

@@ -117,12 +117,19 @@ class LanceTable:
         return self._versions.newest().count(where)
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         view = self._versions.newest()
         with reading(self._place):
             sight = self._sights.at(view, build=not exact)
-        return finding.nearest(sight, queries, k, where, exact=exact)
+        return finding.nearest(sight, queries, k, where, exact=exact, recall=recall, far=far)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         view = self._versions.newest()
@@ -168,6 +175,7 @@ class LanceTable:
                 "fragments": len(view.pieces),
                 "deleted": len(view.live) - count.passages,
                 "words": "index" if by_words.indexed(view) else "memory",
+                **({} if lists is None else {"recall": lists.measured}),
             },
         )
 

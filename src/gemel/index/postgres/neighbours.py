@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.index.depths import depths, joined
 from gemel.index.port import FieldType, Passages, Rows
 from gemel.index.postgres.binary import vector_text
 from gemel.index.postgres.columns import qualified
@@ -47,6 +48,16 @@ def nearest(
     breadth = breadth_for(connection, question, layout, few)
     if breadth is None:
         return [_exact(connection, query, question) for query in queries]
+    sizes = depths(question.k)
+    found = [_at_depth(connection, queries, replace(question, k=size), layout, few) for size in sizes]
+    return [_one_ranking(each, sizes, question.k) for each in zip(*found, strict=True)]
+
+
+def _at_depth(
+    connection: Connection, queries: Vectors, question: Question, layout: Layout, few: int
+) -> list[Passages]:
+    breadth = breadth_for(connection, question, layout, few)
+    assert breadth is not None, "whether there is a graph for it does not depend on k"
     with connection.transaction():
         allow_graph(connection, breadth)
         found = [_by_graph(connection, query, question, layout) for query in queries]
@@ -54,6 +65,21 @@ def nearest(
         _exact(connection, query, question) if answer is None else answer
         for query, answer in zip(queries, found, strict=True)
     ]
+
+
+def _one_ranking(found: tuple[Passages, ...], sizes: list[int], k: int) -> Passages:
+    """See `gemel.index.depths`."""
+    keys = [list(zip(each.id, each.part.tolist(), strict=True)) for each in found]
+    order = joined(keys, sizes)[:k]
+    return Passages(
+        id=[found[n].id[at] for n, at in order],
+        part=np.array([found[n].part[at] for n, at in order], dtype=np.int32),
+        text=[found[n].text[at] for n, at in order],
+        fields={name: [found[n].fields[name][at] for n, at in order] for name in found[0].fields},
+        score=np.array([found[n].score[at] for n, at in order], dtype=np.float32),
+        vector=np.stack([found[n].vector[at] for n, at in order]) if order else found[0].vector[:0],
+        exact=all(each.exact for each in found),
+    )
 
 
 def breadth_for(connection: Connection, question: Question, layout: Layout, few: int) -> int | None:

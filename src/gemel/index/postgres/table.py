@@ -114,7 +114,14 @@ class PostgresTable:
         return self._server.read(lambda connection: reading.count(connection, self._relation, chosen))
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         """Without a graph, with `exact`, and where few rows meet the condition, every row that counts is compared."""
         if not len(queries):
@@ -125,6 +132,7 @@ class PostgresTable:
 
         def ask(connection: Connection) -> list[Passages]:
             layout = Layout() if exact else self._fresh(self._layout, connection, read_layout)
+            layout = layout.tuned_for(recall, far=far)
             return nearest(connection, queries, question, layout, self._limits.few)
 
         return self._server.read(ask)
