@@ -942,7 +942,7 @@ class TableContract:
 
     def test_pages_of_a_query_fit_together(self, create):
         """A deeper page searches more widely; what it finds in addition may not push a document on to it twice."""
-        n, dim = 3000, 24
+        n, dim = 2000, 24
         table = create({"group": "int"}, dim=dim)
         vectors = some_vectors(n, dim, seed=11)  # without clusters, so that a narrow search misses some
         ids = [f"doc-{i:04}" for i in range(n)]
@@ -972,7 +972,7 @@ class TableContract:
         assert list(table.nearest(vectors[:1], 60)[0].id) == lowest[:60]
 
     def test_a_higher_recall_is_found_when_it_is_asked_for(self, create):
-        n, dim = 3000, 32
+        n, dim = 2500, 32
         table = create(dim=dim)
         rows = rows_of([f"doc-{i:04}" for i in range(n)], vectors=clusters(n, dim))
         table.write(rows, replace=False)

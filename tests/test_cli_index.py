@@ -264,3 +264,28 @@ def test_lists_and_times_of_parquet_go_in_and_out(place, capsys):
     assert '"[""x""]",2024-02-29' in shown
     assert run(capsys, "build", "again", "out.csv", "--field", "tags:texts", "--field", "day:date")[0] == 0
     assert run(capsys, "get", "again", "a")[1][0]["tags"] == ["x"]
+
+
+# Words and recall.
+
+
+def test_words_are_rebuilt_with_stemming(place, capsys):
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    write_lines(
+        place / "a.jsonl", [{"id": "a", "text": "two connections"}, {"id": "b", "text": "東京タワー"}]
+    )
+    assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
+    assert run(capsys, "search", "notes", "東京", "--hybrid", "-k", "1")[1][0]["id"] == "b"
+    code, rows, _ = run(capsys, "words", "notes", "--stemming", "english", "--json")
+    assert (code, rows) == (0, [{"place": "notes", "documents": 2, "stemming": "english"}])
+    assert run(capsys, "stats", "notes")[1][0]["words"] == "version 2, stemming english"
+    assert run(capsys, "search", "notes", "connected", "--hybrid", "-k", "1")[1][0]["id"] == "a"
+    assert "nothing to do" in run(capsys, "words", "notes", "--stemming", "english")[2]
+    assert run(capsys, "create", "other", "--stemming", "english")[0] == 0
+    assert "no stemming for 'klingon'" in refused(capsys, "create", "third", "--stemming", "klingon")
+
+
+def test_a_recall_is_asked_for(place, capsys):
+    write_lines(place / "a.jsonl", [{"id": "a", "text": "a man"}])
+    assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
+    assert len(run(capsys, "search", "notes", "man", "--recall", "0.99")[1]) == 1

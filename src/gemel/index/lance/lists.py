@@ -84,6 +84,8 @@ class Lists:
         """
         if recall is None and not far:
             return self
+        if recall is not None and recall > _FINEST:
+            return None
         aim = AIM if recall is None else max(recall, AIM)
         good = [point for point in self.curve if (point.far if far else point.near) >= aim]
         if not good and recall is not None:

@@ -20,6 +20,8 @@ MOST_GRAPH_DIM = 4000  # of a halfvec index; above, every search is exact
 UNTUNED = 200
 ENOUGH = 0.985
 """The recall of questions like the stored texts that a search aims at."""
+FINEST = 0.995
+"""Up to which it is measured; for more everything is compared."""
 _LINKS, _BREADTH = 16, 100  # m and ef_construction
 _BYTES_A_ROW = 400  # beside the numbers: links and the memory's own overhead
 _NO_ROOM = ("53100", "53200", "58030")  # disk, memory: a small /dev/shm refuses parallel builds so
@@ -46,6 +48,8 @@ class Layout:
         """Searched as widely as it takes; without a graph where no width does. See `Table.nearest`."""
         if self.limit is None or (recall is None and not far) or not self.curve:
             return self if recall is None or (self.recall or 0) >= recall else Layout(rows=self.rows)
+        if recall is not None and recall > FINEST:
+            return Layout(rows=self.rows)
         aim = ENOUGH if recall is None else max(recall, ENOUGH)
         good = [point[0] for point in self.curve if point[2 if far else 1] >= aim]
         if not good and recall is not None:

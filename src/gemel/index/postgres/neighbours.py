@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gemel.index.depths import depths, joined
 from gemel.index.port import FieldType, Passages, Rows
-from gemel.index.postgres.binary import vector_text
+from gemel.index.postgres.binary import vector_text, vectors_of
 from gemel.index.postgres.columns import qualified
 from gemel.index.postgres.filters import Filter
 from gemel.index.postgres.layout import Layout
@@ -22,6 +22,7 @@ from gemel.types import Vectors
 
 FEW = 10_000
 """A condition that no more rows are thought to meet is answered exactly: a graph finds too little of it."""
+_ROUNDING = 1e-6  # of a dot product of unit vectors in float32
 _MOST_BREADTH = 1000  # pgvector's limit of ef_search
 
 
@@ -162,7 +163,7 @@ def _exact(connection: Connection, query: Vectors, question: Question) -> Passag
 
 
 def _by_graph(connection: Connection, query: Vectors, question: Question, layout: Layout) -> Passages | None:
-    """None where the graph gave too few rows, as the condition leaves fewer than was thought."""
+    """None where the graph gave too few rows, as the condition leaves fewer than was thought, or only equal ones."""
     from psycopg.sql import SQL, Literal
 
     where = question.where or Filter(SQL("true"), [])
@@ -183,7 +184,11 @@ def _by_graph(connection: Connection, query: Vectors, question: Question, layout
     cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
     if sum(row[-1] for row in cells) < question.fetched:
         return None
-    return replace(_answer(query, cells, question), exact=False)
+    answer = replace(_answer(query, cells, question), exact=False)
+    # Of equal ones the graph gives some: those with the lowest ids are found by a look at all.
+    worst = float(np.min(vectors_of([row[4] for row in cells if row[-1]], question.dim) @ query))
+    tied = len(answer) == question.k and float(answer.score[-1]) <= worst + _ROUNDING
+    return None if tied else answer
 
 
 def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: Question) -> Passages:

@@ -9,13 +9,12 @@ import numpy as np
 
 from gemel.index.postgres.binary import vector_text, vectors_of
 from gemel.index.postgres.columns import qualified
-from gemel.index.postgres.layout import ENOUGH
+from gemel.index.postgres.layout import ENOUGH, FINEST
 from gemel.index.postgres.neighbours import allow_graph, exact_sql, graph_sql
 from gemel.index.postgres.reading import fetch
 from gemel.index.postgres.server import Connection
 from gemel.types import Vectors
 
-_FINEST = 0.995
 _OTHERS = ((0.5,), (1.0, 1.0))
 """What is added to a stored vector for a question like what is stored, and for one unlike it."""
 _BREADTHS = (40, 64, 100, 160, 250, 400, 640, 1000)
@@ -56,7 +55,7 @@ def tune(connection: Connection, table: str, dim: int, limit: int) -> Tuned:
         chosen = (breadth, near) if chosen is None and near >= ENOUGH else chosen
         if chosen is not None:
             curve.append((breadth, near, far))
-        if min(near, far) >= _FINEST:
+        if min(near, far) >= FINEST:
             break
     breadth, recall = chosen or (breadth, near)
     return Tuned(breadth, recall, tuple(curve))
