@@ -33,9 +33,6 @@ assert main(["encode", "texts.parquet", "--model", "model", "-o", "vectors"]) ==
     "pandas": """
 assert len(gemel.similar_pairs(model.encode(texts), k=3).to_pandas()) == 3
 """,
-    "ann": """
-assert gemel.similar_pairs(model.encode(texts), k=3, approximate=4).recall is not None
-""",
     "index": """
 with gemel.open_index("tickets", model="model") as index:
     index.add(texts[:2], ids=["a", "b"])
@@ -44,6 +41,11 @@ with gemel.open_index("tickets", model="model") as index:
     "postgres": """
 import psycopg, psycopg_pool
 import gemel.index.postgres
+""",
+    "stemming": """
+with gemel.open_index(":memory:", model="model", stemming="english") as index:
+    index.add(["two connections", "a guitar"], ids=["a", "b"])
+    assert index.search("connected", k=1, hybrid=True)[0].id == "a"
 """,
     "serve": """
 import fastapi, orjson, prometheus_client, uvicorn

@@ -10,15 +10,30 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, Count, Header, Place, Rows
-from gemel.index.where import Both, Compare, Either, IsNull, Not, OneOf, matches, show
+from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches, show
+from gemel.word_search.words import WordRules
 
-FIELDS = {"lang": "text", "year": "int", "price": "float", "open": "bool"}
+FIELDS = {
+    "lang": "text",
+    "year": "int",
+    "price": "float",
+    "open": "bool",
+    "day": "date",
+    "at": "datetime",
+    "tags": "texts",
+    "sizes": "ints",
+}
+LISTED = {"tags": ["a", "b", "it's", "日本", "", '"', "{}", "NULL", "\\"], "sizes": [0, -1, 2**63 - 1]}
+"""What the lists of `library` are made of."""
 DIM = 8
 
 
@@ -88,6 +103,15 @@ def library(n=60, seed=3):
         "year": [-(2**63), 2**63 - 1, 0, 1999, 2020, 2021, -1],
         "price": [0.0, -0.0, 1.5, -2.25, 1e300, 5e-324, 0.1],
         "open": [True, False],
+        "day": [date(1, 1, 1), date(1999, 12, 31), date(2000, 1, 1), date(2024, 2, 29), date(9999, 12, 31)],
+        "at": [
+            datetime(1, 1, 1, tzinfo=UTC),
+            datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+            datetime(2024, 2, 29, 12, tzinfo=UTC),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        ],
+        "tags": [[], ["a"], ["b", "a"], ["a", "a", "it's"], LISTED["tags"]],
+        "sizes": [[], [0], LISTED["sizes"]],
     }
     columns = {
         name: [None if rng.random() < 0.33 else rng.choice(pool) for _ in range(n)]
@@ -109,6 +133,8 @@ def random_condition(rng, pools, depth=3):
     draw = rng.random()
     if draw < 0.2:
         return IsNull(name)
+    if name in LISTED:
+        return Contains(name, rng.choice(LISTED[name]))
     if draw < 0.4:
         return OneOf(name, tuple(rng.sample(pools[name], rng.randint(0, 2))))
     operators = ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]
@@ -118,6 +144,11 @@ def random_condition(rng, pools, depth=3):
 def conditions(pools):
     """Every operator on every type, and sixty trees."""
     for name, pool in pools.items():
+        if name in LISTED:
+            yield from (Contains(name, value) for value in LISTED[name])
+            yield from (Not(Contains(name, value)) for value in LISTED[name][:3])
+            yield from (IsNull(name), Not(IsNull(name)))
+            continue
         for value in pool:
             for operator in ["=", "!="] if name == "open" else ["=", "!=", "<", "<=", ">", ">="]:
                 yield Compare(name, operator, value)
@@ -174,6 +205,46 @@ STRANGE = [
     "\x01\x7f",
     "\U0010ffff",
 ]
+
+
+QUERIES = [
+    '"oil price"',
+    "'oil price'",
+    '"',
+    '""',
+    '"oil',
+    "oil AND price",
+    "NOT oil",
+    "-oil +price",
+    "oil*",
+    "oil~2",
+    "text:oil",
+    "(oil",
+    "oil)",
+    "c++",
+    "oil^3",
+    "[a TO f]",
+    "{a}",
+    "oil && price || a",
+    "\\oil",
+    "/oil/",
+    "oil:*",
+    "a & b | !c",
+    "<->",
+    "“oil price”",
+    "«oil»",
+    "「東京」",
+    "oil\n\tprice",
+    "%",
+    "_",
+    "'; drop table rows; --",
+]
+MIXED_QUERIES = st.lists(
+    st.sampled_from(
+        ["oil", "price", "東京", "NOT", '"', "'", "(", ")", "*", "+", "-", "\\", ":", "~", "&", "|", "!", "^"]
+    ),
+    max_size=8,
+).flatmap(lambda parts: st.sampled_from(["", " "]).map(lambda space: space.join(parts)))
 
 
 class TableContract:
@@ -346,6 +417,10 @@ class TableContract:
             "year": [2**63 - 1, -(2**63), None],
             "price": [1e308, 5e-324, None],
             "open": [True, False, None],
+            "day": [date(1, 1, 1), date(9999, 12, 31), None],
+            "at": [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), None],
+            "tags": [["b", "ü", "b", ""], [], None],
+            "sizes": [[2**63 - 1, -(2**63)], [], None],
         }
         table.write(rows_of(["a", "b", "c"], fields=values), replace=False)
         for each in (table, reopen()):
@@ -353,12 +428,37 @@ class TableContract:
             assert {name: list(column) for name, column in got.items()} == values
             assert list(got) == list(FIELDS)
             kinds = [type(column[0]) for column in got.values()]
-            assert kinds == [str, int, float, bool]
+            assert kinds == [str, int, float, bool, date, datetime, list, list]
+            assert got["at"][0].tzinfo is UTC
             hits = each.nearest(some_vectors(1), 3)[0]
             assert {name: sorted(column, key=str) for name, column in hits.fields.items()} == {
                 name: sorted(column, key=str) for name, column in values.items()
             }
             assert [type(hits.fields[name][hits.id.index("a")]) for name in FIELDS] == kinds
+
+    def test_lists_of_every_type_survive_and_are_asked(self, create, reopen):
+        moment = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
+        lists = {
+            "texts": ["a", "é"],
+            "ints": [1, -1],
+            "floats": [0.5, -0.0],
+            "bools": [True],
+            "dates": [date(2024, 2, 29)],
+            "datetimes": [moment],
+        }
+        table = create({kind: kind for kind in lists})
+        values = {kind: [value, [], None] for kind, value in lists.items()}
+        table.write(rows_of(["a", "b", "c"], fields=values), replace=False)
+        table.add_fields({"more": "dates"})
+        for each in (table, reopen()):
+            assert dict(each.header.fields) == {kind: kind for kind in lists} | {"more": "dates"}
+            assert each.get(["a", "b", "c"]).fields == values | {"more": [None] * 3}
+            for kind, value in lists.items():
+                assert each.nearest(some_vectors(1), 5, where=Contains(kind, value[0]))[0].id == ["a"]
+                assert each.count(Not(Contains(kind, value[0]))) == Count(1, 1)
+                assert each.count(IsNull(kind)) == Count(1, 1)
+            assert each.count(Contains("floats", 0.0)) == Count(1, 1)
+        assert table.delete_where(Contains("datetimes", moment)) == 1
 
     def test_a_field_may_be_called_like_a_column(self, create, reopen):
         names = ["text", "part", "vector", "digest", "words", "select", "order", "Größe", "Lang", "_rowid"]
@@ -555,6 +655,87 @@ class TableContract:
         hits = table.by_words("common needle", 5)
         assert hits.id[0] == "30"
         assert len(hits) == 5
+
+    def test_every_query_is_text_and_no_language(self, create):
+        """Quotes, signs and operators of any search language are characters between words."""
+        table = create()
+        texts = ["the oil price", "price of oil", "NOT a phrase", "c++ or c#", "東京 oil", "a b c d e f g"]
+        ids = list("abcdef")
+        names = [f"{name}{n}" for n in range(5) for name in ids]
+        table.write(rows_of(names, texts=texts * 5), replace=False)
+        table.compact()
+        rules = table.header.words
+
+        def found_for(query):
+            asked = set(rules.query(query))
+            return {
+                f"{name}{n}"
+                for n in range(5)
+                for name, text in zip(ids, texts, strict=True)
+                if asked & set(rules.document(text))
+            }
+
+        for query in QUERIES:
+            assert set(table.by_words(query, 99).id) == found_for(query), query
+
+        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | MIXED_QUERIES)
+        def law(query):
+            assert set(table.by_words(query, 99).id) == found_for(query), query
+
+        law()
+
+    def test_scripts_without_spaces_are_found_by_their_parts(self, create, reopen):
+        table = create()
+        texts = [
+            "東京タワーに行く",
+            "京都の寺",
+            "北京大学",
+            "서울에서 만나요",
+            "ภาษาไทยง่ายมาก",
+            "हिन्दी भाषा",
+            "ｶﾌｪ Ｏ２",
+        ]
+        table.write(rows_of(list("abcdefg"), texts=texts), replace=False)
+        table.write(rows_of([f"x{n:02}" for n in range(30)], texts=["filler"] * 30, seed=1), replace=False)
+        table.compact()
+        for each in (table, reopen()):
+            asked = {
+                "東京": "a",
+                "タワー": "a",
+                "寺": "b",
+                "大学": "c",
+                "서울": "d",
+                "ไทย": "e",
+                "भाषा": "f",
+                "カフェ": "g",
+            }
+            for query, name in asked.items():
+                assert list(each.by_words(query, 10).id) == [name], query
+            assert set(each.by_words("京", 10).id) == {"a", "b", "c"}
+            assert list(each.by_words("o2", 10).id) == ["g"]
+            assert not len(each.by_words("都京", 10))
+
+    def test_stemming_is_the_index_own(self, create, place, reopen):
+        pytest.importorskip("Stemmer", reason="needs the extra stemming")
+        plain = create()
+        plain.write(rows_of(["a"], texts=["two connections"]), replace=False)
+        assert not len(plain.by_words("connected", 5))
+        stemmed = place.begin(Header(DIM, {}, {}, words=WordRules(stemming="english")))
+        filler = [f"f{n:02}" for n in range(30)]
+        stemmed.write(rows_of(["a", *filler], texts=["two connections", *["filler"] * 30]), replace=False)
+        with place.writing():
+            place.switch()
+        assert reopen().header.words == WordRules(stemming="english")
+        assert list(reopen().by_words("CONNECTED", 5).id) == ["a"]
+
+    def test_equal_scores_of_words_come_by_id(self, create):
+        table = create()
+        ids = [f"{n:03}" for n in range(200)]
+        shuffled = random.Random(1).sample(ids, len(ids))
+        table.write(rows_of(shuffled, texts=["same words"] * len(ids)), replace=False)
+        table.compact()
+        assert list(table.by_words("same", 7).id) == ids[:7]
 
     # Walking through, many at once, opening again.
 
@@ -756,3 +937,77 @@ class TableContract:
         last.abandon()
         last.close()
         assert dict(store.place().open().header.bound) == {"model": "old"}
+
+    # Pages, ties and recall of searches that do not compare everything.
+
+    def test_pages_of_a_query_fit_together(self, create):
+        """A deeper page searches more widely; what it finds in addition may not push a document on to it twice."""
+        n, dim = 2000, 24
+        table = create({"group": "int"}, dim=dim)
+        vectors = some_vectors(n, dim, seed=11)  # without clusters, so that a narrow search misses some
+        ids = [f"doc-{i:04}" for i in range(n)]
+        table.write(rows_of(ids, vectors=vectors, fields={"group": [i % 2 for i in range(n)]}), replace=False)
+        table.compact()
+        queries = some_vectors(40, dim, seed=12)
+        for where in (None, Compare("group", "=", 0)):
+            whole = [found(each) for each in table.nearest(queries, 300, where=where)]
+            assert all(len(set(each)) == 300 for each in whole)
+            for k in (1, 10, 11, 50, 60, 250):
+                part = [found(each) for each in table.nearest(queries, k, where=where)]
+                assert part == [each[:k] for each in whole], k
+
+    def test_equal_vectors_come_by_id_however_many(self, create):
+        n, dim = 1200, 16
+        table = create(dim=dim)
+        vectors = clusters(n, dim, seed=13)
+        vectors[::2] = vectors[0]
+        ids = random.Random(2).sample([f"{i:04}" for i in range(n)], n)
+        table.write(rows_of(ids, vectors=vectors), replace=False)
+        table.compact()
+        lowest = sorted(ids[::2])
+        for queries in (vectors[:1], vectors[:20:2], np.repeat(vectors[:1], 100, axis=0)):
+            for options in ({}, {"exact": True}):
+                for each in table.nearest(queries, 10, **options):
+                    assert list(each.id) == lowest[:10]
+        assert list(table.nearest(vectors[:1], 60)[0].id) == lowest[:60]
+
+    def test_a_higher_recall_is_found_when_it_is_asked_for(self, create):
+        n, dim = 2500, 32
+        table = create(dim=dim)
+        rows = rows_of([f"doc-{i:04}" for i in range(n)], vectors=clusters(n, dim))
+        table.write(rows, replace=False)
+        table.compact()
+        queries = unit(rows.vector[:60] + rows.vector[900:960] + rows.vector[2000:2060])
+        truth = [[name for name, _ in brute_force(query, rows, 10)] for query in queries]
+        for options in ({"recall": 0.99}, {"far": True}, {"recall": 1.0}, {"recall": 0.99, "far": True}):
+            answers = table.nearest(queries, 10, **options)
+            recall = np.mean([len(set(a.id) & set(b)) / 10 for a, b in zip(answers, truth, strict=True)])
+            assert recall >= (1.0 if options.get("recall") == 1.0 else 0.97), options
+        kinds = table.stats().details.get("recall", {})
+        assert table.stats().recall is None or set(kinds) == {
+            "questions like the stored texts",
+            "questions unlike them",
+            "short questions",
+        }
+
+    def test_many_queries_at_once_find_what_one_finds(self, create):
+        table = create({"year": "int"})
+        rows = rows_of(
+            [f"doc-{i:03}" for i in range(400)],
+            vectors=some_vectors(400, seed=2),
+            fields={"year": [i % 5 for i in range(400)]},
+        )
+        table.write(rows, replace=False)
+        table.delete(rows.id[7:20])
+        queries = some_vectors(100, seed=7)
+        for where in (None, Compare("year", "=", 3)):
+            many = table.nearest(queries, 10, where=where, exact=True)
+            for query, answer in zip(queries, many, strict=True):
+                one = table.nearest(query[None], 10, where=where, exact=True)[0]
+                assert found(answer) == found(one)
+                assert (answer.score.tolist(), answer.text, answer.fields) == (
+                    one.score.tolist(),
+                    one.text,
+                    one.fields,
+                )
+                assert np.array_equal(answer.vector, one.vector)

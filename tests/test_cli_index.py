@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from datetime import UTC, date, datetime
 
 import pytest
 
@@ -200,3 +201,91 @@ def test_a_migration_keeps_the_settings_of_the_index(place, capsys, model):
     assert run(capsys, "migrate", "notes", "--model", other, *flags)[0] == 0
     assert settings() == (40, "float32", 20)
     assert "Give a dim (--dim) of at most that" in refused(capsys, "migrate", "notes", "--model", model)
+
+
+# Lists and times.
+
+
+def test_lists_and_dates_of_a_file_keep_their_types(place, capsys):
+    rows = [
+        {
+            "id": "a",
+            "text": "a man",
+            "tags": ["x", "y"],
+            "sizes": [1, 2.5],
+            "day": "2024-02-29",
+            "more": {"a": ["b"]},
+        },
+        {"id": "b", "text": "a cat", "tags": [], "mixed": ["x", 1]},
+    ]
+    write_lines(place / "a.jsonl", rows)
+    assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
+    code, found, _ = run(capsys, "get", "notes", "a", "b")
+    assert code == 0
+    assert (found[0]["tags"], found[0]["sizes"], found[1]["tags"]) == (["x", "y"], [1.0, 2.5], [])
+    assert (found[0]["more"], found[1]["mixed"]) == ('{"a": ["b"]}', '["x", 1]')
+    assert [
+        each["id"] for each in run(capsys, "search", "notes", "man", "--where", "tags contains 'y'")[1]
+    ] == ["a"]
+    assert run(capsys, "build", "typed", "a.jsonl", "--field", "day:date", "--field", "tags:texts")[0] == 0
+    with gemel.open_index("typed", create=False) as index:
+        assert index.fields == {"day": "date", "tags": "texts"}
+    assert len(run(capsys, "search", "typed", "man", "--where", "day < '2025-01-01'")[1]) == 1
+    assert run(capsys, "get", "typed", "a")[1][0]["day"] == "2024-02-29"
+    write_lines(place / "b.jsonl", [{"id": "c", "text": "x", "day": "yesterday"}])
+    said = refused(capsys, "add", "typed", "b.jsonl", "--field", "day")
+    assert "b.jsonl:1: day is 'yesterday', which is no date" in said
+
+
+def test_lists_and_times_of_parquet_go_in_and_out(place, capsys):
+    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    moment = datetime(2024, 2, 29, 12)
+    columns = {
+        "id": ["a", "b"],
+        "text": ["a man", "a cat"],
+        "tags": [["x"], None],
+        "day": [date(2024, 2, 29), None],
+        "at": pa.array([moment, None], pa.timestamp("ns")),
+        "days": [[date(2024, 2, 29)], []],
+    }
+    pq.write_table(pa.table(columns), "a.parquet")
+    assert run(capsys, "build", "notes", "a.parquet")[0] == 0
+    with gemel.open_index("notes", create=False) as index:
+        assert index.fields == {"tags": "texts", "day": "date", "at": "datetime", "days": "dates"}
+        assert index.get(["a"])[0].fields["at"] == moment.replace(tzinfo=UTC)
+    row = run(capsys, "get", "notes", "a")[1][0]
+    assert (row["day"], row["at"], row["days"]) == ("2024-02-29", "2024-02-29T12:00:00+00:00", ["2024-02-29"])
+    assert run(capsys, "get", "notes", "a", "-o", "out.parquet")[0] == 0
+    assert pq.read_table("out.parquet")["day"].to_pylist() == [date(2024, 2, 29)]
+    assert run(capsys, "get", "notes", "a", "-o", "out.csv")[0] == 0
+    shown = (place / "out.csv").read_text()
+    assert '"[""x""]",2024-02-29' in shown
+    assert run(capsys, "build", "again", "out.csv", "--field", "tags:texts", "--field", "day:date")[0] == 0
+    assert run(capsys, "get", "again", "a")[1][0]["tags"] == ["x"]
+
+
+# Words and recall.
+
+
+def test_words_are_rebuilt_with_stemming(place, capsys):
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    write_lines(
+        place / "a.jsonl", [{"id": "a", "text": "two connections"}, {"id": "b", "text": "東京タワー"}]
+    )
+    assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
+    assert run(capsys, "search", "notes", "東京", "--hybrid", "-k", "1")[1][0]["id"] == "b"
+    code, rows, _ = run(capsys, "words", "notes", "--stemming", "english", "--json")
+    assert (code, rows) == (0, [{"place": "notes", "documents": 2, "stemming": "english"}])
+    assert run(capsys, "stats", "notes")[1][0]["words"] == "version 2, stemming english"
+    assert run(capsys, "search", "notes", "connected", "--hybrid", "-k", "1")[1][0]["id"] == "a"
+    assert "nothing to do" in run(capsys, "words", "notes", "--stemming", "english")[2]
+    assert run(capsys, "create", "other", "--stemming", "english")[0] == 0
+    assert "no stemming for 'klingon'" in refused(capsys, "create", "third", "--stemming", "klingon")
+
+
+def test_a_recall_is_asked_for(place, capsys):
+    write_lines(place / "a.jsonl", [{"id": "a", "text": "a man"}])
+    assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
+    assert len(run(capsys, "search", "notes", "man", "--recall", "0.99")[1]) == 1

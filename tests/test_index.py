@@ -1,8 +1,10 @@
 """The index, in memory and in a folder: what is added, found, changed and refused."""
 
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -10,10 +12,13 @@ import pytest
 import gemel
 from gemel.errors import InputError, MissingExtra
 from gemel.index.coder import unit
+from gemel.index.lance.place import LancePlace
 from gemel.index.opening import open_index
+from gemel.index.port import Header
 from gemel.index.types import Written
 from gemel.options import EncodeOptions
 from gemel.word_search.fusion import STEADY
+from gemel.word_search.words import WordRules
 from tiny import TEXT, tiny_bert
 
 ONE = EncodeOptions(threads=1)
@@ -471,10 +476,188 @@ def test_a_place_without_an_index_is_not_made_by_chance(model):
     with pytest.raises(InputError, match="place of an index is empty"):
         open_index("")
     with pytest.raises(InputError, match="Known types: text, int, float, bool"):
-        open_index(":memory:", model, fields={"year": "date"})
+        open_index(":memory:", model, fields={"year": "decimal"})
 
 
 def test_a_server_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"needs the package 'psycopg'.*gemel\[postgres\]"):
         open_index("postgresql://user:secret@localhost/db#notes")
+
+
+# Words.
+
+JAPANESE = ["東京タワーに行く", "京都の寺", "two connections"]
+
+
+def test_a_query_in_quotation_marks_is_text(model, tmp_path):
+    """From 5,000 passages on Lance keeps an index of words, and read such a query as a phrase."""
+    pytest.importorskip("lance")
+    place = LancePlace(tmp_path / "notes", durable=False, many=20)
+    with open_index(place, model, options=ONE) as index:
+        index.add([*TEXTS, "an oil price"], ids=[*IDS, "oil"])
+        index.compact()
+        for query in ('"oil price"', "'oil' price", '"oil', "oil -price", "(oil"):
+            assert index.search(query, k=1, hybrid=True, candidates=1).hits[0].id, query
+            assert "oil" in [hit.id for hit in index.search(query, k=5, hybrid=True)], query
+
+
+def test_words_of_an_index_are_rebuilt(index):
+    index.add(JAPANESE, ids=["a", "b", "c"], fields={"year": [1, 2, None]})
+    before = index.get(["a", "b", "c"])
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    assert index.rebuild_words(stemming="english") == 3
+    assert index.get(["a", "b", "c"]) == before
+    assert index.stats().words == "version 2, stemming english"
+    assert sorted(index._open().table.by_words("connecting 寺", 5).id) == ["b", "c"]
+    assert index.rebuild_words(stemming="english") == 0
+    assert index.verify().ok
+
+
+def test_an_index_made_before_works_and_says_how_to_rebuild_its_words(model, tmp_path):
+    pytest.importorskip("lance")
+    place = tmp_path / "notes"
+    with open_index(place, model, options=ONE, durable=False) as index:
+        bound = index._open().table.header.bound
+    old = Header(model.dim, {}, bound, format=1, words=WordRules(version=1))
+    for many in (20, 5000):
+        folder = tmp_path / f"old-{many}"
+        LancePlace(folder, durable=False, many=many).create(old).close()
+        with open_index(LancePlace(folder, durable=False, many=many), model, options=ONE) as index:
+            index.add([*JAPANESE, *TEXTS])
+            index.compact()
+            assert index.stats().format == 1
+            assert "gemel index words" in index.stats().words
+            assert not len(index._open().table.by_words("東京", 5))
+            assert len(index._open().table.by_words('"connections" (two', 5)) == 1
+            assert index.rebuild_words() == 63
+            assert len(index._open().table.by_words("東京", 5)) == 1
+            assert index.stats().words == "version 2, no stemming"
+            assert index.verify().ok
+
+
+def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
+    pytest.importorskip("lance")
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    with open_index(tmp_path / "notes", model, options=ONE, stemming="english", durable=False):
+        pass
+    open_index(tmp_path / "notes", model, options=ONE).close()
+    with pytest.raises(InputError, match=r"with stemming 'english', not with 'german'.*rebuild_words"):
+        open_index(tmp_path / "notes", model, options=ONE, stemming="german")
+    with pytest.raises(InputError, match="no stemming for 'klingon'"):
+        open_index(tmp_path / "other", model, options=ONE, stemming="klingon")
+
+
+# Lists and times.
+
+
+def test_lists_and_times_are_inferred_kept_and_asked(index):
+    zone = timezone(timedelta(hours=2))
+    index.add(
+        TEXTS[:4],
+        ids=["a", "b", "c", "d"],
+        fields={
+            "tags": [["x", "y"], [], ("x",), None],
+            "sizes": [np.array([1, 2]), [0.5], [], None],
+            "day": [date(2024, 2, 29), None, np.datetime64("2024-03-01"), date(1999, 1, 1)],
+            "at": [
+                datetime(2024, 2, 29, 12, tzinfo=zone),
+                datetime(2024, 3, 1),
+                None,
+                np.datetime64("2024-01-01T01:00"),
+            ],
+        },
+    )
+    assert index.fields == {"tags": "texts", "sizes": "floats", "day": "date", "at": "datetime"}
+    rows = {each.id: each.fields for each in index.get(["a", "b", "c", "d"])}
+    assert rows["a"] == {
+        "tags": ["x", "y"],
+        "sizes": [1.0, 2.0],
+        "day": date(2024, 2, 29),
+        "at": datetime(2024, 2, 29, 10, tzinfo=UTC),
+    }
+    assert (rows["b"]["tags"], rows["b"]["at"]) == ([], datetime(2024, 3, 1, tzinfo=UTC))
+    assert (rows["c"]["day"], rows["d"]["tags"]) == (date(2024, 3, 1), None)
+    for where, ids in {
+        "tags contains 'x'": "ac",
+        "tags not contains 'x'": "b",
+        "sizes contains 0.5": "b",
+        "day between '2024-01-01' and '2024-12-31'": "ac",
+        "at >= '2024-02-29T10:00:00Z'": "ab",
+        "tags is null": "d",
+    }.items():
+        assert "".join(sorted(hit.id for hit in index.search(TEXTS[0], k=9, where=where))) == ids, where
+    again = index.upsert(TEXTS[:1], ids=["a"], fields=[{**rows["a"], "tags": ["x", "y"]}])
+    assert again.unchanged == 1
+    assert index.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([["x", 1]], "several types: ints, texts"),
+        ([["x"], "x"], "several types: text, texts"),
+        ([[]], "only empty lists, so its type is unknown. Declare it: fields={'x': 'texts'}"),
+        ([[["x"]]], "has a value of type list"),
+        ([{"a": 1}], "has a value of type dict"),
+        ([["x", None]], "value 1, is None: a list holds no None"),
+        ([["x" * 1001]], "value 0, has 1,001 bytes"),
+        ([["x"] * 10_001], "has 10,001 values; a list holds 10,000 at most"),
+        ([["a\0b"]], "NUL character"),
+        ([[float("nan")]], "finite"),
+        ([date(2024, 1, 1), 3], "several types: date, int"),
+    ],
+)
+def test_a_field_refuses_what_no_list_holds(index, values, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        index.add(TEXTS[: len(values)], fields={"x": values})
+    assert len(index) == 0
+
+
+def test_missing_times_of_pandas_are_null(index):
+    pandas = pytest.importorskip("pandas")
+    index.add(TEXTS[:2], ids=["a", "b"], fields={"at": [pandas.Timestamp("2024-01-01"), pandas.NaT]})
+    assert [each.fields["at"] for each in index.get(["a", "b"])] == [datetime(2024, 1, 1, tzinfo=UTC), None]
+
+
+# Pages.
+
+
+@pytest.mark.parametrize("steps", [{}, {"hybrid": True}])
+def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
+    pytest.importorskip("lance")
+    texts = texts_of(700, seed=3)
+    place = LancePlace(tmp_path / "notes", durable=False, large=100, many=100)
+    with open_index(place, model, options=ONE) as index:
+        index.add(texts, ids=[f"{n:03}" for n in range(700)])
+        index.compact()
+        for query in texts_of(6, seed=4):
+            every = [hit.id for hit in index.search(query, k=120, **steps)]
+            for size in (7, 10, 40):
+                pages = [index.search(query, k=size, offset=start, **steps) for start in range(0, 120, size)]
+                paged = [hit.id for page in pages for hit in page][:120]
+                assert len(set(paged)) == 120
+                if size != 7:  # the last page of seven ends behind the 120th
+                    assert set(paged) == set(every)
+                for page in pages:
+                    assert [hit.score for hit in page] == sorted((hit.score for hit in page), reverse=True)
+
+
+@pytest.mark.parametrize("recall", [0, 1.5, "high", True])
+def test_a_recall_that_is_none_is_refused(filled, recall):
+    with pytest.raises(InputError, match="recall is a number above 0 and at most 1"):
+        filled.search("man", recall=recall)
+
+
+def test_short_queries_are_searched_more_widely(filled, monkeypatch):
+    table, asked = filled._open().table, []
+    nearest = type(table).nearest
+
+    def watched(self, queries, k, **options):
+        asked.append((len(queries), options["far"], options["recall"]))
+        return nearest(self, queries, k, **options)
+
+    monkeypatch.setattr(type(table), "nearest", watched)
+    found = filled.search_many(["man", "a man is playing a guitar", "blue sky"], recall=0.99)
+    assert asked == [(1, False, 0.99), (2, True, 0.99)]
+    assert [hit.id for hit in found[1]] == [hit.id for hit in filled.search("a man is playing a guitar")]

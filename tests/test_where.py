@@ -1,5 +1,8 @@
 """Conditions: what is read, what it means, what is refused; and the same in the languages of the tables."""
 
+import re
+from datetime import UTC, date, datetime, timedelta, timezone
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +11,7 @@ from gemel.errors import InputError
 from gemel.index.where import (
     Both,
     Compare,
+    Contains,
     Either,
     IsNull,
     Not,
@@ -30,6 +34,13 @@ FIELDS = {
     "and": "text",
     'a "b"': "int",
     "y": "int",
+    "day": "date",
+    "at": "datetime",
+    "tags": "texts",
+    "sizes": "ints",
+    "days": "dates",
+    "moments": "datetimes",
+    "contains": "int",
 }
 EN, NEW = Compare("lang", "=", "en"), Compare("year", ">=", 2020)
 
@@ -42,6 +53,22 @@ def parse(where, fields=FIELDS):
     ("where", "tree"),
     [
         ("lang = 'en'", EN),
+        ("day >= '2024-02-29'", Compare("day", ">=", date(2024, 2, 29))),
+        ("day in ('2024-02-29')", OneOf("day", (date(2024, 2, 29),))),
+        ("at < '2024-02-29T12:00'", Compare("at", "<", datetime(2024, 2, 29, 12, tzinfo=UTC))),
+        ("at = '2024-02-29T12:00+02:00'", Compare("at", "=", datetime(2024, 2, 29, 10, tzinfo=UTC))),
+        ("at = '2024-02-29'", Compare("at", "=", datetime(2024, 2, 29, tzinfo=UTC))),
+        ("tags contains 'new'", Contains("tags", "new")),
+        (
+            "tags CONTAINS 'new' and sizes not contains 3",
+            Both(Contains("tags", "new"), Not(Contains("sizes", 3))),
+        ),
+        ("days contains '2024-02-29'", Contains("days", date(2024, 2, 29))),
+        ("contains = 3", Compare("contains", "=", 3)),
+        ({"tags": {"contains": "new"}}, Contains("tags", "new")),
+        ({"tags": {"not contains": "new"}}, Not(Contains("tags", "new"))),
+        ({"day": {">=": date(2024, 2, 29)}}, Compare("day", ">=", date(2024, 2, 29))),
+        ({"at": datetime(2024, 2, 29)}, Compare("at", "=", datetime(2024, 2, 29, tzinfo=UTC))),
         ("lang='en'and year>=2020", Both(EN, NEW)),
         ("lang = 'en' OR NOT year >= 2020", Either(EN, Not(NEW))),
         ("lang <> 'it''s'", Compare("lang", "!=", "it's")),
@@ -304,3 +331,25 @@ def test_any_string_is_read_or_refused_as_input(where):
 def test_a_pushed_not_changes_no_truth(condition, row):
     assert truth(pushed(condition), row) is truth(condition, row)
     assert truth(pushed(condition, negated=True), row) is truth(Not(condition), row)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("tags = 'new'", "tags is a list of text: write tags contains 'new', or tags is null"),
+        ("tags in ('new')", "write tags contains 'new'"),
+        ("lang contains 'e'", "lang is a text field: only a list contains a value"),
+        ("sizes contains 'x'", "sizes is an int field, but 'x' is a text"),
+        ("day = '2024-02-30'", "'2024-02-30', which is no date. Write '2024-12-31'"),
+        ("day = 2024", "day is a date field, but 2024 is an int"),
+        ("at > 'noon'", "'noon', which is no datetime"),
+        ("tags contains", "expected a value, found the end"),
+        ({"day": datetime(2024, 2, 29, 12)}, "but the field is date"),
+        ({"lang": date(2024, 2, 29)}, "lang is a text field, but '2024-02-29' is a date"),
+        ({"year": date(2024, 2, 29)}, "year is an int field, but '2024-02-29' is a date"),
+        ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "after 9999"),
+    ],
+)
+def test_lists_and_times_are_refused_with_the_way_to_write_them(where, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        parse(where)

@@ -1,5 +1,7 @@
 """Conditions in the languages of the tables, against `matches`: Arrow masks and PostgreSQL's SQL."""
 
+from datetime import date
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +10,21 @@ from gemel.index.where import matches
 from gemel.index.where_parse import parse_where
 from where_strategies import CONDITIONS, ROWS
 
-FIELDS = {"lang": "text", "year": "int", "price": "float", "open": "bool", 'a "b"': "int"}
-TYPES = {"lang": "string", "year": "int64", "price": "float64", "open": "bool_", "id": "string"}
+FIELDS = {"lang": "text", "year": "int", "price": "float", "open": "bool", 'a "b"': "int", "tags": "texts"}
+FIELDS |= {"sizes": "ints", "day": "date"}
+TYPES = {
+    "lang": "text",
+    "year": "int",
+    "price": "float",
+    "open": "bool",
+    "id": "text",
+    "day": "date",
+    "at": "datetime",
+    "tags": "texts",
+    "sizes": "ints",
+    "days": "dates",
+    "moments": "datetimes",
+}
 
 
 class TestArrow:
@@ -18,9 +33,9 @@ class TestArrow:
     def columns(self, rows):
         import pyarrow as pa
 
-        return {
-            name: pa.array([row[name] for row in rows], getattr(pa, kind)()) for name, kind in TYPES.items()
-        }
+        from gemel.index.lance.columns import arrow_type
+
+        return {name: pa.array([row[name] for row in rows], arrow_type(kind)) for name, kind in TYPES.items()}
 
     @settings(max_examples=100, deadline=None)
     @given(CONDITIONS, st.lists(ROWS, min_size=1, max_size=8), st.booleans())
@@ -54,6 +69,9 @@ class TestPostgres:
                 '("f_lang" <> %s AND ("f_year" >= %s OR "f_open" <> %s))',
                 ("x", 1, True),
             ),
+            ("tags contains 'x'", '"f_tags" @> ARRAY[%s]::text[]', ("x",)),
+            ("sizes not contains 3", 'NOT "f_sizes" @> ARRAY[%s]::bigint[]', (3,)),
+            ("day >= '2024-02-29'", '"f_day" >= %s', (date(2024, 2, 29),)),
             ('"a ""b""" = 1', '"f_a ""b""" = %s', (1,)),
         ],
     )

@@ -4,10 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gemel.errors import InputError
 from gemel.nearest import Hits
 from gemel.word_search import BM25Index, fuse
+from gemel.word_search.words import WordRules
 
 CORPUS = [
     "the cat sat on the mat",
@@ -79,3 +82,52 @@ def test_rankings_of_different_queries_are_refused():
         fuse([ranking([1]), ranking([1], [2])], 1)
     with pytest.raises(InputError, match="at least one"):
         fuse([], 1)
+
+
+# Rules for words.
+
+
+@pytest.mark.parametrize(
+    ("text", "document", "query"),
+    [
+        ("The cat's C++ x_y", ["the", "cat", "s", "c", "x", "y"], None),
+        ("東京", ["東", "京", "東京"], ["東京"]),
+        ("猫", ["猫"], ["猫"]),
+        ("iPhone手机", ["iphone", "手", "机", "手机"], ["iphone", "手机"]),
+        ("ｶﾞﾗｽ", ["ガ", "ラ", "ス", "ガラ", "ラス"], ["ガラ", "ラス"]),
+        ("Ｆｕｌｌ ﬁne", ["full", "fine"], None),
+        ("हिन्दी", ["हिन्दी"], None),
+        ("cafe\u0301", ["café"], None),
+        ("東京・大阪", ["東", "京", "東京", "大", "阪", "大阪"], ["東京", "大阪"]),
+    ],
+)
+def test_words_by_script(text, document, query):
+    assert WordRules().document(text) == document
+    assert WordRules().query(text) == (document if query is None else query)
+
+
+def test_rules_of_before_take_runs_for_words():
+    assert WordRules(version=1).document("東京タワー cafe") == ["東京タワー", "cafe"]
+    assert WordRules.from_json(None) == WordRules(version=1)
+    assert WordRules.from_json(WordRules().to_json()) == WordRules()
+
+
+def test_part_of_a_run_finds_it_in_memory():
+    assert BM25Index(["東京タワー", "京都"]).rank(["東京"], 2).index.tolist() == [[0, -1]]
+
+
+def test_stemming_is_by_language():
+    pytest.importorskip("Stemmer", reason="needs the extra stemming")
+    rules = WordRules(stemming="english")
+    assert rules.document("Connections connected 東京") == ["connect", "connect", "東", "京", "東京"]
+    assert rules.query("connecting") == ["connect"]
+    with pytest.raises(InputError, match=r"no stemming for 'klingon'. Known: .*english"):
+        WordRules(stemming="klingon")
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_a_text_is_found_by_its_own_words_and_words_hold_no_space(text):
+    for rules in (WordRules(), WordRules(version=1)):
+        document = set(rules.document(text))
+        assert set(rules.query(text)) <= document
+        assert not any(word != "".join(word.split()) or not word for word in document)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from typing import Any
 
 # C0 but tab and line feed, DEL and C1; what sets the direction of writing; other line breaks; half pairs of UTF-16.
@@ -24,7 +25,14 @@ def printable(text: str) -> str:
 def printable_json(value: Any, **settings: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
     r"""One line of JSON that reads back as `value` and is safe to print: `\u009b` where the character would steer."""
     # json.dumps escapes C0; the rest of the pattern can only be inside of strings.
-    return _UNSAFE.sub(_escaped, json.dumps(value, ensure_ascii=False, **settings))
+    return _UNSAFE.sub(_escaped, json.dumps(value, ensure_ascii=False, default=iso_date, **settings))
+
+
+def iso_date(value: object) -> str:
+    """Dates and times as ISO 8601: the `default` of json.dumps."""
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is no type of JSON")
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, datetime
+from types import GenericAlias
+from typing import Any, get_args
 
 from gemel.errors import InputError
+from gemel.index.field_types import TYPES, checked_time, plain_value
+from gemel.index.port import LISTS, FieldType
 from gemel.text.read import read_rows
 from gemel.text.records import Record, RecordFile
 from gemel.text.rows import Bad, Columns, Row, row_of
+from gemel.text.write_rows import as_json
 
-_TYPES = ("text", "int", "float", "bool")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
@@ -109,23 +114,37 @@ def check_columns(file: DocumentFile, names: Mapping[str, Any]) -> None:
         Columns(name, None, str(file.file.path)).check(there)
 
 
-def _kept_as(file: RecordFile, kinds: set[type]) -> str:
-    """Numbers of JSON and parquet keep their type; columns of .csv and .tsv are texts unless said otherwise."""
+def _kept_as(file: RecordFile, kinds: set[Any]) -> FieldType:
+    """Values of JSON and parquet keep their type; columns of .csv and .tsv are texts unless said otherwise."""
     if file.kind not in ("jsonl", "parquet"):
         return "text"
-    if kinds == {bool}:
-        return "bool"
-    if kinds and kinds <= {int, float}:
-        return "float" if float in kinds else "int"
-    return "text"
+    lists = {kind for kind in kinds if kind is list or isinstance(kind, GenericAlias)}
+    if not lists:
+        return _one_type(kinds) or "text"
+    inside = {get_args(kind)[0] for kind in lists if kind is not list}
+    element = _one_type(inside) if inside else "text"
+    if lists != kinds or element is None:  # lists of lists, or lists and other values: as JSON
+        return "text"
+    return next(kind for kind, inner in LISTS.items() if inner == element)
 
 
-def _typed(value: object, kind: str, place: str) -> object:
+def _one_type(kinds: set[Any]) -> FieldType | None:
+    """None: no one type holds all of these."""
+    names: dict[Any, FieldType] = {str: "text", bool: "bool", int: "int", float: "float", date: "date"}
+    names[datetime] = "datetime"
+    if kinds == {int, float}:
+        return "float"
+    return names.get(next(iter(kinds))) if len(kinds) == 1 else None
+
+
+def _typed(value: object, kind: FieldType, place: str) -> object:
     """What a cell means in a column of this type; an empty cell of another type than text is null."""
     if value is None or (value == "" and kind != "text"):
         return None
+    if kind in LISTS:
+        return _list(value, kind, place)
     if not isinstance(value, str):
-        return str(value) if kind == "text" else _number(value, kind, place)
+        return _as_text(value) if kind == "text" else _number(value, kind, place)
     try:
         if kind == "int":
             return int(value)
@@ -135,13 +154,34 @@ def _typed(value: object, kind: str, place: str) -> object:
             return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[value.lower()]
     except (ValueError, KeyError):
         raise InputError(f"{place} is {value[:40]!r}, which is no {kind}") from None
-    return value
+    return checked_time(place, value, kind) if kind in ("date", "datetime") else value
 
 
-def _number(value: object, kind: str, place: str) -> object:
-    """A number or bool out of JSON or parquet; one that would lose something is refused."""
+def _as_text(value: object) -> str:
+    """Lists and objects as the JSON they were."""
+    return as_json(value) if isinstance(value, list | dict) else str(value)
+
+
+def _list(value: object, kind: FieldType, place: str) -> list[object]:
+    """A list out of JSON or parquet; in .csv and .tsv it is written as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = str(value)
+    if not isinstance(value, list):
+        raise InputError(
+            f"{place} is {repr(value)[:40]}, which is no list. In a table write it as JSON: [...]"
+        )
+    return [_typed(each, LISTS[kind], place) for each in value]
+
+
+def _number(value: object, kind: FieldType, place: str) -> object:
+    """A number, bool or time out of JSON or parquet; one that would lose something is refused."""
     if kind == "int" and isinstance(value, float) and value.is_integer():
         return int(value)  # pandas keeps whole numbers as floats where some are missing
+    if kind in ("date", "datetime"):
+        return checked_time(place, plain_value(value), kind)
     fits = {"int": (int,), "float": (int, float), "bool": (bool,)}[kind]
     if type(value) not in fits:
         raise InputError(f"{place} is {repr(value)[:40]}, which is no {kind}")
@@ -153,9 +193,9 @@ def field_types(typed: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in typed:
         name, _, kind = each.partition(":")
-        if not name or (kind or "text") not in _TYPES or name in found:
+        if not name or (kind or "text") not in TYPES or name in found:
             raise InputError(
-                f"--field takes NAME or NAME:TYPE with a type of {', '.join(_TYPES)}; got {each!r}"
+                f"--field takes NAME or NAME:TYPE with a type of {', '.join(TYPES)}; got {each!r}"
             )
         found[name] = kind or "text"
     return found

@@ -69,6 +69,8 @@ def _show(rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _cell(name: str, value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     if not isinstance(value, float):
         return str(value)
     if name == "expected_false":

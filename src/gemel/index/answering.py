@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.cross_model import CrossModel
 from gemel.cross_options import CrossOptions
 from gemel.errors import InputError
-from gemel.index.port import Passages, Scalar
+from gemel.index.depths import depths, joined
+from gemel.index.port import FieldValue, Passages
 from gemel.index.state import State
 from gemel.index.types import Answer, Hit, ScoredBy
 from gemel.index.where import Condition
@@ -20,6 +22,7 @@ from gemel.types import Vectors
 from gemel.word_search.fusion import STEADY
 
 _CANDIDATES = 50  # documents a query that fusion and reranking look at
+_FEW_LETTERS = 60  # of a short query: one without spaces may be a sentence in Chinese
 _WIDER = 4  # how many times more passages are asked for when too few documents came
 
 
@@ -34,6 +37,7 @@ class Question:
     rerank: CrossModel | None = None
     candidates: int | None = None
     exact: bool = False
+    recall: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("k", 1), ("offset", 0), ("candidates", 1)):
@@ -42,6 +46,12 @@ class Question:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if self.recall is not None and (
+            isinstance(self.recall, bool)
+            or not isinstance(self.recall, int | float)
+            or not 0 < self.recall <= 1
+        ):
+            raise InputError(f"recall is a number above 0 and at most 1, like 0.99; got {self.recall!r}")
         if self.candidates is not None and self.candidates < self.last:
             raise InputError(f"candidates must be at least k + offset = {self.last}, got {self.candidates}")
 
@@ -51,10 +61,11 @@ class Question:
         return self.k + self.offset
 
     @property
-    def width(self) -> int:
-        """Documents a query before the last step."""
-        several = self.hybrid or self.rerank is not None
-        return (self.candidates or max(self.last, _CANDIDATES)) if several else self.last
+    def widths(self) -> list[int]:
+        """Documents a query that are looked at; of several, each fills the ranking up to its number (`depths.py`)."""
+        if not self.hybrid and self.rerank is None:
+            return [self.last]  # the table sees to it that pages fit together
+        return [self.candidates] if self.candidates is not None else depths(self.last, _CANDIDATES)
 
     @property
     def scored_by(self) -> ScoredBy:
@@ -67,28 +78,74 @@ def answer(
     """The answer of each query; `vectors` are encoded from the texts unless they are given."""
     started = perf_counter()
     if queries is None and (question.hybrid or question.rerank is not None):
-        asked = "hybrid search" if question.hybrid else "reranking"
-        raise InputError(f"{asked} needs the words of the query, got a vector. Search by a text")
+        step = "hybrid search" if question.hybrid else "reranking"
+        raise InputError(f"{step} needs the words of the query, got a vector. Search by a text")
     if vectors is None:
         vectors = state.coder.queries(queries or ())
-    near = _by_vectors(state, vectors, question)
-    found = [each.hits for each in near]
-    if question.hybrid and queries is not None:
-        words = [_by_words(state, *each, question) for each in zip(queries, vectors, strict=True)]
-        found = [_fused(*each, question.width) for each in zip(found, words, strict=True)]
-    if question.rerank is not None and queries is not None:
-        found = _reranked(question.rerank, queries, found)
-    seconds = (perf_counter() - started) / max(1, len(found))
+    asked = _Asked(state, question, queries, vectors, _short(queries, len(vectors)))
+    found = [_found(asked, width) for width in question.widths]
+    rankings = [_one_ranking(each, question) for each in zip(*found, strict=True)]
+    seconds = (perf_counter() - started) / max(1, len(rankings))
     return [
         Answer(
-            hits=tuple(hits[question.offset : question.last]),
+            hits=_page(hits, question),
             scored_by=question.scored_by,
-            exact=each.exact,
+            exact=all(width[place].exact for width in found),
             seconds=seconds,
             bridged=state.coder.bridged,
         )
-        for each, hits in zip(near, found, strict=True)
+        for place, hits in enumerate(rankings)
     ]
+
+
+def _page(ranking: list[Hit], question: Question) -> tuple[Hit, ...]:
+    """Best first; ties by id, those of a cross-encoder as they were."""
+    page = ranking[question.offset : question.last]
+    if question.rerank is None:
+        page.sort(key=lambda hit: hit.id)
+    page.sort(key=lambda hit: -hit.score)
+    return tuple(page)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    state: State
+    question: Question
+    queries: Sequence[str] | None
+    vectors: Vectors
+    short: NDArray[np.bool_]
+    """(queries,) of one word or two: they are unlike the stored texts, and it takes a wider search to find as many."""
+
+
+def _short(queries: Sequence[str] | None, count: int) -> NDArray[np.bool_]:
+    if queries is None:
+        return np.zeros(count, dtype=np.bool_)
+    return np.array(
+        [len(query) <= _FEW_LETTERS and len(query.split()) <= 2 for query in queries], dtype=np.bool_
+    )
+
+
+def _found(asked: _Asked, width: int) -> list[_Near]:
+    """The best `width` documents of each query by all steps."""
+    question, queries = asked.question, asked.queries
+    near = _by_vectors(asked, width)
+    if queries is None or (not question.hybrid and question.rerank is None):
+        return near
+    found = [sorted(each.hits, key=lambda hit: (-hit.score, hit.id)) for each in near]
+    if question.hybrid:
+        words = [
+            _by_words(asked.state, query, vector, question, width)
+            for query, vector in zip(queries, asked.vectors, strict=True)
+        ]
+        found = [_fused(*each, width) for each in zip(found, words, strict=True)]
+    if question.rerank is not None:
+        found = _reranked(question.rerank, queries, found)
+    return [_Near(hits, each.exact) for hits, each in zip(found, near, strict=True)]
+
+
+def _one_ranking(found: tuple[_Near, ...], question: Question) -> list[Hit]:
+    order = joined([[hit.id for hit in each.hits] for each in found], question.widths)
+    return [found[number].hits[place] for number, place in order]
 
 
 @dataclass(frozen=True)
@@ -97,30 +154,44 @@ class _Near:
     exact: bool
 
 
-def _by_vectors(state: State, vectors: Vectors, question: Question) -> list[_Near]:
+def _by_vectors(asked: _Asked, width: int) -> list[_Near]:
     """The nearest documents of each query, by their best passage."""
-    found = [_Near([], True) for _ in vectors]
-    waiting, ask = list(range(len(vectors))), question.width
-    while waiting:
-        answers = state.table.nearest(vectors[waiting], ask, where=question.where, exact=question.exact)
-        short = []
-        for place, passages in zip(waiting, answers, strict=True):
-            hits = _grouped(passages, passages.score)[: question.width]
-            found[place] = _Near(hits, passages.exact)
-            if len(hits) < question.width and len(passages) >= ask:
-                short.append(place)
-        waiting, ask = short, ask * _WIDER
+    found = [_Near([], True) for _ in asked.vectors]
+    for far in (False, True):
+        places = np.flatnonzero(asked.short == far).tolist()
+        if places:
+            _fill(found, asked, width, places, far=far)
     return found
 
 
-def _by_words(state: State, query: str, vector: Vectors, question: Question) -> list[Hit]:
+def _fill(found: list[_Near], asked: _Asked, width: int, waiting: list[int], *, far: bool) -> None:
+    question, ask = asked.question, width
+    while waiting:
+        answers = asked.state.table.nearest(
+            asked.vectors[waiting],
+            ask,
+            where=question.where,
+            exact=question.exact,
+            recall=question.recall,
+            far=far,
+        )
+        short = []
+        for place, passages in zip(waiting, answers, strict=True):
+            hits = _grouped(passages, passages.score)[:width]
+            found[place] = _Near(hits, passages.exact)
+            if len(hits) < width and len(passages) >= ask:
+                short.append(place)
+        waiting, ask = short, ask * _WIDER
+
+
+def _by_words(state: State, query: str, vector: Vectors, question: Question, width: int) -> list[Hit]:
     """The best documents by words, by their best passage."""
-    ask = question.width
+    ask = width
     while True:
         passages = state.table.by_words(query, ask, where=question.where)
         found = _grouped(passages, _cosines(passages, vector))
-        if len(found) >= question.width or len(passages) < ask:
-            return found[: question.width]
+        if len(found) >= width or len(passages) < ask:
+            return found[:width]
         ask *= _WIDER
 
 
@@ -148,7 +219,7 @@ def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:
     ]
 
 
-def _row(columns: Mapping[str, Sequence[Scalar]], place: int) -> dict[str, Scalar]:
+def _row(columns: Mapping[str, Sequence[FieldValue]], place: int) -> dict[str, FieldValue]:
     return {name: values[place] for name, values in columns.items()}
 
 

@@ -52,5 +52,5 @@ def query_texts(queries: Sequence[str] | ArrayLike) -> list[str] | None:
 
 def query_vectors(state: State, queries: ArrayLike) -> Vectors:
     """Queries that came as vectors, as vectors of the table."""
-    dim = state.coder.query_dim or state.table.header.dim
+    dim = state.coder.query_dim or state.dim
     return state.coder.carried(checked_vectors(queries, dim))

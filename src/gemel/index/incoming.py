@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from gemel.errors import InputError
 from gemel.index.coder import unit
 from gemel.index.field_types import check_characters, checked_value, unknown_field
-from gemel.index.port import FieldType, Scalar
+from gemel.index.port import FieldType, FieldValue
 from gemel.types import Vectors
 
 FieldsGiven: TypeAlias = Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]
@@ -30,7 +30,7 @@ class Batch:
     """"" where none was given."""
     vectors: Vectors | None
     """(n, dim) of length 1, as the caller gave them; None: the model makes them."""
-    fields: list[dict[str, Scalar]]
+    fields: list[dict[str, FieldValue]]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -153,7 +153,7 @@ class Checker:
             made.append(base if count == 1 else f"{base}-{count}")
         return made
 
-    def _row(self, place: int, row: Mapping[str, Any]) -> dict[str, Scalar]:
+    def _row(self, place: int, row: Mapping[str, Any]) -> dict[str, FieldValue]:
         for name in row:
             if name not in self.types:
                 raise unknown_field(str(name), self.types)

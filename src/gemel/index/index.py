@@ -19,7 +19,7 @@ from gemel.index.coder import ModelCoder
 from gemel.index.facts import stats_of
 from gemel.index.field_types import check_fields, check_name
 from gemel.index.incoming import FieldsGiven, Incoming
-from gemel.index.migrating import Migrated, Target, migrate
+from gemel.index.migrating import Migrated, Target, migrate, rebuild_words
 from gemel.index.port import Count, FieldType, Place
 from gemel.index.state import State
 from gemel.index.stored import stored_documents
@@ -29,6 +29,7 @@ from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
+from gemel.word_search.words import WordRules
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
@@ -144,13 +145,15 @@ class Index:
         rerank: CrossModel | None = None,
         candidates: int | None = None,
         exact: bool = False,
+        recall: float | None = None,
     ) -> Answer:
         """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
 
         where: a condition on fields: "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}.
         hybrid: the ranking by vectors fused with one by words. rerank: a cross-encoder that orders the candidates anew.
         candidates: documents that fusion and reranking look at; None: 50, or k + offset if that is more.
-        exact: every passage is compared.
+        exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99; a wider
+        search, or an exact one where none is wide enough. None: about 0.985.
         """
         return self.search_many(
             one_query(query),
@@ -161,6 +164,7 @@ class Index:
             rerank=rerank,
             candidates=candidates,
             exact=exact,
+            recall=recall,
         )[0]
 
     def search_many(
@@ -174,6 +178,7 @@ class Index:
         rerank: CrossModel | None = None,
         candidates: int | None = None,
         exact: bool = False,
+        recall: float | None = None,
     ) -> list[Answer]:
         """`search` for several texts, or for vectors (q, dim); texts are encoded in one go."""
         question = Question(
@@ -184,6 +189,7 @@ class Index:
             rerank=rerank,
             candidates=candidates,
             exact=exact,
+            recall=recall,
         )
         texts = query_texts(queries)
         if texts is None:
@@ -244,6 +250,17 @@ class Index:
         target = Target(to, options, dim, precision, passage_tokens)
         with self._migrating:
             return migrate(self._place, self._open(), target, self._adopt, progress=progress)
+
+    def rebuild_words(self, *, stemming: str | None = None, progress: bool = False) -> int:
+        """Cut the texts into words again, by the newest rules; how many documents were written.
+
+        stemming: a language whose endings are removed ("english"); None: no stemming. Vectors stay as they are. Reads
+        and writes go on until the switch at the end; other handles that are open have to be opened again afterwards.
+        """
+        self._writable()
+        rules = WordRules(stemming=stemming)
+        with self._migrating:
+            return rebuild_words(self._place, self._open(), rules, self._adopt, progress=progress)
 
     def bridge_to(
         self, model: Model | str | Path, *, sample: int = 2000, options: EncodeOptions | None = None

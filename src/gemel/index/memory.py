@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.index.field_types import new_fields
-from gemel.index.port import Count, FieldType, Header, Passages, Rows, Scalar, TableStats
+from gemel.index.port import Count, FieldType, FieldValue, Header, Passages, Rows, TableStats
 from gemel.index.where import Condition, matches
 from gemel.nearest import search
 from gemel.types import Vectors
@@ -27,7 +27,7 @@ class _Document:
     text: tuple[str, ...]
     digest: str
     vector: Vectors
-    fields: tuple[Scalar, ...]
+    fields: tuple[FieldValue, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class _Version:
 
     @cached_property
     def words(self) -> BM25Index:
-        return BM25Index(self.rows.text)
+        return BM25Index(self.rows.text, rules=self.header.words)
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         found = [(each, self.documents[each]) for each in ids if each in self.documents]
@@ -155,7 +155,14 @@ class MemoryTable:
         return Count(len(inside), sum(len(now.documents[each].text) for each in inside))
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         now = self._now
         hits = search(queries, now.rows.vector, k, "dot", where=now.mask(where), threads=1)

@@ -22,10 +22,11 @@ from gemel.index.digest import digest_of
 from gemel.index.incoming import Batch
 from gemel.index.port import Header, Place
 from gemel.index.state import State
-from gemel.index.stored import Stored, stored_documents
+from gemel.index.stored import Stored, rows_of, stored_documents
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.progress import Progress
+from gemel.word_search.words import WordRules
 
 _BLOCK = 1024  # documents a commit: what a kill costs
 _FEW = 200  # documents left for the pass during which writers wait
@@ -122,23 +123,16 @@ def migrate(
     if not differences(old.binding, coder):
         return _nothing_to_do(old, old.binding.model, perf_counter() - started)
     binding = bind(coder)
-    header = Header(coder.dim, old.table.header.fields, binding.to_json())
+    words = WordRules(stemming=old.table.header.words.stemming)
+    header = Header(coder.dim, old.table.header.fields, binding.to_json(), words=words)
     new = State(place.begin(header), coder, binding)
-    first = _copy(place, old, new, progress=progress)
-    passes = [first]
-    while passes[-1].changed > _FEW and len(passes) < _PASSES:
-        passes.append(_copy(place, old, new))
-    new.table.compact()
-    with place.writing():
-        passes.append(_copy(place, old, new))
-        table = place.switch()
-        adopt(State(table, coder, binding))
-    counted = table.count()
+    passes = _moved(place, old, new, adopt, progress=progress)
+    counted = new.table.count()
     return Migrated(
         documents=counted.documents,
         passages=counted.passages,
         encoded=sum(each.encoded for each in passes),
-        kept=first.kept,
+        kept=passes[0].kept,
         caught_up=sum(each.changed for each in passes[1:]),
         seconds=perf_counter() - started,
         before=old.binding.model,
@@ -146,33 +140,71 @@ def migrate(
     )
 
 
-def _copy(place: Place, old: State, new: State, *, progress: bool = False) -> _Pass:
-    """The next table made equal to the current one as it is now."""
+def rebuild_words(
+    place: Place, old: State, rules: WordRules, adopt: Callable[[State], None], *, progress: bool
+) -> int:
+    """The same documents with the same vectors, their words cut by `rules`. How many documents were written."""
+    if old.table.header.words == rules:
+        return 0
+    before = old.table.header
+    header = Header(before.dim, before.fields, before.bound, words=rules)
+    new = State(place.begin(header), old.coder, old.binding)
+    passes = _moved(place, old, new, adopt, progress=progress, encode=False)
+    return sum(each.kept for each in passes[:1]) + sum(each.changed for each in passes)
+
+
+def _moved(
+    place: Place,
+    old: State,
+    new: State,
+    adopt: Callable[[State], None],
+    *,
+    progress: bool,
+    encode: bool = True,
+) -> list[_Pass]:
+    """The next table filled, then switched to while writers wait."""
+    passes = [_copy(place, old, new, progress=progress, encode=encode)]
+    while passes[-1].changed > _FEW and len(passes) < _PASSES:
+        passes.append(_copy(place, old, new, encode=encode))
+    new.table.compact()
+    with place.writing():
+        passes.append(_copy(place, old, new, encode=encode))
+        adopt(replace(new, table=place.switch()))
+    return passes
+
+
+def _copy(place: Place, old: State, new: State, *, progress: bool = False, encode: bool = True) -> _Pass:
+    """The next table made equal to the current one as it is now; `encode` False: with the vectors that are there."""
     new.table.add_fields(old.table.header.fields)
-    columns = set(new.table.header.fields)
+    columns = list(new.table.header.fields)
     line = Progress(old.table.count().documents, "documents", shown=progress)
     seen: set[str] = set()
     kept = changed = encoded = 0
     documents = (document for rows in old.table.scan() for document in stored_documents(rows))
     while block := list(islice(documents, _BLOCK)):
         seen.update(document.id for document in block)
-        if not block[-1].fields.keys() <= columns:  # somebody added a field since this pass began
+        if not block[-1].fields.keys() <= set(columns):  # somebody added a field since this pass began
             new.table.add_fields(old.table.header.fields)
-            columns = set(new.table.header.fields)
-        digests = [digest_of(each.text, each.fields, new.passage_tokens) for each in block]
+            columns = list(new.table.header.fields)
+        digests = [
+            digest_of(each.text, each.fields, new.passage_tokens) if encode else each.digest for each in block
+        ]
         there = new.table.known([document.id for document in block])
         missing = [n for n, each in enumerate(block) if there.get(each.id) != digests[n]]
-        if missing:
-            _check_texts(place, old, [block[n] for n in missing])
+        chosen = [block[n] for n in missing]
+        if chosen and encode:
+            _check_texts(place, old, chosen)
             batch = Batch(
-                ids=[block[n].id for n in missing],
-                texts=[block[n].text for n in missing],
+                ids=[each.id for each in chosen],
+                texts=[each.text for each in chosen],
                 vectors=None,
-                fields=[dict(block[n].fields) for n in missing],
+                fields=[dict(each.fields) for each in chosen],
             )
             ready = prepare(new, batch, [digests[n] for n in missing])
             new.table.write(ready.rows, replace=True)
             encoded += ready.encoded
+        elif chosen:
+            new.table.write(rows_of(chosen, columns), replace=True)
         kept, changed = kept + len(block) - len(missing), changed + len(missing)
         line.add(len(block))
     line.close()

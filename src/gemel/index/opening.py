@@ -17,23 +17,25 @@ from gemel.index.port import AlreadyThere, FieldType, Header, Place, Table
 from gemel.index.state import State
 from gemel.model import Model, load
 from gemel.options import EncodeOptions
+from gemel.word_search.words import WordRules
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the caller said of the model."""
+    """What the caller said of the model and of words."""
 
     model: Model | str | Path | None
     options: EncodeOptions | None
     dim: int | None
     passage_tokens: int | None
+    stemming: str | None
 
     def settings(self, recorded: EncodeOptions) -> EncodeOptions:
         options = self.options or recorded
         return options if self.dim is None else replace(options, dim=self.dim)
 
 
-def open_index(
+def open_index(  # noqa: PLR0913 - what is there, and how to make what is not
     place: str | Path | Place,
     model: Model | str | Path | None = None,
     *,
@@ -42,6 +44,7 @@ def open_index(
     fields: Mapping[str, FieldType] | None = None,
     create: bool | None = None,
     passage_tokens: int | None = None,
+    stemming: str | None = None,
     durable: bool = True,
     read_only: bool = False,
 ) -> Index:
@@ -50,13 +53,16 @@ def open_index(
     model: made for it if the index is new, compared with the one that made it otherwise. None: the one that the index
     names is loaded when a text has to be encoded.
     dim: the first numbers of each vector; without a model, a new index of vectors only.
-    fields: names and types (text, int, float, bool) of the columns for conditions. None: the first `add` decides.
+    fields: names and types of the columns for conditions: text, int, float, bool, date, datetime, or a list of one of
+    these (texts, ints, ...). None: the first `add` decides.
     create: True: it must not be there; False: it must be. None: opened, or made if a model or dim is given.
     passage_tokens: longer documents are stored as passages of at most so many. None: what the model reads.
+    stemming: a language ("english") whose endings are removed from words, for hybrid search in a new index; needs the
+    extra `stemming`. `Index.rebuild_words` changes it.
     durable: a write returns when it is on disk.
     read_only: no document changes. What speeds up search is kept in its cache where that can be written.
     """
-    asked = _Asked(model, options, dim, passage_tokens)
+    asked = _Asked(model, options, dim, passage_tokens, stemming)
     home = place_of(place, durable=durable, read_only=read_only)
     try:
         there = home.exists()
@@ -110,16 +116,18 @@ def _made(
 
 
 def _created(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None) -> State:
-    declared = check_fields(fields or {})
+    declared, words = check_fields(fields or {}), WordRules(stemming=asked.stemming)
     if asked.model is None:
         if asked.dim is None:
             raise InputError(f"no index at {home.name}. To make one, give a model, or dim for vectors only")
         EncodeOptions(dim=asked.dim)  # the same rule, in the same words
-        return State(home.create(Header(asked.dim, declared, _bound_to_none())), NoCoder(home.name), None)
+        header = Header(asked.dim, declared, _bound_to_none(), words=words)
+        return State(home.create(header), NoCoder(home.name), None)
     model = asked.model if isinstance(asked.model, Model) else load(asked.model)
     coder = ModelCoder(model, asked.settings(EncodeOptions()), asked.passage_tokens)
     binding = bind(coder)
-    return State(home.create(Header(coder.dim, declared, binding.to_json())), coder, binding)
+    header = Header(coder.dim, declared, binding.to_json(), words=words)
+    return State(home.create(header), coder, binding)
 
 
 def _bound_to_none() -> dict[str, str | None]:
@@ -130,6 +138,7 @@ def _opened(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None) 
     table = home.open()
     try:
         _check_declared(home, table.header.fields, check_fields(fields or {}))
+        _check_stemming(home, table.header.words.stemming, asked.stemming)
         binding = binding_of(table)
         if asked.model is None and asked.dim not in (None, table.header.dim):
             raise InputError(
@@ -147,6 +156,14 @@ def _check_declared(home: Place, there: Mapping[str, FieldType], declared: Mappi
             raise unknown_field(name, there)
         if there[name] != kind:
             raise InputError(f"field {name!r} is {there[name]} in the index {home.name}, not {kind}")
+
+
+def _check_stemming(home: Place, there: str | None, asked: str | None) -> None:
+    if asked is not None and asked != there:
+        raise InputError(
+            f"the index {home.name} was made {f'with stemming {there!r}' if there else 'without stemming'}, not with "
+            f"{asked!r}. Open it without stemming, or change it: index.rebuild_words(stemming={asked!r})"
+        )
 
 
 def binding_of(table: Table) -> Binding | None:

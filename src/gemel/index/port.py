@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -17,11 +18,35 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.index.where import Condition
 from gemel.types import Vectors
+from gemel.word_search.words import WordRules
 
-Scalar: TypeAlias = str | int | float | bool | None
-FieldType: TypeAlias = Literal["text", "int", "float", "bool"]
-FORMAT = 1
-"""Of what is written; a table of a higher number is refused with the advice to upgrade."""
+FieldValue: TypeAlias = str | int | float | bool | date | datetime | list[Any] | None
+"""As Python has it: a datetime is aware and in UTC, a list holds values of one type and no None."""
+FieldType: TypeAlias = Literal[
+    "text",
+    "int",
+    "float",
+    "bool",
+    "date",
+    "datetime",
+    "texts",
+    "ints",
+    "floats",
+    "bools",
+    "dates",
+    "datetimes",
+]
+LISTS: Mapping[FieldType, FieldType] = {
+    "texts": "text",
+    "ints": "int",
+    "floats": "float",
+    "bools": "bool",
+    "dates": "date",
+    "datetimes": "datetime",
+}
+"""Fields that hold a list, and the type of what is in it."""
+FORMAT = 2
+"""Of what is written; a table of a higher number is refused with the advice to upgrade. 2 brought `Header.words`."""
 
 
 class AlreadyThere(InputError):
@@ -38,6 +63,8 @@ class Header:
     bound: Mapping[str, Any]
     """What the vectors depend on, as JSON (see `binding.py`); the table keeps it and does not look inside."""
     format: int = FORMAT
+    words: WordRules = field(default_factory=WordRules)
+    """How texts and queries are cut into words; a table of format 1 has version 1 of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +79,7 @@ class Rows:
     """Of the whole document, the same for all of its passages: equal digest, nothing to encode again."""
     vector: Vectors
     """(n, dim), each of length 1."""
-    fields: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
+    fields: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
     """Every field of the header, n values each."""
 
     def __len__(self) -> int:
@@ -66,7 +93,7 @@ class Passages:
     id: Sequence[str]
     part: NDArray[np.int32]
     text: Sequence[str]
-    fields: Mapping[str, Sequence[Scalar]]
+    fields: Mapping[str, Sequence[FieldValue]]
     score: Vectors
     """(n,) cosine of exact vectors from `nearest`; BM25 from `by_words`."""
     vector: Vectors
@@ -97,7 +124,8 @@ class TableStats:
     unindexed: int
     """Passages that are compared one by one as they came after the last build."""
     recall: float | None
-    """Part of the 10 exact neighbours that `nearest` finds, on a sample of stored vectors; None: all are compared."""
+    """Part of the 10 exact neighbours that `nearest` finds, of questions like the stored texts; None: all are compared.
+    `details["recall"]` has it by the kind of question, where it was measured."""
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -148,11 +176,21 @@ class Table(Protocol):
     def count(self, where: Condition | None = None) -> Count: ...
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         """The k best passages for each query, of those that meet `where`. What was written a moment ago is found.
 
-        `exact`: every passage is compared. Else at least 0.98 of the right ones are found, filtered or not.
+        `exact`: every passage is compared. Else at least 0.98 of the right ones are found, filtered or not, and the
+        first j of the answer for k are the answer for j; what a wider search finds comes after the first 10, 50, 250
+        (see `depths.py`). `recall`: so many at least. `far`: the queries are unlike the stored texts, as single words
+        are, and need a wider search for the same recall.
         """
         ...
 

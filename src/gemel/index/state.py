@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from gemel.index.binding import Binding
 from gemel.index.coder import Coder
@@ -17,6 +18,11 @@ class State:
     coder: Coder
     binding: Binding | None
     """None: vectors only, bound to no model."""
+
+    @cached_property
+    def dim(self) -> int:
+        """Numbers in a vector; read once, as a table never changes it."""
+        return self.table.header.dim
 
     @property
     def passage_tokens(self) -> int | None:

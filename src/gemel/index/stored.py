@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gemel.index.digest import digest_of
-from gemel.index.port import Rows, Scalar
+from gemel.index.port import FieldValue, Rows
 from gemel.types import Vectors
 
 
@@ -19,7 +21,7 @@ class Stored:
     parts: Sequence[int]
     vectors: Vectors
     digest: str
-    fields: Mapping[str, Scalar]
+    fields: Mapping[str, FieldValue]
 
     @property
     def text(self) -> str:
@@ -46,3 +48,16 @@ def stored_documents(rows: Rows) -> Iterator[Stored]:
             fields={name: values[start] for name, values in rows.fields.items()},
         )
         start = end
+
+
+def rows_of(documents: Sequence[Stored], fields: Sequence[str]) -> Rows:
+    """The other way: the rows of these documents, with these fields."""
+    owners = [document for document in documents for _ in document.parts]
+    return Rows(
+        id=[document.id for document in owners],
+        part=np.array([part for document in documents for part in document.parts], dtype=np.int32),
+        text=[passage for document in documents for passage in document.passages],
+        digest=[document.digest for document in owners],
+        vector=np.concatenate([document.vectors for document in documents]),
+        fields={name: [document.fields.get(name) for document in owners] for name in fields},
+    )

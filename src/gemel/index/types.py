@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from gemel.index.port import FieldType, Scalar, TableStats
+from gemel.index.port import FieldType, FieldValue, TableStats
 
 Existing: TypeAlias = Literal["error", "replace", "skip"]
 ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross"]
@@ -49,7 +49,7 @@ class Document:
 
     id: str
     text: str
-    fields: Mapping[str, Scalar]
+    fields: Mapping[str, FieldValue]
     passages: int
 
 
@@ -66,7 +66,7 @@ class Hit:
     """The best passage."""
     part: int
     """Which passage of the document it is, from 0."""
-    fields: Mapping[str, Scalar]
+    fields: Mapping[str, FieldValue]
 
     def row(self) -> dict[str, Any]:
         """As a flat dictionary, for tables and JSON: id, score, cosine, text, part and `fields`."""
@@ -115,6 +115,8 @@ class IndexStats(TableStats):
     fields: Mapping[str, FieldType]
     passage_tokens: int | None
     """None: as many as the model reads."""
+    words: str
+    """How texts are cut into words for hybrid search."""
     format: int
     made_by: str
     """The version of gemel that made it."""

@@ -10,10 +10,11 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
-Literals: TypeAlias = str | int | float | bool
+Literals: TypeAlias = str | int | float | bool | date | datetime
 KEYWORDS = frozenset({"and", "or", "not", "in", "is", "null", "between", "true", "false"})
 NAME = re.compile(r"[^\W\d]\w*")
 """A field that can be written without quotes."""
@@ -42,6 +43,14 @@ class IsNull:
 
 
 @dataclass(frozen=True)
+class Contains:
+    """The list of the field has the value in it. Of a null it is unknown, as in SQL."""
+
+    field: str
+    value: Literals
+
+
+@dataclass(frozen=True)
 class Both:
     left: Condition
     right: Condition
@@ -58,7 +67,7 @@ class Not:
     inner: Condition
 
 
-Condition: TypeAlias = Compare | OneOf | IsNull | Both | Either | Not
+Condition: TypeAlias = Compare | OneOf | IsNull | Contains | Both | Either | Not
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -97,6 +106,8 @@ def truth(condition: Condition, row: Mapping[str, Any]) -> bool | None:
         return None
     if isinstance(condition, OneOf):
         return value in condition.values
+    if isinstance(condition, Contains):
+        return condition.value in value
     return _COMPARISONS[condition.operator](value, condition.value)
 
 
@@ -144,7 +155,8 @@ def show(condition: Condition) -> str:
         return f"{name} is null"
     if isinstance(condition, OneOf):
         return f"{name} in ({', '.join(map(show_value, condition.values))})"
-    return f"{name} {condition.operator} {show_value(condition.value)}"
+    sign = "contains" if isinstance(condition, Contains) else condition.operator
+    return f"{name} {sign} {show_value(condition.value)}"
 
 
 def _inside(condition: Condition) -> str:
@@ -164,6 +176,8 @@ def show_value(value: Literals) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, date):
+        return f"'{value.isoformat()}'"
     return repr(value)
 
 

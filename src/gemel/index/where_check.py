@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Any, get_args
 
-import numpy as np
-
 from gemel.errors import InputError
-from gemel.index.port import FieldType
+from gemel.index.field_types import checked_time, plain_value
+from gemel.index.port import LISTS, FieldType
 from gemel.index.where import (
     Both,
     Compare,
     Condition,
+    Contains,
     Either,
     IsNull,
     Literals,
@@ -36,8 +37,15 @@ MOST_VALUES = 10_000
 _MOST_LEVELS = 300  # of a tree that a program has built: as many calls would be open at once
 _INT = 2**63
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_KINDS: Mapping[type, FieldType] = {bool: "bool", int: "int", float: "float", str: "text"}
-_A = {"text": "a text", "int": "an int", "float": "a float", "bool": "a bool"}
+_KINDS: Mapping[type, FieldType] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "text",
+    date: "date",
+    datetime: "datetime",
+}
+_A = {kind: f"a{'n' if kind == 'int' else ''} {kind}" for kind in _KINDS.values()}
 
 
 def kind_of(name: str, fields: Mapping[str, FieldType]) -> FieldType:
@@ -58,6 +66,8 @@ def compare(name: str, operator: Any, value: Any, fields: Mapping[str, FieldType
         raise InputError(
             f"unknown comparison {operator!r:.60} of {name}. Known: {', '.join(get_args(Operator))}"
         )
+    if kind in LISTS:
+        raise InputError(_of_a_list(name, kind, value))
     if kind == "bool" and operator not in ("=", "!="):
         raise InputError(f"{name} is a bool field: it can be = or != a value, not {operator}")
     return Compare(name, operator, _value(name, kind, operator, value))
@@ -65,11 +75,27 @@ def compare(name: str, operator: Any, value: Any, fields: Mapping[str, FieldType
 
 def one_of(name: str, values: Any, fields: Mapping[str, FieldType]) -> OneOf:  # noqa: ANN401
     kind = kind_of(name, fields)
+    if kind in LISTS:
+        raise InputError(_of_a_list(name, kind, next(iter(values), None)))
     if len(values) > MOST_VALUES:
         raise InputError(
             f"the list for {name} has {len(values):,} values, at most {MOST_VALUES:,} are allowed"
         )
     return OneOf(name, tuple(_value(name, kind, "in", value) for value in values))
+
+
+def contains(name: str, value: Any, fields: Mapping[str, FieldType]) -> Contains:  # noqa: ANN401
+    kind = kind_of(name, fields)
+    if kind not in LISTS:
+        raise InputError(
+            f"{name} is {_A[kind]} field: only a list contains a value. Compare it with = or in, or search by words"
+        )
+    return Contains(name, _value(name, LISTS[kind], "contains", value))
+
+
+def _of_a_list(name: str, kind: FieldType, value: Any) -> str:  # noqa: ANN401
+    shown = _short(value) if type(value) in _KINDS else "..."
+    return f"{name} is a list of {LISTS[kind]}: write {name} contains {shown}, or {name} is null"
 
 
 def is_null(name: str, fields: Mapping[str, FieldType]) -> IsNull:
@@ -127,12 +153,16 @@ def _checked(node: Condition, fields: Mapping[str, FieldType]) -> Condition:
         return compare(node.field, node.operator, node.value, fields)
     if isinstance(node, OneOf):
         return one_of(node.field, node.values, fields)
+    if isinstance(node, Contains):
+        return contains(node.field, node.value, fields)
     return is_null(node.field, fields)
 
 
 def _value(name: str, kind: FieldType, operator: str, value: Any) -> Literals:  # noqa: ANN401
     """The value as the field keeps it: whole numbers of an int field as int, numbers of a float field as float."""
-    plain = value.item() if isinstance(value, np.generic) else value
+    plain = plain_value(value)
+    if kind in ("date", "datetime") and isinstance(plain, str | date):
+        return checked_time(f"{name} is compared with a value that", plain, kind)
     if type(plain) not in _KINDS:
         raise InputError(
             f"{name} is compared with {_short(plain)}, a {type(plain).__name__}, which no field holds"
@@ -153,8 +183,14 @@ def _value(name: str, kind: FieldType, operator: str, value: Any) -> Literals:  
 
 def _fitting(kind: FieldType, value: Literals) -> Literals | None:
     """The value, or the one that was probably meant for a field of this type; None: there is none."""
+    if kind in ("date", "datetime"):
+        return None
     if kind == "text":
+        if isinstance(value, date):
+            return value.isoformat()
         return value if isinstance(value, str) else show_value(value)
+    if isinstance(value, date):
+        return None
     text = str(value).strip()
     if kind == "bool":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())

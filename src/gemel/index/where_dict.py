@@ -1,7 +1,7 @@
 """Conditions as dictionaries, for programs and JSON.
 
-{"lang": "en"}, {"lang": ["en", "de"]} for one of these, {"lang": None} for null, {"year": {">=": 2020, "<": 2025}}; and
-{"and": [...]}, {"or": [...]}, {"not": {...}}. Several keys mean all of them.
+{"lang": "en"}, {"lang": ["en", "de"]} for one of these, {"lang": None} for null, {"year": {">=": 2020, "<": 2025}},
+{"tags": {"contains": "new"}}; and {"and": [...]}, {"or": [...]}, {"not": {...}}. Several keys mean all of them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from gemel.errors import InputError
 from gemel.index.port import FieldType
 from gemel.index.where import Both, Condition, Either, Not, chain
-from gemel.index.where_check import DEEPEST, MOST_COMPARISONS, compare, is_null, one_of
+from gemel.index.where_check import DEEPEST, MOST_COMPARISONS, compare, contains, is_null, one_of
 
 _OPERATORS = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_WORDS = ("in", "not in", "between")
+_WORDS = ("in", "not in", "between", "contains", "not contains")
 Fields = Mapping[str, FieldType]
 
 
@@ -56,6 +56,9 @@ def _comparison(name: str, sign: Any, value: Any, fields: Fields) -> Condition: 
             raise InputError(f"{name} {sign} needs a list of values, got {value!r:.60}")
         found = _one_of(name, value, fields)
         return found if sign == "in" else Not(found)
+    if sign in ("contains", "not contains"):
+        holds = contains(name, value, fields)
+        return holds if sign == "contains" else Not(holds)
     if sign == "between":
         if not _is_list(value) or len(value) != 2:
             raise InputError(f"{name} between needs a list of two values, got {value!r:.60}")

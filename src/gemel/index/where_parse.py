@@ -10,7 +10,16 @@ from typing import Any, get_args
 from gemel.errors import InputError
 from gemel.index.port import FieldType
 from gemel.index.where import KEYWORDS, NAME, Both, Condition, Either, Literals, Not, chain
-from gemel.index.where_check import DEEPEST, LONGEST, check_size, check_tree, compare, is_null, one_of
+from gemel.index.where_check import (
+    DEEPEST,
+    LONGEST,
+    check_size,
+    check_tree,
+    compare,
+    contains,
+    is_null,
+    one_of,
+)
 from gemel.index.where_dict import from_dict
 
 
@@ -161,6 +170,8 @@ class _Parser:
             return _perhaps_not(is_null(name, self._fields), negated)
         negated = token if token.is_a("not") else None
         token = self._take() if negated else token
+        if token.kind == "name" and token.shown.lower() == "contains":  # no keyword: a field may be called so
+            return _perhaps_not(contains(name, self._value(), self._fields), negated)
         if token.is_a("in"):
             return _perhaps_not(one_of(name, self._list(), self._fields), negated)
         if token.is_a("between"):
@@ -174,7 +185,7 @@ class _Parser:
         if token.shown.lower() in ("like", "ilike", "similar", "regexp"):
             return f"{token.shown} is not known. Search by words or by meaning instead"
         return (
-            f"expected a comparison after {name} (= != < <= > >= in, not in, between, is null), "
+            f"expected a comparison after {name} (= != < <= > >= in, not in, between, contains, is null), "
             f"found {_shown(token)}"
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from gemel.errors import InputError
 from gemel.index.field_types import check_name, infer
 from gemel.index.index import Index
-from gemel.index.port import Scalar
+from gemel.index.port import FieldValue
 
 REST = "more_metadata"
 """The column of what no column of its own can hold."""
@@ -23,7 +23,7 @@ def store_fields(
     only: Collection[str] | None = None,
     *,
     rest: bool = True,
-) -> list[dict[str, Scalar]]:
+) -> list[dict[str, FieldValue]]:
     """The fields of each document, none for None; columns that the index lacks are added to it.
 
     Lists, mappings, None, and names that no field can have are the rest; `rest` False: it is left out, being kept
@@ -37,7 +37,7 @@ def store_fields(
     return rows
 
 
-def metadata_of(fields: Mapping[str, Scalar]) -> dict[str, Any]:
+def metadata_of(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
     """What `store_fields` was given. Of a document that came another way: its fields that are not null."""
     plain = {name: value for name, value in fields.items() if value is not None and name != REST}
     rest: dict[str, Any] = json.loads(str(fields.get(REST) or "{}"))
@@ -46,8 +46,8 @@ def metadata_of(fields: Mapping[str, Scalar]) -> dict[str, Any]:
 
 def _row(
     metadata: Mapping[str, Any], names: list[str], only: Collection[str] | None, *, rest: bool
-) -> dict[str, Scalar]:
-    row: dict[str, Scalar] = {}
+) -> dict[str, FieldValue]:
+    row: dict[str, FieldValue] = {}
     others: dict[str, Any] = {}
     for name, value in metadata.items():
         plain = isinstance(value, str | int | float | np.generic) and name != REST

@@ -1,4 +1,4 @@
-"""The most similar pairs of rows, within one array or between two: exact and complete, or through an index."""
+"""The most similar pairs of rows, within one array or between two: exact and complete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gemel.pairs.approximate import approximate_pairs
 from gemel.pairs.exact import as_pairs, into_folder, into_memory
 from gemel.pairs.folder import PairFolder, content_hash
 from gemel.pairs.request import Request, checked_limits, checked_memory
@@ -32,7 +31,6 @@ def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
     memory: int | str = "1GB",
     threads: int | None = None,
     out: str | Path | None = None,
-    approximate: int | None = None,
     prune: bool = True,
     progress: bool = False,
 ) -> Pairs:
@@ -44,7 +42,6 @@ def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
     memory: for blocks and found pairs, besides the arrays given; a threshold that matches more asks for `out`.
     out: a folder to stream the pairs to, as score.npy, left.npy, right.npy. A run that was killed goes on when asked
     again. With `min_score` alone they come by position, not best first.
-    approximate: how many neighbours of each row an index proposes (extra `ann`); the answer tells its recall.
     prune: rule pairs out by 8-bit bounds first, where the processor has them. The answer is the same.
     """
     checked_limits(k, min_score)
@@ -63,8 +60,6 @@ def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
         progress=progress,
         out=None if out is None else Path(out),
     )
-    if approximate is not None:
-        return approximate_pairs(left, right, request, approximate)
     return _exact(left, right, request)
 
 

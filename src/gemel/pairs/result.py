@@ -30,7 +30,7 @@ class Pairs:
     right: NDArray[np.int64]
     """(p,) position in the second set; within one set left < right."""
     compared: int
-    """Pairs that the answer is about: those that bounds ruled out count, those an index never proposed do not."""
+    """Pairs that the answer is about: those that bounds ruled out count, those a faster model never proposed do not."""
     complete: bool
     """No pair that belongs here was missed."""
     recall: float | None = None

@@ -75,7 +75,7 @@ def _pairs(question: Question, known: Constants) -> Limit:
         texts,
         f"all pairs are n²/2 comparisons, {takes} for this many on {cores:,} cores; ten times the texts "
         "are a hundred times the work. Let an index propose the neighbours of each text "
-        "(similar_pairs(approximate=...)), or compare within groups",
+        "(index.search_many), or compare within groups",
     )
 
 

@@ -79,9 +79,14 @@ def levels() -> list[str]:
     """What can scan here, best first; `numpy` is always the last."""
     compiled: list[str] = []
     if _path("baseline"):
-        most = int(library("baseline").gemel_processor_level())
+        most = _processor_level()
         compiled = [name for rank, name in LEVELS.items() if rank <= most and _path(name)]
     return [*compiled, "numpy"]
+
+
+@cache
+def _processor_level() -> int:
+    return int(library("baseline").gemel_processor_level())
 
 
 def chosen_level() -> str:
@@ -94,6 +99,7 @@ def chosen_level() -> str:
     return asked or known[0]
 
 
+@cache  # what was installed stays so; a search asks for it each time
 def _path(level: str) -> Path | None:
     folder = Path(__file__).parent / "native"
     paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)

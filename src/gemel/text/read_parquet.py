@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ def parquet_columns(path: Path) -> list[str]:
         return list(file.schema_arrow.names)
 
 
-def parquet_types(path: Path) -> dict[str, type]:
-    """Each column with the type that its values have in Python; `object` for all but texts, numbers and bools."""
+def parquet_types(path: Path) -> dict[str, Any]:
+    """Each column with the type that its values have in Python: texts, numbers, bools, times, or `list[...]` of one of
+    these; `object` for all others."""
     with _open(path) as file:
         return {field.name: _type_in_python(field.type) for field in file.schema_arrow}
 
@@ -42,7 +44,7 @@ def parquet_records(path: Path, names: Sequence[str]) -> Iterator[tuple[str, tup
     wanted, row = list(dict.fromkeys(names)), 0
     with _open(path) as file:
         for batch in _batches(file, path, wanted):
-            columns = [batch.column(name) for name in names]
+            columns = [_without_nanoseconds(batch.column(name)) for name in names]
             for index in range(batch.num_rows):
                 place = f"row {row}"
                 row += 1
@@ -64,13 +66,31 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - a pyarrow file; pyarrow has no s
         raise InputError(f"{path}: not a parquet file that can be read ({error})") from error
 
 
-def _type_in_python(kind: Any) -> type:  # noqa: ANN401 - a pyarrow type; pyarrow has no stubs
+def _without_nanoseconds(column: Any) -> Any:  # noqa: ANN401 - a pyarrow array; pyarrow has no stubs
+    """A time as Python's datetime can hold it."""
+    import pyarrow as pa
+
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+        return column
+    return column.cast(pa.timestamp("us", kind.tz), safe=False)
+
+
+def _type_in_python(kind: Any) -> Any:  # noqa: ANN401 - a pyarrow type; pyarrow has no stubs
     import pyarrow as pa
 
     if _holds_strings(kind):
         return str
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return list[_type_in_python(kind.value_type)]  # type: ignore[misc]
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    tests = ((pa.types.is_boolean, bool), (pa.types.is_integer, int), (pa.types.is_floating, float))
+    tests = (
+        (pa.types.is_boolean, bool),
+        (pa.types.is_integer, int),
+        (pa.types.is_floating, float),
+        (pa.types.is_date, date),
+        (pa.types.is_timestamp, datetime),
+    )
     return next((known for fits, known in tests if fits(kind)), object)
 
 

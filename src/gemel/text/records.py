@@ -60,7 +60,7 @@ class RecordFile:
             raise InputError(f"{self.path} has two columns {twice[0]!r}. Rename one of them")
         return names
 
-    def types(self) -> dict[str, set[type]]:
+    def types(self) -> dict[str, set[Any]]:
         """Every column with the types of its values, nulls left out. A .jsonl file is read to its end for that."""
         if self.kind == "parquet":
             return {name: {kind} for name, kind in parquet_types(self.path).items()}
@@ -116,9 +116,9 @@ class RecordFile:
             elif line.strip(" \t\r\n"):
                 yield number, parse_json(line, number)
 
-    def _json_types(self, rows: int | None) -> dict[str, set[type]]:
+    def _json_types(self, rows: int | None) -> dict[str, set[Any]]:
         """Names and types in the first `rows` rows; None: in all."""
-        found: dict[str, set[type]] = {}
+        found: dict[str, set[Any]] = {}
         try:
             for place, row in islice(self._json_rows(), rows):
                 if isinstance(row, list | int | float) or row is None:
@@ -128,10 +128,18 @@ class RecordFile:
                 for name, value in fields.items():
                     kinds = found.setdefault(name, set())
                     if value is not None:
-                        kinds.add(type(value))
+                        kinds |= types_of(value)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
         return found
+
+
+def types_of(value: object) -> set[Any]:
+    """The type of a value; of a list `list[str]` and the like for what is in it, `list` if that is nothing."""
+    if not isinstance(value, list):
+        return {type(value)}
+    inside = {type(each) for each in value if each is not None}
+    return {list[kind] for kind in inside} or {list}  # type: ignore[valid-type]
 
 
 def _table_records(

@@ -10,11 +10,13 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from datetime import date
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from gemel.errors import InputError, MissingExtra, WorkError
+from gemel.printable import iso_date
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -85,7 +87,7 @@ def _open(path: Path, *, packed: bool) -> Iterator[TextIO]:
 
 def _json_line(file: TextIO) -> Callable[[Fields, bool], None]:
     def write(row: Fields, first: bool) -> None:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.write(as_json(row) + "\n")
 
     return write
 
@@ -110,8 +112,15 @@ def _csv_line(file: TextIO) -> Callable[[Fields, bool], None]:
     return write
 
 
+def as_json(value: object) -> str:
+    """On one line; dates and times as ISO 8601."""
+    return json.dumps(value, ensure_ascii=False, default=iso_date)
+
+
 def _shown(value: object) -> str:
-    return "" if value is None else str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return "" if value is None else as_json(value) if isinstance(value, list) else str(value)
 
 
 _LINES = {".jsonl": _json_line, ".tsv": _tsv_line, ".csv": _csv_line}

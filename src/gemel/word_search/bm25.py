@@ -1,6 +1,6 @@
 """BM25, the classic of word search: rare words count more, repeated ones less and less, long documents less.
 
-The variant of Lucene (idf never below zero); words are lower-cased and not stemmed.
+The variant of Lucene (idf never below zero). `WordRules` say what a word is.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ from numpy.typing import NDArray
 
 from gemel.nearest import Hits
 from gemel.types import Vectors
-from gemel.word_search.words import words_of
+from gemel.word_search.words import STOP_WORDS, WordRules
 
 
 class BM25Index:
     """For each word, the documents that hold it and what it adds to their scores."""
 
     def __init__(
-        self, corpus: Sequence[str], *, k1: float = 1.2, b: float = 0.75, stop_words: bool = True
+        self,
+        corpus: Sequence[str],
+        *,
+        k1: float = 1.2,
+        b: float = 0.75,
+        stop_words: bool = True,
+        rules: WordRules | None = None,
     ) -> None:
-        """`k1`: how slowly further occurrences of a word stop to count. `b`: how much a long document has to pay."""
-        self._stop_words = stop_words
+        """`k1`: how slowly further occurrences of a word stop to count. `b`: how much a long document has to pay.
+
+        `stop_words`: count them as words. `rules`: None: the newest, without stemming.
+        """
+        self._rules, self._stop_words = rules or WordRules(), stop_words
         self._documents = len(corpus)
         self._vocabulary: dict[str, int] = {}
         words: list[int] = []
@@ -31,7 +40,7 @@ class BM25Index:
         counts: list[int] = []
         lengths = np.zeros(len(corpus))
         for document, text in enumerate(corpus):
-            for word, count in self._counts(text).items():
+            for word, count in self._counts(self._rules.document(text)).items():
                 words.append(self._vocabulary.setdefault(word, len(self._vocabulary)))
                 documents.append(document)
                 counts.append(count)
@@ -67,12 +76,12 @@ class BM25Index:
     def _scores(self, query: str) -> NDArray[np.float64]:
         """(documents,) what the words of the query add up to."""
         total = np.zeros(self._documents)
-        for word, count in self._counts(query).items():
+        for word, count in self._counts(self._rules.query(query)).items():
             place = self._vocabulary.get(word)
             if place is not None:
                 inside = slice(self._ends[place], self._ends[place + 1])
                 total[self._postings[inside]] += count * self._adds[inside]  # a document is there once
         return total
 
-    def _counts(self, text: str) -> Counter[str]:
-        return Counter(words_of(text, stop_words=self._stop_words))
+    def _counts(self, words: list[str]) -> Counter[str]:
+        return Counter(words if self._stop_words else [word for word in words if word not in STOP_WORDS])

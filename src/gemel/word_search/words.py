@@ -1,8 +1,17 @@
-"""Texts to words: lower case, runs of letters and digits, nothing else."""
+"""Texts to words: lower case, runs of letters and digits; bigrams in scripts that put no spaces between words."""
 
 from __future__ import annotations
 
 import re
+import threading
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from gemel.errors import InputError, MissingExtra
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -21,8 +30,124 @@ STOP_WORDS = frozenset(
 )
 """English words that carry grammar rather than content; the last line is what is left of short forms (don't)."""
 
+_LAST_MARK = 0x1E94B  # above it there are only marks that choose a variant of a glyph
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f"  # Myanmar, Khmer
+    "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff"  # Hangul: its words carry their particles
+    "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\U00020000-\U0003ffff"  # Han, the rare ones
+    "\u3041-\u3096\u3099-\u309f\u30a1-\u30ff\u3105-\u312f\u31f0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo
+)
+
+
+@dataclass(frozen=True)
+class WordRules:
+    """What counts as a word, the same in every store. An index keeps the rules that it was made with."""
+
+    version: int = 2
+    """2: characters are normalized (NFKC), marks belong to their letters, and Chinese, Japanese, Korean, Thai, Lao,
+    Khmer and Burmese are cut into bigrams. 1: runs of letters and digits, as indexes before had them."""
+    stemming: str | None = None
+    """The language whose endings are removed (English: `connections` is found by `connect`); None: no stemming."""
+
+    def __post_init__(self) -> None:
+        if self.version not in (1, 2):
+            raise InputError(
+                f"the words of this index follow version {self.version!r} of the rules; this gemel knows 1 and 2. "
+                "Upgrade gemel"
+            )
+        if self.stemming is not None:
+            check_stemming(self.stemming)
+
+    def document(self, text: str) -> list[str]:
+        """The words under which a text is found, repeated as they are in it."""
+        return self._words(text, single=True)
+
+    def query(self, text: str) -> list[str]:
+        """The words that a query asks for: of a run without spaces its bigrams only, or the one character it is."""
+        return self._words(text, single=False)
+
+    def _words(self, text: str, *, single: bool) -> list[str]:
+        if self.version == 1:
+            return words_of(text)
+        if text.isascii():
+            words = _WORD.findall(text.lower())
+            return words if self.stemming is None else _stemmed(self.stemming, words)
+        words = []
+        patterns, plain = _patterns(), unicodedata.normalize("NFKC", text).lower()
+        for spaced, unspaced in patterns.part.findall(plain):
+            if spaced:
+                words += [spaced] if self.stemming is None else _stemmed(self.stemming, [spaced])
+            else:
+                words += _bigrams(patterns.unit.findall(unspaced), single=single)
+        return words
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": self.version, "stemming": self.stemming}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> WordRules:
+        """None: an index that was made before there were rules to choose."""
+        return cls(version=1) if stored is None else cls(stored["version"], stored["stemming"])
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    part: re.Pattern[str]
+    """(a word, or a run of a script without spaces); one of the two is empty."""
+    unit: re.Pattern[str]
+    """A character with its marks."""
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Python's \\w has no combining marks, so a word of Hindi or Thai would fall apart at each vowel sign."""
+    marks = "".join(
+        chr(code) for code in range(0x300, _LAST_MARK) if unicodedata.category(chr(code)).startswith("M")
+    )
+    spaced = rf"[^\W_{_UNSPACED}]"
+    unspaced = (
+        rf"(?:(?=[^\W_])[{_UNSPACED}])"  # the blocks of these scripts hold signs and unassigned codes too
+    )
+    return _Patterns(
+        part=re.compile(rf"({spaced}+(?:[{marks}]+{spaced}*)*)|({unspaced}(?:{unspaced}|[{marks}])*)"),
+        unit=re.compile(rf".[{marks}]*", re.DOTALL),
+    )
+
+
+def _bigrams(units: list[str], *, single: bool) -> list[str]:
+    pairs = [one + other for one, other in pairwise(units)]
+    return [*units, *pairs] if single or not pairs else pairs
+
 
 def words_of(text: str, *, stop_words: bool = True) -> list[str]:
-    """The words of a text in order, with or without the stop words."""
+    """The runs of letters and digits of a text in order, with or without the stop words."""
     words = _WORD.findall(text.lower())
     return words if stop_words else [word for word in words if word not in STOP_WORDS]
+
+
+_stemmers = threading.local()  # a stemmer serves one thread
+
+
+def check_stemming(language: str) -> None:
+    """Refuse a language that there is no stemmer for."""
+    known = _snowball().algorithms()
+    if language not in known:
+        raise InputError(f"no stemming for {language!r}. Known: {', '.join(sorted(known))}")
+
+
+def _stemmed(language: str, words: list[str]) -> list[str]:
+    made: dict[str, Any] = _stemmers.__dict__
+    if language not in made:
+        made[language] = _snowball().Stemmer(language)
+    stems: list[str] = made[language].stemWords(words)
+    return stems
+
+
+def _snowball() -> Any:  # noqa: ANN401 - PyStemmer has no types
+    try:
+        import Stemmer
+    except ImportError as error:
+        raise MissingExtra("stemming", "PyStemmer", "stemming") from error
+    return Stemmer

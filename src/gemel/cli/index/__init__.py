@@ -35,5 +35,6 @@ for each in (
     care.migrate,
     care.verify,
     care.repair,
+    care.words,
 ):
     command.add_command(each)

@@ -47,6 +47,11 @@ Examples:
 @candidates_option("Documents")
 @click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
 @click.option(
+    "--recall",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Find at least this part of the right documents, e.g. 0.99, by a wider search. Default: about 0.985.",
+)
+@click.option(
     "--bridge",
     metavar="MODEL",
     help="Ask with another model than the one that made the index, through a map; says what that loses.",
@@ -170,5 +175,9 @@ def _plain(name: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {inner}" for key, inner in value.items()) or "-"
+        shown = (
+            f"{key} {_plain(key, inner) if isinstance(inner, dict) else inner}"
+            for key, inner in value.items()
+        )
+        return ", ".join(shown) or "-"
     return str(value)

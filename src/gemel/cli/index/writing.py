@@ -34,7 +34,13 @@ kept_field_option = click.option(
     "typed",
     multiple=True,
     metavar="NAME[:TYPE]",
-    help="A column to keep for filters: text, int, float or bool. May be repeated. Default: all other columns.",
+    help="A column to keep for filters: text, int, float, bool, date, datetime, or a list: texts, ints, floats, bools, "
+    "dates, datetimes. May be repeated. Default: all other columns.",
+)
+stemming_option = click.option(
+    "--stemming",
+    metavar="LANGUAGE",
+    help="Remove endings of words in this language for hybrid search, e.g. english. Needs PyStemmer. Default: none.",
 )
 _MANY = 10_000  # documents written by one command: a bulk load, after which an index is worth building
 
@@ -54,7 +60,8 @@ Examples:
     "typed",
     multiple=True,
     metavar="NAME[:TYPE]",
-    help="A column for filters: text (default), int, float or bool. May be repeated. "
+    help="A column for filters: text (default), int, float, bool, date, datetime, or a list: texts, ints, floats, "
+    "bools, dates, datetimes. May be repeated. "
     "Without any, the first add decides.",
 )
 @click.option(
@@ -64,14 +71,17 @@ Examples:
 )
 @click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
 @precision_option
+@stemming_option
 @json_option()
 def create(
+    *,
     place: str,
     model: str,
     typed: tuple[str, ...],
     passage_tokens: int | None,
     dim: int | None,
     precision: str,
+    stemming: str | None,
     as_json: bool,
 ) -> None:
     """Make an empty index at PLACE, bound to a model."""
@@ -86,6 +96,7 @@ def create(
         options=options,
         fields=field_types(typed) or None,
         passage_tokens=passage_tokens,
+        stemming=stemming,
         create=True,
     ) as index:
         made = {"place": str(index.place), "model": model, "dim": index.dim, "precision": precision}

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gemel.errors import WorkError
 from gemel.index.lance.copies import TEXTS_A_BATCH, Base, read
 from gemel.index.lance.disk import locked, sync
-from gemel.index.lance.lists import Lists, build, load_faiss
+from gemel.index.lance.lists import Lists, Point, build, load_faiss
 from gemel.index.lance.view import View
 from gemel.types import Vectors
 
@@ -63,6 +63,7 @@ def build_from(view: View, folder: Path | None, table: str) -> Built:
             "visited": lists.visited,
             "wide": lists.wide,
             "recall": lists.recall,
+            "curve": [asdict(point) for point in lists.curve],
         }
         (here / "about.json").write_text(json.dumps(about), encoding="utf-8")
         _note_checked(here)
@@ -173,14 +174,15 @@ def _load(here: Path, dim: int) -> Built:
     if index.ntotal != len(stamp) or index.d != dim:
         raise ValueError("damaged")
     found = int(about["visited"]), float(about["recall"]), len(stamp), int(about["wide"])
-    lists = Lists(index, len(stamp), *found)
+    lists = Lists(index, len(stamp), *found, curve=tuple(Point(**point) for point in about["curve"]))
     return Built(_mapped(here, stamp, dim), lists, here)
 
 
 def _mapped(here: Path, stamp: NDArray[np.int64], dim: int) -> Base:
     import pyarrow as pa
 
-    vectors = np.memmap(here / "vectors.f32", dtype=np.float32, mode="r", shape=(len(stamp), dim))
+    mapped = np.memmap(here / "vectors.f32", dtype=np.float32, mode="r", shape=(len(stamp), dim))
+    vectors = np.asarray(mapped)  # a plain array over the same file: taking rows of it is quicker
     texts = pa.ipc.open_file(pa.memory_map(str(here / "texts.arrow"))).read_all()["text"].chunks
     if sum(len(chunk) for chunk in texts) != len(stamp):
         raise ValueError("damaged")

@@ -2,24 +2,28 @@
 
 A field of the user is a column of its own, with a prefix, so that it may be called "text". `stamp` is a number that
 no other written passage has: what is known of a passage (its code in a cache) is found by it wherever Lance moves it.
+`words` holds the words of the text with a space between them, as `Header.words` cuts them; tables of format 1 lack it.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.index.port import FORMAT, FieldType, Header, Rows
+from gemel.index.port import FORMAT, LISTS, FieldType, FieldValue, Header, Rows
 from gemel.types import Vectors
+from gemel.word_search.words import WordRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+WORDS = "words"
 _PREFIX = "f_"
 _KEY = b"gemel"
 # Lance takes neither of the first two in a column's name; the third makes the change reversible.
@@ -43,7 +47,35 @@ def field_of(column: str) -> str:
 def arrow_type(kind: FieldType) -> pa.DataType:
     import pyarrow as pa
 
-    return {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}[kind]
+    if kind in LISTS:
+        return pa.list_(arrow_type(LISTS[kind]))
+    singles = {
+        "text": pa.string(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "datetime": pa.timestamp("us", "UTC"),
+    }
+    return singles[kind]
+
+
+def _kind_of(column: pa.DataType) -> FieldType:
+    import pyarrow as pa
+
+    if pa.types.is_list(column):
+        element = _kind_of(column.value_type)
+        return next(kind for kind, inner in LISTS.items() if inner == element)
+    return next(kind for kind in get_args(FieldType) if kind not in LISTS and arrow_type(kind) == column)
+
+
+def python_values(values: list[Any], kind: FieldType) -> list[FieldValue]:
+    """As they were written: Arrow gives times a zone of another class."""
+    if kind == "datetime":
+        return [None if each is None else each.astimezone(UTC) for each in values]
+    if kind == "datetimes":
+        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in values]
+    return values
 
 
 def schema_of(header: Header) -> pa.Schema:
@@ -58,8 +90,12 @@ def schema_of(header: Header) -> pa.Schema:
         pa.field("text", pa.string(), nullable=False),
         pa.field("vector", pa.list_(pa.float32(), header.dim), nullable=False),
     ]
+    if header.format > 1:
+        columns.append(pa.field(WORDS, pa.string(), nullable=False))
     columns += [pa.field(column_of(name), arrow_type(kind)) for name, kind in header.fields.items()]
-    about = {"format": header.format, "bound": dict(header.bound)}
+    about: dict[str, Any] = {"format": header.format, "bound": dict(header.bound)}
+    if header.format > 1:
+        about["words"] = header.words.to_json()
     return pa.schema(columns, metadata={_KEY: json.dumps(about).encode()})
 
 
@@ -82,17 +118,18 @@ def header_of(schema: pa.Schema, place: str) -> Header:
             f"{place} is an index of format {version}, this gemel reads up to {FORMAT}. "
             "Upgrade it: pip install --upgrade gemel"
         )
-    names: dict[str, FieldType] = {"string": "text", "int64": "int", "double": "float", "bool": "bool"}
     fields = {
-        field_of(column.name): names[str(column.type)] for column in schema if column.name.startswith(_PREFIX)
+        field_of(column.name): _kind_of(column.type) for column in schema if column.name.startswith(_PREFIX)
     }
-    return Header(schema.field("vector").type.list_size, fields, about["bound"], version)
+    rules = WordRules.from_json(about.get("words"))
+    return Header(schema.field("vector").type.list_size, fields, about["bound"], version, rules)
 
 
-def to_arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
+def to_arrow(rows: Rows, header: Header) -> pa.Table:
     """As it is written, with fresh stamps."""
     import pyarrow as pa
 
+    schema = schema_of(header)
     count, dim = len(rows), schema.field("vector").type.list_size
     flat = np.ascontiguousarray(rows.vector, dtype=np.float32).reshape(-1)
     stamps = secrets.randbits(62) + np.arange(count, dtype=np.int64)
@@ -104,6 +141,8 @@ def to_arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
         pa.array(rows.text, pa.string()),
         pa.FixedSizeListArray.from_arrays(pa.array(flat), dim),
     ]
+    if header.format > 1:
+        columns.append(pa.array([" ".join(header.words.document(text)) for text in rows.text], pa.string()))
     for column in schema:
         if column.name.startswith(_PREFIX):
             values = rows.fields.get(field_of(column.name))
@@ -111,7 +150,12 @@ def to_arrow(rows: Rows, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema.remove_metadata())
 
 
-def to_rows(table: pa.Table, fields: Sequence[str]) -> Rows:
+def stored_columns(fields: Iterable[str]) -> list[str]:
+    """What `to_rows` reads."""
+    return ["id", "part", "digest", "text", "vector", *map(column_of, fields)]
+
+
+def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> Rows:
     """What `to_arrow` wrote; the columns may be in any order."""
     values: Mapping[str, pa.ChunkedArray] = {name: table[name] for name in table.column_names}
     return Rows(
@@ -120,7 +164,9 @@ def to_rows(table: pa.Table, fields: Sequence[str]) -> Rows:
         text=values["text"].to_pylist(),
         digest=values["digest"].to_pylist(),
         vector=matrix(values["vector"]),
-        fields={name: values[column_of(name)].to_pylist() for name in fields},
+        fields={
+            name: python_values(values[column_of(name)].to_pylist(), kind) for name, kind in fields.items()
+        },
     )
 
 

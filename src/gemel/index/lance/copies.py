@@ -7,7 +7,7 @@ what is missing is read from the table, and a slot whose passage is gone is not 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gemel.index.lance.columns import matrix
 from gemel.index.lance.view import Positions, View
+from gemel.scan.pair_scores import dot_scores
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -95,6 +96,23 @@ class Copies:
         if start >= self._first:
             return self._vector[start - self._first : end - self._first]
         return np.concatenate([self.base.vector[start:], self._vector[: end - self._first]])
+
+    def scores(self, queries: Vectors, i: NDArray[np.int64], slots: NDArray[np.int64]) -> Vectors:
+        """(n,) exact scores of queries[i] and the vectors of these slots, read where they are."""
+        old = slots < self._first
+        if old.all():
+            return dot_scores(queries, self.base.vector, i, slots)
+        out = np.empty(len(slots), dtype=np.float32)
+        out[old] = dot_scores(queries, self.base.vector, i[old], slots[old])
+        out[~old] = dot_scores(queries, self._vector, i[~old], slots[~old] - self._first)
+        return out
+
+    def blocks(self, count: int) -> Iterator[tuple[int, Vectors]]:
+        """The vectors of the slots below `count`, in arrays that lie together, each with its first slot."""
+        if self._first:
+            yield 0, self.base.vector[:count]
+        if count > self._first:
+            yield self._first, self._vector[: count - self._first]
 
     def texts(self, slots: NDArray[np.int64]) -> list[str]:
         return [

@@ -1,7 +1,8 @@
 """Inverted lists of 4-bit codes (faiss), for candidates: which slots are worth an exact comparison.
 
 An object never changes once it answers; adding makes another. How many lists a query visits is found by trying, on
-questions that stored vectors stand for, until 0.985 of the ten exact neighbours are among the candidates.
+questions that stored vectors stand for, until 0.985 of the ten exact neighbours are among the candidates. Questions
+unlike what is stored (a single word, a line of code) need more: what each number of lists finds of both kinds is kept.
 """
 
 from __future__ import annotations
@@ -20,12 +21,44 @@ from gemel.types import Vectors
 
 AIM = 0.985
 _QUESTIONS = 256
-_MIXED = (0.3, 0.6)
+_KINDS = ((0.3,), (0.6,), (1.0, 1.0))
+"""What is added to a stored vector to make a question of each kind."""
+_FINEST = 0.995  # a recall up to which it is measured; above, everything is compared
 _WIDEST = 16
 _NEIGHBOURS = 10
 _TRAINED_ON = 40  # vectors a list: k-means is most of the time of a build
 _ROUNDS = 10
 _BLOCK = 65_536
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a number of lists finds."""
+
+    visited: int
+    wide: int
+    near: float
+    """Recall of questions like the stored vectors."""
+    far: float
+    """And of questions unlike them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Candidates by code."""
+
+    slots: NDArray[np.int64]
+    """(queries, candidates), -1 where there are no more."""
+    score: Vectors
+    """By code, descending."""
+
+    def may_go_on(self, query: int, best: NDArray[np.int64], k: int) -> bool:
+        """The k-th best is as good by its code as the last candidate: equal ones may follow behind it."""
+        row = self.slots[query]
+        if len(best) < k or row[-1] < 0:
+            return False
+        at = np.flatnonzero(row == best[k - 1])
+        return bool(len(at)) and bool(self.score[query, at[0]] <= self.score[query, -1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +75,52 @@ class Lists:
     """Vectors that were there then."""
     wide: int = 1
     """How many times the usual number of candidates are looked up."""
+    curve: tuple[Point, ...] = ()
+    """As it was measured, from few lists to many."""
+
+    def tuned_for(self, recall: float | None, *, far: bool = False) -> Lists | None:
+        """These lists with as many visited as find this part; None: none does, so everything is compared.
+
+        `recall` None: what is usual. `far`: of questions unlike the stored vectors.
+        """
+        if recall is None and not far:
+            return self
+        if recall is not None and recall > _FINEST:
+            return None
+        aim = AIM if recall is None else max(recall, AIM)
+        good = [point for point in self.curve if (point.far if far else point.near) >= aim]
+        if not good and recall is not None:
+            return None
+        point = good[0] if good else self.curve[-1]
+        return replace(self, visited=max(point.visited, self.visited), wide=max(point.wide, self.wide))
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Recall by the kind of question, as a search goes without further request."""
+        far = self.tuned_for(None, far=True)
+        here = {(point.visited, point.wide): point for point in self.curve}
+        kinds = {}
+        if (self.visited, self.wide) in here:
+            kinds["questions like the stored texts"] = here[self.visited, self.wide].near
+            kinds["questions unlike them"] = here[self.visited, self.wide].far
+        if far is not None and (far.visited, far.wide) in here:
+            kinds["short questions"] = here[far.visited, far.wide].far
+        return kinds
 
     @property
     def layout(self) -> str:
         return f"IVF{self.index.nlist},PQ{self.index.M}x4fs ({self.visited} lists asked)"
 
     def search(
-        self, queries: Vectors, k: int, chosen: NDArray[np.bool_] | None, *, widely: bool = False
-    ) -> NDArray[np.int64]:
-        """(queries, candidates) slots, -1 where there are no more. `chosen`: (slots,) which of them count.
+        self,
+        queries: Vectors,
+        k: int,
+        chosen: NDArray[np.bool_] | None,
+        *,
+        widely: bool = False,
+        wide: int | None = None,
+    ) -> Codes:
+        """Candidates for k answers. `chosen`: (slots,) which of them count.
 
         The rarer the chosen, the more lists are visited, so a filter loses nothing. `widely`: all lists.
         """
@@ -63,9 +133,9 @@ class Lists:
             selector = faiss.IDSelectorBitmap(bits)
         parameters = faiss.SearchParametersIVF(nprobe=visited, sel=selector)
         _use_threads(faiss, 1 if len(queries) < 8 else thread_count(None))
-        wide = min(self.candidates(k), self.count)
-        _, slots = self.index.search(np.ascontiguousarray(queries, np.float32), wide, params=parameters)
-        return np.asarray(slots, dtype=np.int64)
+        most = min(wide or self.candidates(k), self.count)
+        score, slots = self.index.search(np.ascontiguousarray(queries, np.float32), most, params=parameters)
+        return Codes(np.asarray(slots, dtype=np.int64), np.asarray(score))
 
     def candidates(self, k: int) -> int:
         """How many codes are looked up for k answers, as codes order neighbours a little wrongly."""
@@ -85,16 +155,17 @@ class Lists:
         visited = self.visited * max(1.0, math.sqrt(k / _NEIGHBOURS)) / max(part, 1e-6)
         return min(int(self.index.nlist), math.ceil(visited))
 
-    def compares(self, k: int, part: float) -> float:
-        """Codes that such a search looks at."""
-        return self.count * self.visits(k, part) / int(self.index.nlist)
+    def compares(self, part: float) -> float:
+        """Codes that a search for ten looks at."""
+        return self.count * self.visits(_NEIGHBOURS, part) / int(self.index.nlist)
 
 
 def build(vectors: Vectors) -> Lists:
     """Lists of these vectors, tuned; `vectors` may be a file that is larger than memory."""
     faiss = load_faiss()
     count, dim = vectors.shape
-    lists = max(1, int(min(4 * math.sqrt(count), count / 200)))
+    # As the root of the rows: k-means takes the time of the square of the lists, so it grows as the rows do.
+    lists = max(1, int(min(1.6 * math.sqrt(count), count / 200)))
     codes = dim // 2 if dim % 2 == 0 else dim
     index = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(dim), dim, lists, codes, 4, faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.min_points_per_centroid = _ROUNDS, 1
@@ -114,33 +185,50 @@ def build(vectors: Vectors) -> Lists:
 
 
 def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
-    """As many lists as it takes; where all of them do not do, the codes are too coarse and more are looked up."""
-    visited, wide = 1, 1
+    """As many lists as it takes; where all of them do not do, the codes are too coarse and more are looked up.
+
+    It is measured on until questions of the other kind are found too, or there is nothing more to visit.
+    """
+    visited, wide, most = 1, 1, int(lists.index.nlist)
+    chosen: Lists | None = None
+    curve: list[Point] = []
     while True:
         tried = replace(lists, visited=visited, wide=wide)
-        found = tried.search(questions, _NEIGHBOURS, None)
+        found = tried.search(questions, _NEIGHBOURS, None).slots
         right = (truth[:, :, None] == found[:, None, :]).any(axis=2)
-        recall = float(right.reshape(len(_MIXED), -1).mean(axis=1).min())
-        if recall >= AIM or (visited >= lists.index.nlist and wide >= _WIDEST):
-            return replace(tried, recall=recall)
-        if visited >= lists.index.nlist:
+        kinds = right.reshape(len(_KINDS), -1).mean(axis=1).tolist()
+        point = Point(visited, wide, near=min(kinds[:-1]), far=kinds[-1])
+        curve.append(point)
+        last = visited >= most and wide >= _WIDEST
+        if chosen is None and (point.near >= AIM or last):
+            chosen = replace(tried, recall=point.near)
+        if last or (chosen is not None and (min(point.near, point.far) >= _FINEST or visited >= most)):
+            break
+        if visited >= most:
             visited, wide = 1, 2 * wide
         else:
-            visited = min(int(lists.index.nlist), max(visited + 1, int(visited * 1.3)))
+            step = 1.3 if chosen is None else 1.6
+            visited = min(most, max(visited + 1, int(visited * step)))
+    assert chosen is not None, "the last point is chosen if none before was"
+    # Before the chosen one the points are of no use to anybody.
+    sizes = [(point.visited, point.wide) for point in curve]
+    first = sizes.index((chosen.visited, chosen.wide))
+    return replace(chosen, curve=tuple(curve[first:]))
 
 
 def _questions(vectors: Vectors, chance: np.random.Generator) -> Vectors:
-    """Between two stored vectors, nearer to the first: a stored vector itself would be found in the first list.
+    """Sums of stored vectors: a stored vector itself would be found in the first list.
 
-    Of two kinds, one after the other, for questions that are near to what is stored and for others.
+    Of three kinds, one after the other. Two are between two vectors, nearer to the first, as questions like the stored
+    texts are. The last lies between several: no list is near to it, as to a single word or a line of code.
     """
     out = []
-    for part in _MIXED:
-        rows = (
-            np.sort(chance.integers(len(vectors), size=_QUESTIONS)),
-            chance.integers(len(vectors), size=_QUESTIONS),
-        )
-        mixed = vectors[rows[0]] + part * vectors[rows[1]]
+    for weights in _KINDS:
+        rows = [np.sort(chance.integers(len(vectors), size=_QUESTIONS))]
+        rows += [chance.integers(len(vectors), size=_QUESTIONS) for _ in weights]
+        mixed = vectors[rows[0]].astype(np.float32)
+        for weight, other in zip(weights, rows[1:], strict=True):
+            mixed = mixed + weight * vectors[other]
         out.append(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-6))
     return np.concatenate(out).astype(np.float32)
 

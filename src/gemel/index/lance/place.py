@@ -309,7 +309,8 @@ class LancePlace:
             return False
         with suppress(GemelError):
             there = self._table(pointer).header
-            return there.dim == header.dim and there.bound == _as_stored(header.bound)
+            same = there.dim == header.dim and there.bound == _as_stored(header.bound)
+            return same and there.words == header.words
         return False
 
     def _begin(self, pointer: Pointer, header: Header) -> None:

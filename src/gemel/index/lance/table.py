@@ -18,7 +18,7 @@ from gemel.errors import InputError, WorkError
 from gemel.index.field_types import new_fields
 from gemel.index.lance import cache, finding, repairing
 from gemel.index.lance import words as by_words
-from gemel.index.lance.columns import arrow_type, column_of, schema_of, to_arrow, to_rows
+from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
 from gemel.index.lance.disk import Readers, bytes_below
 from gemel.index.lance.optimistic import Added
 from gemel.index.lance.recovery import RecoveredWarning
@@ -173,7 +173,7 @@ class LanceTable:
         if not len(rows):
             return
         with self._guard():
-            added = Added(to_arrow(rows, schema_of(self._versions.newest().header)))
+            added = Added(to_arrow(rows, self._versions.newest().header))
             try:
                 view = self._repeated(lambda view: self._write(view, rows, added, replace=replace))
             except WorkError:
@@ -204,11 +204,18 @@ class LanceTable:
         return self._versions.newest().count(where)
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         with self._reading():
             sight = self._sights.at(self._versions.newest(), build=not exact)
-        return finding.nearest(sight, queries, k, where, exact=exact)
+        return finding.nearest(sight, queries, k, where, exact=exact, recall=recall, far=far)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         with self._reading():
@@ -284,6 +291,7 @@ class LanceTable:
                 "fragments": len(view.pieces),
                 "deleted": len(view.live) - count.passages,
                 "words": "index" if by_words.indexed(view) else "memory",
+                **({} if lists is None else {"recall": lists.measured}),
             },
         )
 
@@ -399,4 +407,4 @@ class LanceTable:
 
 
 def _rows(view: View, position: Positions) -> Rows:
-    return to_rows(view.take(position, None), list(view.header.fields))
+    return to_rows(view.take(position, stored_columns(view.header.fields)), view.header.fields)

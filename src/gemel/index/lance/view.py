@@ -7,21 +7,22 @@ new version reads only what it does not share with the version before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import column_of, header_of
-from gemel.index.port import Count, Header, Scalar
+from gemel.index.lance.columns import column_of, header_of, python_values
+from gemel.index.port import Count, FieldValue, Header
 from gemel.index.where import Condition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Positions = NDArray[np.int64]
+_CELLS = 32  # so many values are read one by one; more are taken at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,8 @@ class View:
     dataset: Any
     header: Header
     pieces: tuple[Piece, ...]
+    _last: dict[str, tuple[tuple[str, ...], Positions]] = field(default_factory=dict)
+    """The ids that were asked for last, and where they are."""
 
     @property
     def version(self) -> int:
@@ -107,11 +110,19 @@ class View:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        named = tuple(ids)
+        known = self._last.get(
+            "ids"
+        )  # an `add` asks three times: what is known, what is there, what to replace
+        if known is not None and known[0] == named:
+            return known[1]
         asked = pa.array(sorted(set(ids)), pa.string())
         inside = [
             pc.is_in(piece.ids, value_set=asked).to_numpy(zero_copy_only=False) for piece in self.pieces
         ]
-        return np.flatnonzero(_joined(inside, np.bool_) & self.live)
+        found = np.flatnonzero(_joined(inside, np.bool_) & self.live)
+        self._last["ids"] = named, found
+        return found
 
     def by_id(self, after: str | None) -> tuple[Positions, NDArray[np.int64]]:
         """The live passages of documents with greater ids, ascending by id and part; and where each document ends."""
@@ -160,19 +171,36 @@ class View:
             rows = positions[place == number] - self.starts[number]
             yield self.pieces[number].fragment, rows.tolist()
 
-    def ids_at(self, positions: Positions) -> list[str]:
-        return [piece.ids[row].as_py() for piece, row in self._cells(positions)]
+    def ids_at(self, positions: Positions) -> list[Any]:
+        return self._gathered([piece.ids for piece in self.pieces], positions)
 
-    def fields_at(self, positions: Positions) -> dict[str, list[Scalar]]:
-        cells = list(self._cells(positions))
+    def fields_at(self, positions: Positions) -> dict[str, list[FieldValue]]:
         return {
-            name: [piece.fields[name][row].as_py() for piece, row in cells] for name in self.header.fields
+            name: python_values(
+                self._gathered([piece.fields[name] for piece in self.pieces], positions), kind
+            )
+            for name, kind in self.header.fields.items()
         }
 
-    def _cells(self, positions: Positions) -> Iterator[tuple[Piece, int]]:
+    def _gathered(self, arrays: Sequence[pa.Array], positions: Positions) -> list[Any]:
+        """The values at these positions, piece by piece: Arrow would join all pieces to take some of their rows."""
+        if len(positions) <= _CELLS:
+            cells = self._places(positions)
+            return [arrays[place][row].as_py() for place, row in cells]
+        place = np.searchsorted(self.starts, positions, side="right") - 1
+        rows = positions - self.starts[place]
+        out: list[Any] = [None] * len(positions)
+        for number in np.unique(place).tolist():
+            at = np.flatnonzero(place == number)
+            for where, value in zip(at.tolist(), arrays[number].take(rows[at]).to_pylist(), strict=True):
+                out[where] = value
+        return out
+
+    def _places(self, positions: Positions) -> Iterator[tuple[int, int]]:
+        """Which piece, and which of its rows."""
         places = (np.searchsorted(self.starts, positions, side="right") - 1).tolist()
         for place, position in zip(places, positions.tolist(), strict=True):
-            yield self.pieces[place], position - int(self.starts[place])
+            yield place, position - int(self.starts[place])
 
 
 def look(dataset: Any, before: View | None, place: str) -> View:  # noqa: ANN401 - lance has no types

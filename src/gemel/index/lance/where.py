@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.where import Both, Compare, Condition, Either, IsNull, Literals, Not
+from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Literals, Not
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,22 @@ def _truth(condition: Condition, columns: Mapping[str, Column]) -> Column:
         return pc.is_null(column)
     if isinstance(condition, Compare):
         return getattr(pc, _COMPARE[condition.operator])(column, pa.scalar(condition.value, column.type))
+    if isinstance(condition, Contains):
+        return _contains(column, condition.value)
     return _one_of(column, condition.values)
+
+
+def _contains(column: Column, value: Literals) -> Column:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_contains(chunk, value) for chunk in column.chunks], pa.bool_())
+    same = pc.equal(column.flatten(), pa.scalar(value, column.type.value_type))
+    holding = pc.list_parent_indices(column).filter(same).to_numpy()
+    found = np.zeros(len(column), dtype=np.bool_)
+    found[holding] = True
+    return pa.array(found, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
 def _one_of(column: Column, values: tuple[Literals, ...]) -> Column:

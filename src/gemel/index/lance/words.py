@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gemel.index.lance.columns import matrix
+from gemel.index.lance.columns import WORDS, matrix
 from gemel.index.lance.recovery import READ_ERRORS, first_line, panics_raised
 from gemel.index.lance.view import Positions, View
 from gemel.index.port import Passages
@@ -99,19 +100,24 @@ def _segments(view: View) -> frozenset[str]:
 
 
 def create(dataset: Any) -> None:  # noqa: ANN401 - lance has no types
-    """One commit. Words are what gemel.word_search takes for words: lower case, letters and digits, no stemming."""
+    """One commit. The words were cut when they were written; of a table of format 1 Lance cuts the text itself."""
+    column = _column(dataset.schema.names)
     dataset.create_scalar_index(
-        "text",
+        column,
         "INVERTED",
         name=_NAME,
         with_position=False,
-        base_tokenizer="simple",
-        lower_case=True,
+        base_tokenizer="whitespace" if column == WORDS else "simple",
+        lower_case=column != WORDS,
         stem=False,
         remove_stop_words=False,
         ascii_folding=False,
         max_token_length=None,
     )
+
+
+def _column(names: Sequence[str]) -> str:
+    return WORDS if WORDS in names else "text"
 
 
 class _Counted:
@@ -125,7 +131,7 @@ class _Counted:
         # Ascending by id and part, so that equal scores come in that order.
         places = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("part", "ascending")])
         self._position = np.flatnonzero(view.live)[places.to_numpy()]
-        self._index = BM25Index(table["text"].take(places).to_pylist())
+        self._index = BM25Index(table["text"].take(places).to_pylist(), rules=view.header.words)
 
     def find(self, query: str, k: int, where: Condition | None) -> tuple[Positions, Vectors]:
         inside = None if where is None else self.view.meeting(where)[self._position]
@@ -136,23 +142,36 @@ class _Counted:
 
 def _asked(view: View, query: str, k: int, where: Condition | None) -> tuple[Positions, Vectors]:
     """Rows that came after the index was made are compared by Lance one by one."""
+    from lance.query import MatchQuery
+
+    words = view.header.words.query(query)
+    if not words:
+        return np.empty(0, np.int64), np.empty(0, np.float32)
+    # Words alone, never the query as it was written: Lance would read its quotes and signs as a language.
+    match = MatchQuery(" ".join(words), _column(view.dataset.schema.names))
     # A filter is put on afterwards where most rows pass; Lance's own would read the columns from disk again.
     wide = k + 50
     while True:
         table = view.dataset.scanner(
-            columns=["_score"], full_text_query=query, with_row_address=True, limit=wide
+            columns=["_score"], full_text_query=match, with_row_address=True, limit=wide
         ).to_table()
         position = view.positions(table["_rowaddr"].to_numpy())
         score = table["_score"].to_numpy().astype(np.float32)
         if where is not None:
             inside = view.meeting(where)[position]
             position, score = position[inside], score[inside]
-        if len(position) >= k or len(table) < wide:
+        # Of equal scores Lance gives some: where they go on behind the limit, it takes more to know the lower ids.
+        if len(table) < wide or (len(position) >= k and _settled(score, k)):
             break
         wide *= 4
     ids, parts = view.ids_at(position), view.part[position]
     order = sorted(range(len(ids)), key=lambda place: (-score[place], ids[place], parts[place]))[:k]
     return position[order], score[order]
+
+
+def _settled(score: Vectors, k: int) -> bool:
+    """The k-th score is higher than the last."""
+    return bool(np.partition(score, len(score) - k)[len(score) - k] > score.min())
 
 
 def _passages(view: View, position: Positions, score: Vectors) -> Passages:

@@ -8,15 +8,27 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.index.port import FieldType, Rows, Scalar
+from gemel.index.port import LISTS, FieldType, FieldValue, Rows
 from gemel.types import Vectors
-from gemel.word_search.words import words_of
+from gemel.word_search.words import WordRules
 
+_DAY, _MOMENT = date(2000, 1, 1), datetime(2000, 1, 1, tzinfo=UTC)  # from which PostgreSQL counts
+_OIDS: Mapping[FieldType, int] = {
+    "text": 25,
+    "int": 20,
+    "float": 701,
+    "bool": 16,
+    "date": 1082,
+    "datetime": 1184,
+}
+"""Of the elements of arrays; built into every server."""
 _START = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 _END = struct.pack(">h", -1)
 _NULL = struct.pack(">i", -1)
@@ -25,14 +37,14 @@ LONGEST_WORD = 2046  # bytes; PostgreSQL's limit of a word in a tsvector. Longer
 _MOST_WORDS = 1_000_000  # bytes of one passage's words; PostgreSQL takes 1,048,575
 
 
-def copy_blocks(rows: Rows, fields: Mapping[str, FieldType]) -> list[bytes]:
+def copy_blocks(rows: Rows, fields: Mapping[str, FieldType], rules: WordRules) -> list[bytes]:
     """A COPY of our columns and the fields, in that order; all of it is checked before any of it is sent."""
     columns = [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
     vectors = _vectors(rows.vector)
     count = struct.pack(">h", 7 + len(columns))
     blocks, block = [_START], []
     for place in range(len(rows)):
-        words, length = _words(rows.text[place])
+        words, length = _words(rules.document(rows.text[place]))
         block.append(count)
         block.append(_text(rows.id[place]))
         block.append(struct.pack(">ii", 4, int(rows.part[place])))
@@ -59,9 +71,9 @@ def vector_text(vector: Vectors) -> str:
     return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
-def searched_words(text: str) -> list[str]:
-    """Those words of a text that the server can hold, repeated as they are there."""
-    return [word for word in words_of(text) if len(word.encode()) <= LONGEST_WORD]
+def searched_words(words: Iterable[str]) -> list[str]:
+    """Those words that the server can hold, repeated as they are there."""
+    return [word for word in words if len(word) * 4 <= LONGEST_WORD or len(word.encode()) <= LONGEST_WORD]
 
 
 def _vectors(vectors: Vectors) -> list[bytes]:
@@ -71,9 +83,9 @@ def _vectors(vectors: Vectors) -> list[bytes]:
     return [head + numbers[place].tobytes() for place in range(n)]
 
 
-def _words(text: str) -> tuple[bytes, int]:
+def _words(found: list[str]) -> tuple[bytes, int]:
     """The different words as a tsvector without places, and how many words there are in all."""
-    counts = Counter(searched_words(text))
+    counts = Counter(searched_words(found))
     kept, size = [], 0
     for word in sorted(word.encode() for word in counts):
         size += len(word) + 4
@@ -89,7 +101,7 @@ def _text(value: str) -> bytes:
     return struct.pack(">i", len(encoded)) + encoded
 
 
-def _column(name: str, kind: FieldType, values: Iterable[Scalar]) -> list[bytes]:
+def _column(name: str, kind: FieldType, values: Iterable[FieldValue]) -> list[bytes]:
     pack = _PACKERS[kind]
     try:
         return [_NULL if value is None else pack(value) for value in values]
@@ -97,11 +109,22 @@ def _column(name: str, kind: FieldType, values: Iterable[Scalar]) -> list[bytes]
         raise InputError(f"the field {name!r} is {kind} and has a value that is none: {error}") from error
 
 
+def _list(values: Sequence[Any], element: FieldType) -> bytes:
+    """An array: its dimensions, a flag for nulls, the type of its elements; then length and lower bound; then those."""
+    body = struct.pack(">iii", 1 if values else 0, 0, _OIDS[element])
+    if values:
+        body += struct.pack(">ii", len(values), 1) + b"".join(map(_PACKERS[element], values))
+    return struct.pack(">i", len(body)) + body
+
+
 _PACKERS: Mapping[FieldType, Callable[..., bytes]] = {
     "text": _text,
     "int": lambda value: struct.pack(">iq", 8, value),
     "float": lambda value: struct.pack(">id", 8, value),
     "bool": lambda value: struct.pack(">i?", 1, value),
+    "date": lambda value: struct.pack(">ii", 4, (value - _DAY).days),
+    "datetime": lambda value: struct.pack(">iq", 8, (value - _MOMENT) // timedelta(microseconds=1)),
+    **{kind: partial(_list, element=element) for kind, element in LISTS.items()},
 }
 
 

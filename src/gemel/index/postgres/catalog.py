@@ -12,6 +12,7 @@ from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, FieldType, Header
 from gemel.index.postgres.columns import create_table, qualified
 from gemel.index.postgres.server import Connection
+from gemel.word_search.words import WordRules
 
 State = Literal["current", "next"]
 OLDEST_PGVECTOR = (0, 8, 0)  # iterative scans
@@ -138,8 +139,15 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _header(stored: Mapping[str, Any], number: int) -> Header:
-    return Header(dim=stored["dim"], fields=dict(stored["fields"]), bound=stored["bound"], format=number)
+    return Header(
+        dim=stored["dim"],
+        fields=dict(stored["fields"]),
+        bound=stored["bound"],
+        format=number,
+        words=WordRules.from_json(stored.get("words")),
+    )
 
 
 def _json(header: Header) -> str:
-    return json.dumps({"dim": header.dim, "fields": dict(header.fields), "bound": dict(header.bound)})
+    about = {"dim": header.dim, "fields": dict(header.fields), "bound": dict(header.bound)}
+    return json.dumps(about if header.format == 1 else about | {"words": header.words.to_json()})

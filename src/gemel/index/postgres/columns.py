@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.index.port import FieldType
+from gemel.index.port import LISTS, FieldType
 
 SCHEMA = "gemel"
 OURS = ("id", "part", "text", "digest", "vector", "words", "length")
@@ -21,6 +21,14 @@ _TYPES: Mapping[FieldType, str] = {
     "int": "bigint",
     "float": "double precision",
     "bool": "boolean",
+    "date": "date",
+    "datetime": "timestamptz",
+    "texts": 'text[] COLLATE "C"',
+    "ints": "bigint[]",
+    "floats": "double precision[]",
+    "bools": "boolean[]",
+    "dates": "date[]",
+    "datetimes": "timestamptz[]",
 }
 
 
@@ -78,5 +86,6 @@ def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
             SQL("ALTER TABLE {} ADD COLUMN {} " + _TYPES[kind]).format(qualified(table), column)
         )
         key = SQL("left({}, {})").format(column, Literal(PREFIX)) if kind == "text" else column
-        statements.append(SQL("CREATE INDEX ON {} ({})").format(qualified(table), key))
+        way = SQL("USING gin " if kind in LISTS else "")
+        statements.append(SQL("CREATE INDEX ON {} {}({})").format(qualified(table), way, key))
     return statements

@@ -56,7 +56,7 @@ def compact(server: Server, table: str, dim: int, limits: Limits) -> None:
         connection.execute(SQL("VACUUM {}").format(qualified(table)))
         if limit is not None and read_layout(connection, table).recall is None:
             tuned = tune(connection, table, dim, limit)
-            note_tuning(connection, table, limit, tuned.breadth, tuned.recall)
+            note_tuning(connection, table, limit, tuned.breadth, tuned.recall, tuned.curve)
 
 
 def broken_indexes(connection: Connection, table: str) -> list[str]:

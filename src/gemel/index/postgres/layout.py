@@ -8,8 +8,8 @@ So whatever moment a process dies at, an unfinished graph is marked invalid ther
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gemel.index.postgres.catalog import lock_key
@@ -18,6 +18,10 @@ from gemel.index.postgres.server import Connection
 
 MOST_GRAPH_DIM = 4000  # of a halfvec index; above, every search is exact
 UNTUNED = 200
+ENOUGH = 0.985
+"""The recall of questions like the stored texts that a search aims at."""
+FINEST = 0.995
+"""Up to which it is measured; for more everything is compared."""
 _LINKS, _BREADTH = 16, 100  # m and ef_construction
 _BYTES_A_ROW = 400  # beside the numbers: links and the memory's own overhead
 _NO_ROOM = ("53100", "53200", "58030")  # disk, memory: a small /dev/shm refuses parallel builds so
@@ -37,6 +41,30 @@ class Layout:
     """Rows that the graph held when it was built."""
     rows: int = 0
     """In the table, as the server estimates."""
+    curve: tuple[tuple[int, float, float], ...] = ()
+    """(ef_search, recall of questions like the stored texts, and of others) as it was measured, ascending."""
+
+    def tuned_for(self, recall: float | None, *, far: bool = False) -> Layout:
+        """Searched as widely as it takes; without a graph where no width does. See `Table.nearest`."""
+        if self.limit is None or (recall is None and not far) or not self.curve:
+            return self if recall is None or (self.recall or 0) >= recall else Layout(rows=self.rows)
+        if recall is not None and recall > FINEST:
+            return Layout(rows=self.rows)
+        aim = ENOUGH if recall is None else max(recall, ENOUGH)
+        good = [point[0] for point in self.curve if point[2 if far else 1] >= aim]
+        if not good and recall is not None:
+            return Layout(rows=self.rows)
+        return replace(self, breadth=max(self.breadth, good[0] if good else self.curve[-1][0]))
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Recall by the kind of question, as a search goes without further request."""
+        here = {breadth: (near, far) for breadth, near, far in self.curve}
+        kinds: dict[str, float] = {}
+        if self.breadth in here:
+            kinds["questions like the stored texts"], kinds["questions unlike them"] = here[self.breadth]
+            kinds["short questions"] = here[self.tuned_for(None, far=True).breadth][1]
+        return kinds
 
 
 def graph_name(table: str, limit: int) -> str:
@@ -53,7 +81,9 @@ def read_layout(connection: Connection, table: str) -> Layout:
     asked = "SELECT obj_description(%s::regclass, 'pg_class')"
     comment = connection.execute(asked, [_regclass(graph_name(table, max(limits)))]).fetchone()[0]
     told: dict[str, Any] = json.loads(comment) if comment else {}
-    return Layout(max(limits), told.get("ef_search", UNTUNED), told.get("recall"), told.get("rows", 0), total)
+    curve = tuple((each[0], each[1], each[2]) for each in told.get("curve", ()))
+    breadth, recall, held = told.get("ef_search", UNTUNED), told.get("recall"), told.get("rows", 0)
+    return Layout(max(limits), breadth, recall, held, total, curve)
 
 
 def graphs(connection: Connection, table: str) -> list[tuple[int, bool]]:
@@ -133,11 +163,18 @@ def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) ->
     return limit
 
 
-def note_tuning(connection: Connection, table: str, limit: int, breadth: int, recall: float) -> None:
+def note_tuning(
+    connection: Connection,
+    table: str,
+    limit: int,
+    breadth: int,
+    recall: float,
+    curve: Sequence[tuple[int, float, float]] = (),
+) -> None:
     from psycopg.sql import SQL, Literal
 
     held = held_now(connection, table, limit)
-    told = json.dumps({"ef_search": breadth, "recall": round(recall, 4), "rows": held})
+    told = json.dumps({"ef_search": breadth, "recall": round(recall, 4), "rows": held, "curve": list(curve)})
     name = qualified(graph_name(table, limit))
     connection.execute(SQL("COMMENT ON INDEX {} IS {}").format(name, Literal(told)))
 

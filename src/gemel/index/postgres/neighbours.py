@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.index.depths import depths, joined
 from gemel.index.port import FieldType, Passages, Rows
-from gemel.index.postgres.binary import vector_text
+from gemel.index.postgres.binary import vector_text, vectors_of
 from gemel.index.postgres.columns import qualified
 from gemel.index.postgres.filters import Filter
 from gemel.index.postgres.layout import Layout
@@ -21,6 +22,7 @@ from gemel.types import Vectors
 
 FEW = 10_000
 """A condition that no more rows are thought to meet is answered exactly: a graph finds too little of it."""
+_ROUNDING = 1e-6  # of a dot product of unit vectors in float32
 _MOST_BREADTH = 1000  # pgvector's limit of ef_search
 
 
@@ -47,6 +49,16 @@ def nearest(
     breadth = breadth_for(connection, question, layout, few)
     if breadth is None:
         return [_exact(connection, query, question) for query in queries]
+    sizes = depths(question.k)
+    found = [_at_depth(connection, queries, replace(question, k=size), layout, few) for size in sizes]
+    return [_one_ranking(each, sizes, question.k) for each in zip(*found, strict=True)]
+
+
+def _at_depth(
+    connection: Connection, queries: Vectors, question: Question, layout: Layout, few: int
+) -> list[Passages]:
+    breadth = breadth_for(connection, question, layout, few)
+    assert breadth is not None, "whether there is a graph for it does not depend on k"
     with connection.transaction():
         allow_graph(connection, breadth)
         found = [_by_graph(connection, query, question, layout) for query in queries]
@@ -54,6 +66,21 @@ def nearest(
         _exact(connection, query, question) if answer is None else answer
         for query, answer in zip(queries, found, strict=True)
     ]
+
+
+def _one_ranking(found: tuple[Passages, ...], sizes: list[int], k: int) -> Passages:
+    """See `gemel.index.depths`."""
+    keys = [list(zip(each.id, each.part.tolist(), strict=True)) for each in found]
+    order = joined(keys, sizes)[:k]
+    return Passages(
+        id=[found[n].id[at] for n, at in order],
+        part=np.array([found[n].part[at] for n, at in order], dtype=np.int32),
+        text=[found[n].text[at] for n, at in order],
+        fields={name: [found[n].fields[name][at] for n, at in order] for name in found[0].fields},
+        score=np.array([found[n].score[at] for n, at in order], dtype=np.float32),
+        vector=np.stack([found[n].vector[at] for n, at in order]) if order else found[0].vector[:0],
+        exact=all(each.exact for each in found),
+    )
 
 
 def breadth_for(connection: Connection, question: Question, layout: Layout, few: int) -> int | None:
@@ -136,7 +163,7 @@ def _exact(connection: Connection, query: Vectors, question: Question) -> Passag
 
 
 def _by_graph(connection: Connection, query: Vectors, question: Question, layout: Layout) -> Passages | None:
-    """None where the graph gave too few rows, as the condition leaves fewer than was thought."""
+    """None where the graph gave too few rows, as the condition leaves fewer than was thought, or only equal ones."""
     from psycopg.sql import SQL, Literal
 
     where = question.where or Filter(SQL("true"), [])
@@ -157,7 +184,11 @@ def _by_graph(connection: Connection, query: Vectors, question: Question, layout
     cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
     if sum(row[-1] for row in cells) < question.fetched:
         return None
-    return replace(_answer(query, cells, question), exact=False)
+    answer = replace(_answer(query, cells, question), exact=False)
+    # Of equal ones the graph gives some: those with the lowest ids are found by a look at all.
+    worst = float(np.min(vectors_of([row[4] for row in cells if row[-1]], question.dim) @ query))
+    tied = len(answer) == question.k and float(answer.score[-1]) <= worst + _ROUNDING
+    return None if tied else answer
 
 
 def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: Question) -> Passages:

@@ -194,4 +194,5 @@ class PostgresPlace:
 
 
 def _same(stored: Header, asked: Header) -> bool:
-    return stored.dim == asked.dim and dict(stored.bound) == dict(asked.bound)
+    same = stored.dim == asked.dim and dict(stored.bound) == dict(asked.bound)
+    return same and stored.words == asked.words

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gemel.index.port import Count, FieldType, Passages, Rows
+from gemel.index.port import Count, FieldType, FieldValue, Passages, Rows
 from gemel.index.postgres.binary import vectors_of
 from gemel.index.postgres.columns import column_of, qualified
 from gemel.index.postgres.filters import Filter
@@ -40,8 +41,20 @@ def rows_from(cells: Cells, fields: Mapping[str, FieldType], dim: int) -> Rows:
         text=[row[2] for row in cells],
         digest=[row[3] for row in cells],
         vector=vectors_of([row[4] for row in cells], dim),
-        fields={name: [row[place] for row in cells] for place, name in enumerate(fields, len(_OURS))},
+        fields={
+            name: _values([row[place] for row in cells], fields[name])
+            for place, name in enumerate(fields, len(_OURS))
+        },
     )
+
+
+def _values(cells: list[Any], kind: FieldType) -> list[FieldValue]:
+    """Times come in the zone of the session."""
+    if kind == "datetime":
+        return [None if each is None else each.astimezone(UTC) for each in cells]
+    if kind == "datetimes":
+        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in cells]
+    return cells
 
 
 def passages_from(rows: Rows, order: Sequence[int], score: Vectors) -> Passages:

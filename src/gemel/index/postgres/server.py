@@ -36,7 +36,7 @@ class Server:
     def __init__(self, address: Address, *, durable: bool = True, read_only: bool = False) -> None:
         self.address = address
         self.read_only = read_only
-        self._settings = {"client_min_messages": "error", "application_name": "gemel"}
+        self._settings = {"client_min_messages": "error", "application_name": "gemel", "TimeZone": "UTC"}
         if not durable:
             self._settings["synchronous_commit"] = "off"
         if read_only:

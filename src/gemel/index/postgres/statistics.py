@@ -39,5 +39,6 @@ def stats(connection: Connection, table: str, dim: int) -> TableStats:
             "pgvector": pgvector,
             "table": f"gemel.{table}",
             "one by one": unindexed,
+            **({} if layout.limit is None else {"recall": layout.measured}),
         },
     )

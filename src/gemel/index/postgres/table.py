@@ -83,7 +83,7 @@ class PostgresTable:
         vectors = np.asarray(rows.vector, dtype=np.float32)
         if vectors.shape != (len(rows), self._header.dim):
             raise InputError(f"{self.place} holds vectors of {self._header.dim} numbers, not {vectors.shape}")
-        blocks, ids = copy_blocks(rows, fields), list(dict.fromkeys(rows.id))
+        blocks, ids = copy_blocks(rows, fields, self._header.words), list(dict.fromkeys(rows.id))
 
         def put(connection: Connection) -> int:
             writing.put(connection, self._relation, ids, blocks, list(fields), replace=replace)
@@ -112,7 +112,14 @@ class PostgresTable:
         return self._server.read(lambda connection: reading.count(connection, self._relation, chosen))
 
     def nearest(
-        self, queries: Vectors, k: int, *, where: Condition | None = None, exact: bool = False
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        where: Condition | None = None,
+        exact: bool = False,
+        recall: float | None = None,
+        far: bool = False,
     ) -> list[Passages]:
         """Without a graph, with `exact`, and where few rows meet the condition, every row that counts is compared."""
         if not len(queries):
@@ -123,6 +130,7 @@ class PostgresTable:
 
         def ask(connection: Connection) -> list[Passages]:
             layout = Layout() if exact else self._fresh(self._layout, connection, read_layout)
+            layout = layout.tuned_for(recall, far=far)
             return nearest(connection, queries, question, layout, self._limits.few)
 
         return self._server.read(ask)
@@ -133,7 +141,7 @@ class PostgresTable:
 
         def ask(connection: Connection) -> Passages:
             lengths: Lengths = self._fresh(self._lengths, connection, read_lengths)
-            return by_words(connection, self._relation, header.dim, header.fields, query, k, chosen, lengths)
+            return by_words(connection, self._relation, header, query, k, chosen, lengths)
 
         return self._server.read(ask)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gemel.index.postgres.binary import vector_text, vectors_of
 from gemel.index.postgres.columns import qualified
+from gemel.index.postgres.layout import ENOUGH, FINEST
 from gemel.index.postgres.neighbours import allow_graph, exact_sql, graph_sql
 from gemel.index.postgres.reading import fetch
 from gemel.index.postgres.server import Connection
 from gemel.types import Vectors
 
-ENOUGH = 0.985
+_OTHERS = ((0.5,), (1.0, 1.0))
+"""What is added to a stored vector for a question like what is stored, and for one unlike it."""
 _BREADTHS = (40, 64, 100, 160, 250, 400, 640, 1000)
 _QUERIES = 64
 _K = 10
@@ -24,22 +27,38 @@ _FETCHED = 26  # as a search for ten fetches
 class Tuned:
     breadth: int
     recall: float
+    curve: tuple[tuple[int, float, float], ...] = ()
+    """See `Layout.curve`."""
 
 
 def tune(connection: Connection, table: str, dim: int, limit: int) -> Tuned:
-    """The smallest breadth that finds enough of the ten nearest; the widest, if none does."""
+    """The smallest breadth that finds enough of the ten nearest; the widest, if none does.
+
+    Wider ones are measured too, until questions of both kinds are found nearly always: a search may ask for more.
+    """
     from psycopg.sql import SQL
 
-    queries = _queries(connection, table, dim, limit)
+    kinds = [_queries(connection, table, dim, limit, others) for others in _OTHERS]
     inside = SQL("number <= {}").format(limit)
     exact = exact_sql(SQL("number"), table, inside, _K)
-    truth = [{row[0] for row in fetch(connection, exact, [vector_text(each)])} for each in queries]
-    recall = 0.0
+    truths = [
+        [{row[0] for row in fetch(connection, exact, [vector_text(each)])} for each in queries]
+        for queries in kinds
+    ]
+    chosen: tuple[int, float] | None = None
+    curve: list[tuple[int, float, float]] = []
     for breadth in _BREADTHS:
-        recall = _recall(connection, table, dim, limit, queries, truth, breadth)
-        if recall >= ENOUGH:
+        near, far = (
+            round(_recall(connection, table, dim, limit, queries, truth, breadth), 4)
+            for queries, truth in zip(kinds, truths, strict=True)
+        )
+        chosen = (breadth, near) if chosen is None and near >= ENOUGH else chosen
+        if chosen is not None:
+            curve.append((breadth, near, far))
+        if min(near, far) >= FINEST:
             break
-    return Tuned(breadth, recall)
+    breadth, recall = chosen or (breadth, near)
+    return Tuned(breadth, recall, tuple(curve))
 
 
 def _recall(
@@ -65,18 +84,22 @@ def _recall(
     return float(np.mean(shares))
 
 
-def _queries(connection: Connection, table: str, dim: int, limit: int) -> Vectors:
-    """Stored vectors, each moved towards another one: no row is at the very place that is asked for."""
+def _queries(connection: Connection, table: str, dim: int, limit: int, others: Sequence[float]) -> Vectors:
+    """Stored vectors, each moved towards others: no row is at the very place that is asked for."""
     from psycopg.sql import SQL
 
     draws = np.random.default_rng(0).integers(1, limit + 1, size=8 * _QUERIES).tolist()
     statement = SQL("SELECT vector FROM {} WHERE number = ANY(%s) LIMIT %s").format(qualified(table))
-    cells = fetch(connection, statement, [draws, 2 * _QUERIES])
-    if len(cells) < 2 * _QUERIES:  # most numbers are of rows that are gone
+    wanted = (1 + len(others)) * _QUERIES
+    cells = fetch(connection, statement, [draws, wanted])
+    if len(cells) < wanted:  # most numbers are of rows that are gone
         statement = SQL("SELECT vector FROM {} WHERE number <= %s LIMIT %s").format(qualified(table))
-        cells = fetch(connection, statement, [limit, 2 * _QUERIES])
+        cells = fetch(connection, statement, [limit, wanted])
     vectors = vectors_of([row[0] for row in cells], dim)
-    mixed = vectors[0 : len(vectors) // 2 * 2 : 2] + 0.5 * vectors[1::2]
+    count = len(vectors) // (1 + len(others))
+    mixed = vectors[:count].copy()
+    for place, weight in enumerate(others, 1):
+        mixed += weight * vectors[place * count : (place + 1) * count]
     lengths = np.linalg.norm(mixed, axis=1, keepdims=True)
     queries: Vectors = (mixed / np.maximum(lengths, 1e-12)).astype(np.float32)
     return queries

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 from gemel.index.postgres.columns import column_of
-from gemel.index.where import Both, Compare, Condition, Either, IsNull, Not, OneOf, links, pushed
+from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Not, OneOf, links, pushed
+
+_ELEMENTS = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double precision",
+    str: "text",
+    date: "date",
+    datetime: "timestamptz",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +51,7 @@ def _compiled(condition: Condition) -> Compiled:
 def _leaf(condition: Condition, *, negated: bool) -> Compiled:
     from psycopg.sql import SQL, Identifier
 
-    assert isinstance(condition, Compare | OneOf | IsNull), (
+    assert isinstance(condition, Compare | OneOf | IsNull | Contains), (
         "`pushed` leaves `not` before lists and nulls only"
     )
     column = Identifier(column_of(condition.field))
@@ -52,6 +62,11 @@ def _leaf(condition: Condition, *, negated: bool) -> Compiled:
             return Compiled(SQL("true" if negated else "false"))
         sql = SQL("{} <> ALL(%s)" if negated else "{} = ANY(%s)").format(column)
         return Compiled(sql, (list(condition.values),))
+    if isinstance(condition, Contains):
+        kind = _ELEMENTS[type(condition.value)]
+        # `@>` and not `= ANY`: the index of lists answers it.
+        holds = SQL("{} @> ARRAY[%s]::" + kind + "[]").format(column)
+        return Compiled(SQL("NOT {}").format(holds) if negated else holds, (condition.value,))
     ordered = isinstance(condition.value, str) and condition.operator not in ("=", "!=")
     sign = SQL("<>" if condition.operator == "!=" else condition.operator)
     sql = SQL('{} COLLATE "C" {} %s' if ordered else "{} {} %s").format(column, sign)

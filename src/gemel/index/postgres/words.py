@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from gemel.index.port import FieldType, Passages
+from gemel.index.port import FieldType, Header, Passages
 from gemel.index.postgres.binary import searched_words
 from gemel.index.postgres.columns import qualified
 from gemel.index.postgres.filters import Filter
 from gemel.index.postgres.neighbours import estimate
 from gemel.index.postgres.reading import columns_sql, fetch, passages_from, rows_from
 from gemel.index.postgres.server import Connection
+from gemel.word_search.words import WordRules
 
 _COMMON = 20_000  # passages; who holds more counts as frequent
 _SCORED = 1_000
@@ -58,8 +59,7 @@ def read_lengths(connection: Connection, table: str) -> Lengths:
 def by_words(
     connection: Connection,
     table: str,
-    dim: int,
-    fields: Mapping[str, FieldType],
+    header: Header,
     query: str,
     k: int,
     where: Filter,
@@ -68,16 +68,18 @@ def by_words(
     """The k best that meet the condition; ties go to the lower id, then the lower part."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        words = _words(connection, table, query, lengths)
-        scored = _scored(connection, table, words, where, lengths, max(_SCORED, k)) if words else []
+        asked = searched_words(header.words.query(query))
+        words = _words(connection, table, asked, lengths)
+        most = max(_SCORED, k)
+        scored = _scored(connection, table, words, where, lengths, most, header.words) if words else []
         scored.sort(key=lambda each: (-each[0], each[1], each[2]))
-        return _fetched(connection, table, dim, fields, scored[:k])
+        return _fetched(connection, table, header.dim, header.fields, scored[:k])
 
 
-def _words(connection: Connection, table: str, query: str, lengths: Lengths) -> list[_Word]:
+def _words(connection: Connection, table: str, query: list[str], lengths: Lengths) -> list[_Word]:
     """Those of the query that are in the table, the rarest first."""
     words = []
-    for word, asked in Counter(searched_words(query)).items():
+    for word, asked in Counter(query).items():
         having = _having(connection, table, word, lengths)
         if having:
             idf = log(1 + (lengths.passages - having + 0.5) / (having + 0.5))
@@ -99,7 +101,13 @@ def _having(connection: Connection, table: str, word: str, lengths: Lengths) -> 
 
 
 def _scored(
-    connection: Connection, table: str, words: list[_Word], where: Filter, lengths: Lengths, most: int
+    connection: Connection,
+    table: str,
+    words: list[_Word],
+    where: Filter,
+    lengths: Lengths,
+    most: int,
+    rules: WordRules,
 ) -> list[tuple[float, str, int, int]]:
     """(score, id, part, number) of the candidates."""
     from psycopg.sql import SQL, Literal
@@ -120,11 +128,11 @@ def _scored(
     asked = [" | ".join(_quoted(word.text) for word in leading)]
     parameters = [*asked, *where.parameters, *(_quoted(word.text) for word in words)]
     cells = connection.execute(statement, parameters).fetchall()
-    return [(_score(row[3], row[4], words, lengths), row[1], row[2], row[0]) for row in cells]
+    return [(_score(rules.document(row[3]), row[4], words, lengths), row[1], row[2], row[0]) for row in cells]
 
 
-def _score(text: str, length: int, words: list[_Word], lengths: Lengths) -> float:
-    counts = Counter(searched_words(text))
+def _score(found: list[str], length: int, words: list[_Word], lengths: Lengths) -> float:
+    counts = Counter(found)
     allowance = _K1 * (1 - _B + _B * length / lengths.mean)
     return sum(word.asked * word.idf * counts[word.text] / (counts[word.text] + allowance) for word in words)
 
@@ -149,5 +157,5 @@ def _fetched(
 
 
 def _quoted(word: str) -> str:
-    """As a tsquery of one word; words are letters and digits, so nothing in them can mean anything else."""
+    """As a tsquery of one word; words are letters, marks and digits, so nothing in them can mean anything else."""
     return f"'{word}'"

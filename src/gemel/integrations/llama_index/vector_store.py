@@ -20,7 +20,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from gemel.errors import InputError
 from gemel.index.for_frameworks import is_of_its_model
 from gemel.index.index import Index
-from gemel.index.port import Scalar
+from gemel.index.port import FieldValue
 from gemel.integrations.index_fields import metadata_of, store_fields
 from gemel.integrations.llama_index.filters import all_of, condition_of
 
@@ -155,13 +155,13 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         self._seen = True
 
 
-def _own_fields(node: BaseNode) -> dict[str, Scalar]:
+def _own_fields(node: BaseNode) -> dict[str, FieldValue]:
     """What makes the node again, without its text; and the document that it is of."""
     written = node_to_metadata_dict(node, remove_text=True)
     return {name: written[name] for name in (_NODE, _KIND, _SOURCE)}
 
 
-def _node(id_: str, text: str, fields: Mapping[str, Scalar]) -> BaseNode:
+def _node(id_: str, text: str, fields: Mapping[str, FieldValue]) -> BaseNode:
     """As it was added. A document that came to the index another way becomes a node with its fields as metadata."""
     if fields.get(_NODE) is None:
         return TextNode(id_=id_, text=text, metadata=metadata_of(fields))

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from gemel.serve.routes.index_search import WHERE, Where
 from gemel.serve.routes.reading import Own, example
 
-Value: TypeAlias = str | int | float | bool | None
+Value: TypeAlias = str | int | float | bool | list[str | int | float | bool] | None
 
 
 class NewDocument(Own):
