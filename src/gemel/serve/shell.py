@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from gemel.serve.body import Gone, Message, Receive, check_depth, read_body
+from gemel.serve.body import Body, Gone, Message, Receive, read_body
 from gemel.serve.doors import check_host, check_key, is_public
 from gemel.serve.errors import Problem, error_body, problem_of
 from gemel.serve.figures import Figures
 from gemel.serve.keys import Keys
 from gemel.serve.limits import Limits, Overloaded, TooLate, late
 from gemel.serve.logs import RequestLog
-from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.memory import Room, memory_bytes, room, trim_memory
 from gemel.serve.tracing import Span
 
 Scope = dict[str, Any]
@@ -28,6 +28,8 @@ WATCH_AFTER = 0.02  # seconds after which a request is worth asking whether its 
 MEMORY_EVERY = 0.5  # seconds between two looks at the memory
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
 SMALL_BODY = 64_000  # bytes
+LARGE_BODY = 500_000  # bytes, after which memory is given back to the system
+TRIM_AFTER = 0.2  # seconds
 GONE = 499  # what the log calls a request whose client went away
 SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -58,6 +60,7 @@ class Shell:
     def __init__(self, app: App, settings: ShellSettings) -> None:
         self._app, self._settings = app, settings
         self._bodies = 0  # bytes of bodies in memory
+        self._trimming = False
         self._memory: tuple[float, Room] = (-1e9, Room.ENOUGH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,11 +100,24 @@ class Shell:
         try:
             self._reserve(visit, min(stated or 0, most))
             taken = _counted(receive, lambda size: self._reserve(visit, size)) if stated is None else receive
-            body = await read_body(taken, stated, most, settings.body_seconds)
-            check_depth(body, settings.limits.json_depth)
+            body = await read_body(taken, stated, settings.limits, settings.body_seconds)
+            scope["state"]["body"] = body
             await self._watched(visit, scope, _replay(body, receive), receive)
         finally:
+            scope["state"].pop("body", None)
             self._bodies -= visit.body
+            if visit.body >= LARGE_BODY:
+                self._trim_soon()
+
+    def _trim_soon(self) -> None:
+        """After a large body the allocator is asked to give its pages back, once for all that end together."""
+        if not self._trimming:
+            self._trimming = True
+            asyncio.get_running_loop().call_later(TRIM_AFTER, self._trim)
+
+    def _trim(self) -> None:
+        self._trimming = False
+        asyncio.get_running_loop().run_in_executor(None, trim_memory)
 
     def _reserve(self, visit: _Visit, size: int) -> None:
         """Room for a body, or for its next part where no length was stated, before it is kept.
@@ -250,8 +266,8 @@ def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
     return part
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, then whatever comes."""
+def _replay(body: Body, receive: Receive) -> Receive:
+    """The body as one message, unless the route has taken it already, then whatever comes."""
     given = False
 
     async def again() -> Message:
@@ -259,7 +275,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         if given:
             return await receive()
         given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": bytes(body.take()), "more_body": False}
 
     return again
 

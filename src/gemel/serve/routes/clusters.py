@@ -12,7 +12,7 @@ from gemel.errors import MissingExtra
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
-from gemel.serve.routes.reading import Own, client_of, example, read, takes
+from gemel.serve.routes.reading import Own, Texts, client_of, example, read, takes
 from gemel.serve.routes.texts import check_sizes, embed_many
 from gemel.types import Vectors
 
@@ -34,7 +34,7 @@ class ClustersRequest(Own):
         min_score=0.5,
     )
 
-    texts: list[str]
+    texts: Texts
     min_score: float | None = Field(None, ge=-1, le=1, description="How similar; 0.75 if nothing is said")
     k: int | None = Field(None, ge=1, description="How many clusters")
     method: Literal["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"] | None = Field(

@@ -6,7 +6,7 @@ A field that may be left out may also be null: LangChain sends that for what it 
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
@@ -15,7 +15,7 @@ from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.failures import OpenAIError, PlainError, errors
 from gemel.serve.routes.names import check_ranker
-from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
+from gemel.serve.routes.reading import Foreign, StopAtFirst, Texts, client_of, example, read, takes
 from gemel.serve.routes.scoring import score
 from gemel.serve.routes.texts import check_sizes
 from gemel.serve.routes.tokens import first_tokens
@@ -36,7 +36,7 @@ class RerankRequest(Foreign):
 
     model: str = Field(description="The cross-encoder or the model that is loaded")
     query: str
-    documents: list[str]
+    documents: Texts
     top_n: int | None = Field(None, ge=1, description="How many come back; default all")
     max_tokens_per_doc: int | None = Field(
         _DOCUMENT, ge=1, description="Of a document that is longer, the beginning counts"
@@ -54,7 +54,7 @@ class OlderRerankRequest(Foreign):
 
     model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
     query: str
-    documents: list[str | TextDocument]
+    documents: Annotated[list[str | TextDocument], StopAtFirst()]
     top_n: int | None = Field(None, ge=1, description="How many come back; default all")
     return_documents: bool | None = False
 

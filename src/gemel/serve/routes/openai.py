@@ -19,7 +19,7 @@ from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
-from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
+from gemel.serve.routes.reading import Foreign, Texts, TokenIds, TokenLists, client_of, example, read, takes
 from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
 from gemel.serve.routes.tokens import texts_to_encode
 from gemel.types import Vectors
@@ -32,7 +32,7 @@ class EmbeddingsRequest(Foreign):
 
     model_config = example(model="all-MiniLM-L6-v2", input=_TEXTS)
 
-    input: str | list[str] | list[int] | list[list[int]] = Field(
+    input: str | Texts | TokenIds | TokenLists = Field(
         description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
     )
     model: str = Field(description="The name of the loaded model, as GET /v1/models says it")
@@ -130,7 +130,7 @@ async def _embeddings(services: Services, request: Request) -> Response:
 
 
 async def texts_of(
-    services: Services, given: str | list[str] | list[int] | list[list[int]], name: str = "input"
+    services: Services, given: str | Texts | TokenIds | TokenLists, name: str = "input"
 ) -> list[str]:
     """The texts of an `input` in any of its four forms; `name` is what errors call it."""
     if isinstance(given, str):

@@ -16,7 +16,7 @@ from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.calibrations import Calibrations
-from gemel.serve.routes.reading import Own, client_of, example, read, takes
+from gemel.serve.routes.reading import Own, Texts, client_of, example, read, takes
 from gemel.serve.routes.relation import check_head
 from gemel.serve.routes.texts import check_sizes, embed_many
 from gemel.types import Vectors
@@ -33,8 +33,8 @@ class PairsRequest(Own):
         k=1,
     )
 
-    texts: list[str]
-    other: list[str] | None = Field(None, description="Compare texts with these, not with one another")
+    texts: Texts
+    other: Texts | None = Field(None, description="Compare texts with these, not with one another")
     k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; {_USUAL} if nothing is said")
     min_score: float | None = Field(None, ge=-1, le=1, description="How near")
     expected_false: float | None = Field(
