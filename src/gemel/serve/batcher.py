@@ -6,7 +6,7 @@ Lives on one event loop. A text that was computed a moment ago or is being compu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
@@ -31,7 +31,10 @@ from gemel.types import Vectors
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
 SMALL_TOKENS = 512  # if it has at most so many tokens
 INLINE_CHARACTERS = 4000  # tokenised at once; more goes to a thread, so that the event loop answers others
-PIECE = 128  # texts tokenised between two looks at whether the client is still there
+PIECE = 128  # texts tokenised between two looks at whether the client is still there,
+PIECE_CHARACTERS = (
+    100_000  # if they have at most so many characters: tokens take many times the memory of a text
+)
 
 
 class Batcher:
@@ -161,12 +164,14 @@ class Batcher:
     async def _tokenise_aside(self, texts: list[str], kind: Kind) -> tuple[Windows, ...]:
         """In pieces, so that two large requests take turns and one that is cancelled ends soon."""
         found: list[Windows] = []
-        for start in range(0, len(texts), PIECE):
-            part = texts[start : start + PIECE]
+        tokens = 0
+        for part in _pieces(texts):
             prepared = await self._loop.run_in_executor(
                 self._tokenising, self._model.prepare, part, kind.options
             )
             found.extend(prepared.windows)
+            tokens += sum(window.tokens for window in prepared.windows)
+            self._check_tokens(tokens)
         return tuple(found)
 
     def _admit(self, tokens: int) -> None:
@@ -243,6 +248,19 @@ class Batcher:
         for job in alone:
             if job.state is State.DROPPED and self._flying.get(job.key) is job:
                 del self._flying[job.key]
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in lists of at most PIECE texts and PIECE_CHARACTERS characters, or of one that is longer."""
+    piece: list[str] = []
+    characters = 0
+    for text in texts:
+        if piece and (len(piece) == PIECE or characters + len(text) > PIECE_CHARACTERS):
+            yield piece
+            piece, characters = [], 0
+        piece.append(text)
+        characters += len(text)
+    yield piece
 
 
 def _refuse_cut(request: Request) -> None:

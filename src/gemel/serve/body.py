@@ -36,14 +36,14 @@ class Gone(Exception):
 class Body:
     """The bytes of one request, which are given away once so that they do not outlive their parsing."""
 
-    def __init__(self, content: bytearray) -> None:
+    def __init__(self, content: bytes) -> None:
         self._content = content
 
     def __len__(self) -> int:
         return len(self._content)
 
-    def take(self) -> bytearray:
-        content, self._content = self._content, bytearray()
+    def take(self) -> bytes:
+        content, self._content = self._content, b""
         return content
 
 
@@ -134,26 +134,30 @@ async def read_body(receive: Receive, stated: int | None, limits: Limits, second
         raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
 
 
-async def _whole(receive: Receive, limits: Limits) -> bytearray:
-    """The parts in one growing buffer: a list of parts would need their memory twice when it is joined."""
-    content, count, counted, most = bytearray(), JsonCount(limits), 0, limits.body_bytes
-    more = True
+async def _whole(receive: Receive, limits: Limits) -> bytes:
+    count, tail, size, more = JsonCount(limits), bytearray(), 0, True
+    parts: list[bytes] = []
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Gone
-        part, more = message.get("body", b""), bool(message.get("more_body"))
-        if len(content) + len(part) > most:
-            raise TooLarge(f"the body has more than {most:,} bytes, which is the most that is taken")
-        content += part
-        if not more and surely_small(content, limits):
-            return content
-        while len(content) - counted >= STEP or (not more and counted < len(content)):
-            count.feed(bytes(content[counted : counted + STEP]))
-            counted += STEP
-            if counted < len(content):
+        more = bool(message.get("more_body"))
+        tail += message.get("body", b"")
+        if size + len(tail) > limits.body_bytes:
+            raise TooLarge(
+                f"the body has more than {limits.body_bytes:,} bytes, which is the most that is taken"
+            )
+        if not more and not parts and surely_small(tail, limits):
+            return bytes(tail)
+        while len(tail) >= STEP or (tail and not more):
+            part = bytes(tail[:STEP])
+            del tail[:STEP]  # cheap: a bytearray only moves its start
+            count.feed(part)
+            parts.append(part)
+            size += len(part)
+            if tail:
                 await asyncio.sleep(0)
-    return content
+    return b"".join(parts)
 
 
 def surely_small(content: bytes | bytearray, limits: Limits) -> bool:

@@ -28,7 +28,7 @@ WATCH_AFTER = 0.02  # seconds after which a request is worth asking whether its 
 MEMORY_EVERY = 0.5  # seconds between two looks at the memory
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
 SMALL_BODY = 64_000  # bytes
-LARGE_BODY = 500_000  # bytes, after which memory is given back to the system
+LARGE_BODY = 100_000  # bytes, after which memory is given back to the system
 TRIM_AFTER = 0.2  # seconds
 GONE = 499  # what the log calls a request whose client went away
 SAFE_HEADERS = [
@@ -275,7 +275,7 @@ def _replay(body: Body, receive: Receive) -> Receive:
         if given:
             return await receive()
         given = True
-        return {"type": "http.request", "body": bytes(body.take()), "more_body": False}
+        return {"type": "http.request", "body": body.take(), "more_body": False}
 
     return again
 

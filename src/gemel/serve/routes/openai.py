@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from gemel.errors import InputError
 from gemel.serve.port import Ask, Services
-from gemel.serve.routes.answering import answer
+from gemel.serve.routes.answering import answer, answer_list, dumps
 from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
 from gemel.serve.routes.reading import Foreign, Texts, TokenIds, TokenLists, client_of, example, read, takes
@@ -119,13 +119,15 @@ async def _embeddings(services: Services, request: Request) -> Response:
         dim=asked.dimensions,
     )
     found = await services.embed(texts, ask)
-    return answer(
-        {
-            "object": "list",
-            "data": _data(found.vectors, asked.encoding_format == "base64"),
-            "model": services.model_name,
-            "usage": {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens},
-        }
+    usage = {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens}
+    rest = dumps({"model": services.model_name, "usage": usage})
+    packed = asked.encoding_format == "base64"
+    return answer_list(
+        len(found.vectors),
+        found.vectors.shape[1],
+        lambda start, stop: _data(found.vectors[start:stop], packed, start),
+        before=b'{"object":"list","data":',
+        after=b"," + rest[1:],
     )
 
 
@@ -148,12 +150,12 @@ async def texts_of(
     return texts
 
 
-def _data(vectors: Vectors, packed: bool) -> list[dict[str, Any]]:
+def _data(vectors: Vectors, packed: bool, first: int) -> list[dict[str, Any]]:
     if packed:
         rows = np.ascontiguousarray(vectors, dtype="<f4")
-        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows)]
+        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows, first)]
     rows = np.ascontiguousarray(vectors)
-    return [_entry(at, row) for at, row in enumerate(rows)]
+    return [_entry(at, row) for at, row in enumerate(rows, first)]
 
 
 def _entry(at: int, embedding: Any) -> dict[str, Any]:  # noqa: ANN401 - an array or a string

@@ -38,8 +38,7 @@ class StopAtFirst:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
         schema = handler(source)
         assert schema["type"] == "list", f"{source} is no list"
-        schema["fail_fast"] = True
-        return schema
+        return {**schema, "fail_fast": True}
 
 
 Texts: TypeAlias = Annotated[list[str], StopAtFirst()]

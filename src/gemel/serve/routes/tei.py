@@ -12,7 +12,7 @@ from gemel.serve.errors import RouteError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
-from gemel.serve.routes.answering import answer
+from gemel.serve.routes.answering import answer, answer_list, answer_vectors
 from gemel.serve.routes.failures import TeiError, errors
 from gemel.serve.routes.openai import texts_of
 from gemel.serve.routes.reading import client_of, read, takes
@@ -77,14 +77,19 @@ async def _embed(services: Services, request: Request, asked: shapes.EmbedReques
     )
     texts = await _cut_left(services, asked, texts, asked.prompt_name)
     found = await services.embed(texts, ask)
-    return answer(np.ascontiguousarray(found.vectors))
+    return answer_vectors(found.vectors)
 
 
 async def _embed_all(services: Services, asked: shapes.EmbedAllRequest) -> Response:
     texts = await texts_of(services, asked.inputs, "inputs")
     texts = await _cut_left(services, asked, texts, asked.prompt_name)
     found = await services.work(lambda: _tokens(services, texts, asked))
-    return answer([np.ascontiguousarray(each.vectors) for each in found])
+    width = max(each.vectors.size for each in found)
+    return answer_list(
+        len(found),
+        width,
+        lambda start, stop: [np.ascontiguousarray(each.vectors) for each in found[start:stop]],
+    )
 
 
 async def _similarity(

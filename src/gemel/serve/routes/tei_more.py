@@ -14,7 +14,7 @@ from gemel.serve.errors import RouteError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
-from gemel.serve.routes.answering import answer
+from gemel.serve.routes.answering import answer, answer_written, dumps
 from gemel.serve.routes.classes import Classes, classes, find_classes
 from gemel.serve.routes.reading import client_of, read, takes
 from gemel.serve.routes.scoring import ranker, score
@@ -103,11 +103,11 @@ async def _tokenize(services: Services, asked: shapes.TokenizeRequest) -> Respon
     prompt, marked = _prompt(services, asked.prompt_name), asked.add_special_tokens is not False
     whole = [prompt + each for each in texts]
 
-    def work() -> list[list[dict[str, Any]]]:
+    def work() -> list[bytes]:
         check_tokens(services, whole)
-        return [_tokens_of(services, each, marked) for each in whole]
+        return [dumps(_tokens_of(services, each, marked)) for each in whole]  # as objects, many times larger
 
-    return answer(await services.work(work))
+    return answer_written(await services.work(work))
 
 
 async def _decode(services: Services, asked: shapes.DecodeRequest) -> Response:
