@@ -75,10 +75,10 @@ class TextTokenizer:
 
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without marks."""
-        if parallel and (len(texts) > 1 or (texts and len(texts[0]) > LONG)):
+        if parallel and len(texts) > 1:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         else:
-            encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+            encodings = [self._encoding(text, special=False, fast=True) for text in texts]
         contents = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
         if self.dropped is not None:
             contents = [content[content != self.dropped] for content in contents]
@@ -100,10 +100,14 @@ class TextTokenizer:
         columns = zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets, strict=True)
         return [Piece(i, token, bool(mark), *place) for i, token, mark, place in columns]
 
-    def _encoding(self, text: str, *, special: bool) -> tokenizers.Encoding:
-        """Of one text; a long one as a batch of its own, which leaves Python's lock to other threads meanwhile."""
+    def _encoding(self, text: str, *, special: bool, fast: bool = False) -> tokenizers.Encoding:
+        """Of one text; a long one as a batch of its own, which leaves Python's lock to other threads meanwhile.
+
+        `fast`: without offsets.
+        """
         if len(text) > LONG:
-            return self._tokenizer.encode_batch([text], add_special_tokens=special)[0]
+            encode = self._tokenizer.encode_batch_fast if fast else self._tokenizer.encode_batch
+            return encode([text], add_special_tokens=special)[0]
         return self._tokenizer.encode(text, add_special_tokens=special)
 
     def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
