@@ -406,15 +406,19 @@ def test_longer_work_is_bounded_in_number_and_time(model):
 
         with pytest.raises(TooLate):
             await services.work(wait, seconds=0.01)
-        tasks = [asyncio.create_task(services.work(wait)) for _ in range(17)]
+        tasks = [asyncio.create_task(services.work(wait)) for _ in range(7)]
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="18 longer requests run or wait already"):
+        with pytest.raises(Overloaded, match="8 longer requests of this client run or wait already"):
             await services.work(wait)
+        other = asyncio.create_task(services.work(wait, client="other"))
+        await asyncio.sleep(0)
+        assert services.working == 9
         done.set()
-        await asyncio.gather(*tasks)
-        return services.figures.rejected["work"]
+        await asyncio.gather(*tasks, other)
+        await asyncio.sleep(0)
+        return services.figures.rejected["work"], services.working
 
-    assert with_app(model, go) == 1
+    assert with_app(model, go, limits=Limits(client_jobs=2)) == (1, 0)
 
 
 def test_a_request_has_one_time_for_all_that_it_does():

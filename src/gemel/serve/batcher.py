@@ -1,6 +1,7 @@
 """The batcher: texts of many requests in, each request's vectors out. Knows neither HTTP nor the network.
 
-Lives on one event loop. A text that was computed a moment ago or is being computed is not computed again.
+Lives on one event loop. A text that was computed a moment ago for a client, or is being computed for it, is not
+computed again; what other clients sent makes no difference.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Batcher:
         seconds = min(ask.seconds or self._limits.seconds, self._limits.seconds)
         deadline = self._loop.call_later(seconds, request.fail, TooLate(late(seconds)))
         try:
-            missing = self._join(request, [kind.key(text) for text in checked])
+            missing = self._join(request, kind.keys(checked, ask.client))
             if missing:
                 new = [checked[rows[0]] for rows in missing.values()]
                 windows = await self._tokenise(new, kind, urgent)

@@ -25,6 +25,8 @@ class Limits:
     """Texts in one request for pairs or clusters."""
     queue_tokens: int = 1_000_000
     """Tokens that wait, all requests together; over it: 429."""
+    client_jobs: int = 16
+    """Long computations (pairs, clusters, a cross-encoder, writes) of one client that run or wait; over it: 429."""
     seconds: float = 60.0
     """Until a request is answered or given up."""
 

@@ -56,6 +56,8 @@ class ServeOptions:
     """Tokens of one request, all texts together, before the model's own cut."""
     max_pair_texts: int = Limits.pair_texts
     """Texts in one request for pairs or clusters."""
+    max_client_jobs: int = Limits.client_jobs
+    """Long computations (pairs, clusters, a cross-encoder, writes) of one client that run or wait; over it 429."""
     request_seconds: float = Limits.seconds
     """Until a request is answered or given up."""
     body_seconds: float = 20.0
@@ -92,6 +94,7 @@ class ServeOptions:
             "max_characters",
             "max_tokens",
             "max_pair_texts",
+            "max_client_jobs",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -109,6 +112,7 @@ class ServeOptions:
             tokens=self.max_tokens,
             pair_texts=self.max_pair_texts,
             queue_tokens=self.max_queue_tokens,
+            client_jobs=self.max_client_jobs,
             seconds=self.request_seconds,
         )
 

@@ -86,8 +86,10 @@ def add_clusters(routes: APIRouter, services: Services) -> None:
         asked = await read(request, ClustersRequest)
         check_sizes(services, asked.texts, "texts", services.limits.pair_texts)
         _check_work(asked)
-        vectors = (await embed_many(services, asked.texts, Ask(client=client_of(request)))).vectors
-        found = await services.work(lambda: _found(asked, vectors))
+        client = client_of(request)
+        with services.reserve(client):
+            vectors = (await embed_many(services, asked.texts, Ask(client=client))).vectors
+            found = await services.work(lambda: _found(asked, vectors), client=client, long=True)
         return answer({**found, "seconds": perf_counter() - started})
 
 

@@ -24,16 +24,18 @@ def add_indexes(routes: APIRouter, services: Services, calibrations: Calibration
     inside = APIRouter(prefix="/indexes", tags=["Indexes"])
 
     @inside.get("", response_model=shapes.IndexList)
-    async def indexes() -> Response:
+    async def indexes(request: Request) -> Response:
         """The open indexes."""
         known = services.indexes
-        found = await services.work(lambda: [_row(name, index) for name, index in known.items()])
+        found = await services.work(
+            lambda: [_row(name, index) for name, index in known.items()], client=client_of(request)
+        )
         return answer({"indexes": found})
 
     @inside.get("/{name}", response_model=shapes.IndexDetails)
-    async def index(name: str) -> Response:
+    async def index(name: str, request: Request) -> Response:
         """One index and how it is laid out."""
-        return answer(await on_index(services, name, lambda found: _details(name, found)))
+        return answer(await on_index(services, name, lambda found: _details(name, found), client_of(request)))
 
     @inside.post("/{name}/search", response_model=SearchAnswer, openapi_extra=takes(IndexQuestion))
     async def search(name: str, request: Request) -> Response:
@@ -64,7 +66,9 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
             check_tokens(services, texts)
             return index.add(texts, ids=ids, fields=given, existing=asked.existing)
 
-        return answer(asdict(await on_index(services, name, write)))
+        client = client_of(request)
+        with services.reserve(client):
+            return answer(asdict(await on_index(services, name, write, client, long=True)))
 
     @inside.delete(
         "/{name}/documents", response_model=shapes.DeletedAnswer, openapi_extra=takes(shapes.DeleteRequest)
@@ -73,7 +77,11 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
         """Delete documents by ids or by a condition."""
         index_of(services, name)
         asked = await read(request, shapes.DeleteRequest)
-        gone = await on_index(services, name, lambda index: index.delete(asked.ids, where=asked.where))
+        client = client_of(request)
+        with services.reserve(client):
+            gone = await on_index(
+                services, name, lambda index: index.delete(asked.ids, where=asked.where), client, long=True
+            )
         return answer({"deleted": gone})
 
     @inside.post("/{name}/get", response_model=shapes.DocumentsAnswer, openapi_extra=takes(shapes.GetRequest))
@@ -82,7 +90,7 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
         index_of(services, name)
         asked = await read(request, shapes.GetRequest)
         check_sizes(services, asked.ids, "ids")
-        documents = await on_index(services, name, lambda index: index.get(asked.ids))
+        documents = await on_index(services, name, lambda index: index.get(asked.ids), client_of(request))
         return answer({"documents": [asdict(document) for document in documents]})
 
 

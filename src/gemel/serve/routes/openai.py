@@ -21,7 +21,7 @@ from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
 from gemel.serve.routes.reading import Foreign, Texts, TokenIds, TokenLists, client_of, example, read, takes
 from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
-from gemel.serve.routes.tokens import texts_to_encode
+from gemel.serve.routes.tokens import many_ids, texts_to_encode
 from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
@@ -111,7 +111,7 @@ async def _embeddings(services: Services, request: Request) -> Response:
     asked = await read(request, EmbeddingsRequest)
     check_model(services, asked.model)
     check_dimensions(services, asked.dimensions)
-    texts = await texts_of(services, asked.input)
+    texts = await texts_of(services, request, asked.input)
     ask = Ask(
         client=client_of(request),
         prompt_name=asked.prompt_name,
@@ -132,7 +132,7 @@ async def _embeddings(services: Services, request: Request) -> Response:
 
 
 async def texts_of(
-    services: Services, given: str | Texts | TokenIds | TokenLists, name: str = "input"
+    services: Services, request: Request, given: str | Texts | TokenIds | TokenLists, name: str = "input"
 ) -> list[str]:
     """The texts of an `input` in any of its four forms; `name` is what errors call it."""
     if isinstance(given, str):
@@ -145,7 +145,11 @@ async def texts_of(
             texts = every
         else:
             lists = every if isinstance(every[0], list) else [every]
-            texts = await services.work(lambda: texts_to_encode(services, lists, name))
+            texts = await services.work(
+                lambda: texts_to_encode(services, lists, name),
+                client=client_of(request),
+                long=many_ids(lists),
+            )
     check_sizes(services, texts, name)
     return texts
 

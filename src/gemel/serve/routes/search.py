@@ -71,9 +71,11 @@ async def _search_texts(
 
     def work() -> list[dict[str, Any]]:
         found = _found(services, asked, query.vectors, known.vectors)
-        return with_percentiles(found, calibrations.between(known.vectors))
+        return with_percentiles(found, calibrations.between(ask.client, known.vectors))
 
-    rows = await with_relations(services, asked.query, await services.work(work), ask)
+    rows = await with_relations(
+        services, asked.query, await services.work(work, client=ask.client, long=asked.rerank), ask
+    )
     by = "cross" if asked.rerank else "fusion" if asked.hybrid else "cosine"
     return answer({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
 

@@ -14,6 +14,12 @@ from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Embedded, Services
 
 PIECE = 512  # texts of a large request that wait at once, so that it never fills the queue alone
+LONG_CHARACTERS = 20_000  # in a request, from which work on its texts may take a second
+
+
+def is_long(texts: Sequence[str]) -> bool:
+    """Work on these texts is long work: see `Services.work`."""
+    return sum(map(len, texts)) > LONG_CHARACTERS
 
 
 def check_sizes(services: Services, texts: Sequence[str], name: str, most: int | None = None) -> None:

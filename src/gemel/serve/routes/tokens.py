@@ -8,10 +8,15 @@ from gemel.errors import InputError
 from gemel.model import Model
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Services
-from gemel.serve.routes.texts import check_tokens
+from gemel.serve.routes.texts import LONG_CHARACTERS, check_tokens
 
 CHARACTERS_PER_TOKEN = 4  # a list of ids may have as many as a text of the longest length has, roughly
 PIECE = 64  # texts tokenized at once
+
+
+def many_ids(lists: Sequence[Sequence[int]]) -> bool:
+    """Work on these ids is long work: see `Services.work`."""
+    return CHARACTERS_PER_TOKEN * sum(map(len, lists)) > LONG_CHARACTERS
 
 
 def texts_of_ids(
