@@ -18,6 +18,7 @@ from gemel.errors import InputError, WorkError
 from gemel.serve.connection import Connection
 from gemel.serve.front import Front
 from gemel.serve.keys import Keys, read_keys
+from gemel.serve.logs import RequestLog, captured
 from gemel.serve.memory import Room, memory_bytes, room
 from gemel.serve.options import ServeOptions
 from gemel.serve.shell import App
@@ -71,7 +72,8 @@ class Running:
         before = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            self._server.run(sockets=[listening])
+            with captured(RequestLog(self._options.log)):
+                self._server.run(sockets=[listening])
         finally:
             sys.setswitchinterval(before)
             listening.close()
@@ -92,6 +94,7 @@ class Running:
         config = uvicorn.Config(
             front,
             http=Connection,
+            ws="none",  # nothing here speaks it, and it would come past the keys
             lifespan="on",
             log_config=None,
             access_log=False,

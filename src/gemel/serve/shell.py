@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from gemel.serve.body import Body, Gone, Message, Receive, read_body
-from gemel.serve.doors import check_host, check_key, is_public
+from gemel.serve.doors import check_encoding, check_host, check_key, is_public
 from gemel.serve.errors import Problem, error_body, problem_of
 from gemel.serve.figures import Figures
 from gemel.serve.keys import Keys
@@ -88,13 +88,18 @@ class Shell:
     async def _answer(self, visit: _Visit, scope: Scope, receive: Receive) -> None:
         settings, headers = self._settings, scope["headers"]
         check_host(headers, settings.allowed_hosts)
+        address = scope["client"][0] if scope.get("client") else ""
+        state = scope.setdefault("state", {})
+        state["read_only"] = False
         if not is_public(scope["method"], scope["path"]):
-            visit.client = check_key(headers, settings.keys)
-        client = scope.get("client")
-        scope.setdefault("state", {})["client"] = visit.client or (client[0] if client else "")
+            key = check_key(headers, settings.keys, address)
+            if key is not None:
+                visit.client, state["read_only"] = key.name, key.read_only
+        state["client"] = visit.client or address
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, visit.send)
             return
+        check_encoding(headers)
         self._check_memory()
         stated, most = _content_length(headers), settings.limits.body_bytes
         try:
@@ -247,9 +252,11 @@ class _Visit:
         body = error_body(self.path, problem)
         headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if problem.code == "unsupported_content_encoding":
+            headers.append((b"accept-encoding", b"identity"))
         if problem.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if problem.status in (408, 413):  # the rest of the body is not read
+        if problem.status in (408, 413, 415):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})

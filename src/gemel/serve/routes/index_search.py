@@ -25,6 +25,7 @@ from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import with_percentiles, with_relations
 from gemel.serve.routes.reading import Own, example
 from gemel.serve.routes.scoring import ranker
+from gemel.serve.routes.texts import check_where
 from gemel.types import Vectors
 
 Where: TypeAlias = str | dict[str, Any]
@@ -81,6 +82,7 @@ async def search_index(
 ) -> Response:
     """The answer of an index."""
     index_of(services, name)
+    check_where(asked.where)
     cross = ranker(services) if asked.rerank else None
     if asked.rerank and cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")

@@ -15,8 +15,8 @@ from gemel.serve.routes.answering import answer
 from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import SearchAnswer
 from gemel.serve.routes.index_search import IndexQuestion, index_of, on_index, search_index
-from gemel.serve.routes.reading import client_of, read, takes
-from gemel.serve.routes.texts import check_sizes, check_tokens
+from gemel.serve.routes.reading import check_may_write, client_of, read, takes
+from gemel.serve.routes.texts import check_sizes, check_tokens, check_where
 
 
 def add_indexes(routes: APIRouter, services: Services, calibrations: Calibrations) -> None:
@@ -54,6 +54,7 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
     )
     async def add(name: str, request: Request) -> Response:
         """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
+        check_may_write(request)
         index_of(services, name)
         asked = await read(request, shapes.AddRequest)
         texts = [document.text for document in asked.documents]
@@ -75,8 +76,12 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
     )
     async def delete(name: str, request: Request) -> Response:
         """Delete documents by ids or by a condition."""
+        check_may_write(request)
         index_of(services, name)
         asked = await read(request, shapes.DeleteRequest)
+        check_where(asked.where)
+        if asked.ids:
+            check_sizes(services, asked.ids, "ids", services.limits.pair_texts)
         client = client_of(request)
         with services.reserve(client):
             gone = await on_index(

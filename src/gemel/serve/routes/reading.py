@@ -119,6 +119,14 @@ def client_of(request: Request) -> str:
     return named if isinstance(named, str) else request.client.host if request.client else ""
 
 
+def check_may_write(request: Request) -> None:
+    """Refuse (403) a key that may not change an index. Every route that changes something begins with this."""
+    if request.state.read_only:
+        raise RouteError(
+            403, "this API key is read-only: it may search, not change an index", code="read_only_key"
+        )
+
+
 def takes(kind: type[BaseModel]) -> dict[str, Any]:
     """What goes into the OpenAPI document of a route that reads `kind`: `openapi_extra=takes(Kind)`."""
     schema = _whole(kind.model_json_schema())
