@@ -188,8 +188,8 @@ class LiveProbe:
         connection.close()
 
 
-def send(address: str, kind: BodyKind, pid: int) -> BodyResult:
-    """One body to a server of this machine."""
+def send(address: str, kind: BodyKind, pid: int, *, settle: float = 1.0) -> BodyResult:
+    """One body to a server of this machine; its memory is looked at again after `settle` seconds."""
     body = kind.make()
     before = _status(pid, "VmRSS")
     Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak begins anew
@@ -198,7 +198,7 @@ def send(address: str, kind: BodyKind, pid: int) -> BodyResult:
         status = post(address, kind.path, body)
         seconds = time.perf_counter() - start
     peak = _status(pid, "VmHWM")
-    time.sleep(1.0)
+    time.sleep(settle)
     return BodyResult(
         kind.name, kind.path, len(body), status, round(seconds, 3), round(1000 * live.longest, 1),
         round((peak - before) / MB, 1), round((_status(pid, "VmRSS") - before) / MB, 1),
