@@ -109,6 +109,7 @@ HOMES = {
     "orjson": ["serve/"],
     "prometheus_client": ["serve/"],
     "pydantic": ["serve/"],
+    "pydantic_core": ["serve/routes/"],
     "opentelemetry": ["serve/"],
     "click": ["cli/"],
     "rich": ["cli/", "model"],
