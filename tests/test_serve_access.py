@@ -266,7 +266,7 @@ def test_what_libraries_log_is_lines_of_json_without_a_traceback(capsys):
         try:
             fail()
         except ValueError:
-            logging.getLogger("uvicorn.error").exception("Exception in ASGI application")
+            logging.getLogger("asyncio").exception("an exception was never retrieved")
         logging.getLogger("gemel.serve").error("a text of %d tokens fails", 7)
         logging.getLogger("some.library").warning("quotes a secret")
         warnings.warn("quotes a secret", UserWarning, stacklevel=1)
