@@ -14,7 +14,7 @@ import gemel
 from gemel.cli.serve import _say_ready
 from gemel.errors import InputError, WorkError
 from gemel.serve import connection
-from gemel.serve.keys import WrongKeys, read_keys
+from gemel.serve.keys import WrongKeys, network_of, read_keys
 from gemel.serve.logs import RequestLog, captured, reason_of
 from gemel.serve.options import ServeOptions
 from serve_case import app_of, client, live, make_services
@@ -165,6 +165,12 @@ def test_the_limit_of_wrong_keys_ends_and_its_memory_is_bounded(monkeypatch):
     for number in range(50):
         wrong.note(f"address {number}", b"x", right=number % 2 == 0, now=2.0)
     assert len(wrong._addresses) <= 5 and len(wrong._right) <= 5
+
+
+def test_the_addresses_of_an_ipv6_network_count_as_one():
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.7") == network_of("192.0.2.7") == "192.0.2.7"
+    assert network_of("testclient") == "testclient"
 
 
 # Origins

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class WrongKeys:
     def wait(self, address: str, digest: bytes, now: float | None = None) -> float:
         """0: look at the key. Else the seconds until keys of this address are looked at again."""
         now = monotonic() if now is None else now
+        address = network_of(address)
         bucket = self._addresses.get(address)
         seconds = 0.0 if bucket is None else bucket.missing(now)
         if seconds and now - self._right.get((address, digest), -REMEMBERED) < REMEMBERED:
@@ -76,6 +78,7 @@ class WrongKeys:
     def note(self, address: str, digest: bytes, *, right: bool, now: float | None = None) -> None:
         """What became of a key."""
         now = monotonic() if now is None else now
+        address = network_of(address)
         if right:
             self._right[address, digest] = now
             self._right.move_to_end((address, digest))
@@ -84,6 +87,17 @@ class WrongKeys:
             self._addresses.setdefault(address, Bucket(self._per_minute, now)).take(now)
             self._addresses.move_to_end(address)
             _forget_oldest(self._addresses)
+
+
+def network_of(address: str) -> str:
+    """What one guesser has to itself: an IPv4 address, or the 2^64 IPv6 addresses of a network."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4 or parsed.ipv4_mapped is not None:
+        return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
 
 
 def _forget_oldest(known: OrderedDict[Any, Any]) -> None:
