@@ -132,6 +132,23 @@ def test_a_job_that_is_given_up_before_it_begins_never_does():
     assert asyncio.run(run()) == (["first"], 0)
 
 
+def test_after_the_end_nothing_is_begun():
+    async def run():
+        jobs, gates = Jobs(Limits(), Figures()), Gates()
+        tasks = [
+            asyncio.create_task(jobs.run(gates.job(name), client="a", long=True, seconds=None))
+            for name in ("runs", "waits")
+        ]
+        await asyncio.sleep(0.01)
+        jobs.close()
+        assert len(jobs) == 1
+        gates.gates["runs"].set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        return found[0], type(found[1]), gates.begun
+
+    assert asyncio.run(run()) == ("runs", asyncio.CancelledError, ["runs"])
+
+
 # One key's many requests beside another's
 
 

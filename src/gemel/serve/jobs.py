@@ -64,6 +64,7 @@ class Jobs:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gemel-work")
         self._waiting = {False: ClientTurns(), True: ClientTurns()}
         self._running = {False: 0, True: 0}
+        self._closed = False
         self._counts: Counter[tuple[str, bool]] = Counter()
         self._requests: Counter[str] = Counter()
 
@@ -107,16 +108,24 @@ class Jobs:
         return result
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """What waits is never begun; what runs goes on, as a thread cannot be stopped."""
+        self._closed = True
+        for turns in self._waiting.values():
+            while (job := turns.next()) is not None:
+                self._give_up(job)
+        self._pool.shutdown(wait=False)
 
     def _start(self) -> None:
         """Give free threads to those whose turn it is."""
-        while sum(self._running.values()) < self._threads and (job := self._next()) is not None:
+        while self._free() and (job := self._next()) is not None:
             job.begun = True
             self._running[job.long] += 1
             loop = job.done.get_loop()
             running = self._pool.submit(job.function)
             running.add_done_callback(partial(self._tell, loop, job))
+
+    def _free(self) -> bool:
+        return not self._closed and sum(self._running.values()) < self._threads
 
     def _next(self) -> _Job | None:
         """A long job where none runs, else a short one: neither kind waits for all of the other."""
