@@ -179,6 +179,17 @@ def test_large_answers_are_the_same_in_parts(tmp_path, monkeypatch):
     assert asyncio.run(go()) == whole
 
 
+def test_a_long_text_has_the_tokens_that_it_has_in_one_call(tmp_path):
+    tokenizer = gemel.load(tiny_bert(tmp_path / "tiny")).tokenizer
+    text = "a man plays. " * 2000  # more than what is tokenized in one call that holds up other threads
+    ids = tokenizer._tokenizer.encode(text, add_special_tokens=False).ids
+    assert (
+        tokenizer.content([text])[0].tolist() == tokenizer.content([text], parallel=False)[0].tolist() == ids
+    )
+    assert [piece.id for piece in tokenizer.pieces(text, marked=False)] == ids
+    assert len(tokenizer.places(text)) == len(ids)
+
+
 def test_there_are_twenty_kinds_from_every_protocol():
     paths = {kind.path for kind in KINDS}
     assert len(KINDS) >= 20 and len({kind.name for kind in KINDS}) == len(KINDS)
