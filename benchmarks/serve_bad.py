@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemel.types import Vectors
+from serve_bodies import kinds
 from serve_client import Connection, request_of
 from serve_systems import Server
 
@@ -51,6 +52,7 @@ BODIES = (
     b'{"input": "' + b"x" * (10 * MB) + b'"}',
     b'{"input": "' + b"x" * (20 * MB) + b'"}',
     json.dumps({"input": ["many"] * 100_000}).encode(),
+    *(kind.make() for kind in kinds() if kind.path == "/v1/embeddings" and "strings" in kind.name),
     b"\xff\xfe\x00",
     b"",
 )

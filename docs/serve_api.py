@@ -42,7 +42,7 @@ Written by `docs/serve_api.py`, which asked a server with all-MiniLM-L6-v2 and a
 shortened with `…`, which also stands for what differs from call to call. How to start and run a server is in
 [serve.md](serve.md); `GET /openapi.json` has every field.
 
-Bodies are JSON and must say so (`content-type: application/json`). Where the server has keys, add
+Bodies are JSON and must say so (`content-type: application/json`), uncompressed. Where the server has keys, add
 `-H "authorization: Bearer KEY"`. A request over a limit gets 413, one that finds the queue full 429 with
 `retry-after`, one that cannot be read 400; the sentence in the answer says what is wrong.
 

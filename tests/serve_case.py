@@ -46,7 +46,9 @@ def client(app: FastAPI, **settings: Any) -> httpx.AsyncClient:
 @contextmanager
 def live(app: FastAPI) -> Iterator[str]:
     """The application behind a real socket; yields its address, such as http://127.0.0.1:41234."""
-    config = uvicorn.Config(app, http=Connection, host="127.0.0.1", port=0, log_level="error", lifespan="on")
+    config = uvicorn.Config(
+        app, http=Connection, ws="none", host="127.0.0.1", port=0, log_level="error", lifespan="on"
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None
     thread = threading.Thread(target=server.run, daemon=True)

@@ -122,6 +122,7 @@ HOMES = {
     "orjson": ["serve/"],
     "prometheus_client": ["serve/"],
     "pydantic": ["serve/"],
+    "pydantic_core": ["serve/routes/"],
     "opentelemetry": ["serve/"],
     "click": ["cli/"],
     "rich": ["cli/", "model"],

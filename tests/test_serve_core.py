@@ -11,7 +11,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.serve.body import Gone, check_depth, read_body
+from gemel.serve.body import Gone, JsonCount, read_body, surely_small
 from gemel.serve.errors import RouteError, problem_of
 from gemel.serve.limits import EncodeFailed, Limits, Overloaded, TooLarge, TooLate
 from gemel.serve.loading import index_places
@@ -50,6 +50,16 @@ def with_app(model, go, *, limits=None, **options):
 # Bodies
 
 
+def counted(body, limits=None, piece=None):
+    """The counts of a body that arrives in pieces; nothing is counted where it is surely small."""
+    limits = limits or Limits()
+    count = JsonCount(limits)
+    if not surely_small(body, limits):
+        for start in range(0, len(body), piece or len(body)):
+            count.feed(body[start : start + (piece or len(body))])
+    return count
+
+
 def parts(*bodies, gone=False):
     messages = [
         {"type": "http.request", "body": body, "more_body": gone or at < len(bodies) - 1}
@@ -65,15 +75,15 @@ def parts(*bodies, gone=False):
 
 
 def test_a_body_is_read_whole_and_within_its_bytes():
-    assert asyncio.run(read_body(parts(b"ab", b"cd"), None, 4, 1)) == b"abcd"
+    assert asyncio.run(read_body(parts(b"ab", b"cd"), None, Limits(body_bytes=4), 1)).take() == b"abcd"
     with pytest.raises(TooLarge, match="more than 3 bytes"):
-        asyncio.run(read_body(parts(b"ab", b"cd"), None, 3, 1))
+        asyncio.run(read_body(parts(b"ab", b"cd"), None, Limits(body_bytes=3), 1))
     with pytest.raises(TooLarge, match="the body has 9 bytes, at most 3"):
-        asyncio.run(read_body(parts(b"unread"), 9, 3, 1))
+        asyncio.run(read_body(parts(b"unread"), 9, Limits(body_bytes=3), 1))
     with pytest.raises(TooLarge):
-        asyncio.run(read_body(parts(b"abcd"), 2, 3, 1))  # a length that was a lie
+        asyncio.run(read_body(parts(b"abcd"), 2, Limits(body_bytes=3), 1))  # a length that was a lie
     with pytest.raises(Gone):
-        asyncio.run(read_body(parts(b"ab", gone=True), None, 9, 1))
+        asyncio.run(read_body(parts(b"ab", gone=True), None, Limits(body_bytes=9), 1))
 
 
 def test_the_time_of_a_body_is_that_of_all_its_parts():
@@ -83,7 +93,7 @@ def test_the_time_of_a_body_is_that_of_all_its_parts():
 
     both = parts(b"a", b"b")
     with pytest.raises(RouteError, match=r"did not arrive within 0\.3 s"):
-        asyncio.run(read_body(receive, None, 9, 0.3))
+        asyncio.run(read_body(receive, None, Limits(body_bytes=9), 0.3))
 
 
 def test_a_body_that_does_not_come_is_given_up():
@@ -104,7 +114,7 @@ def test_a_body_that_does_not_come_is_given_up():
     for make in (lambda: never, None):
         receive = make() if make else asyncio.run(half())
         with pytest.raises(RouteError, match=r"did not arrive within 0\.01 s"):
-            asyncio.run(read_body(receive, None, 9, 0.01))
+            asyncio.run(read_body(receive, None, Limits(body_bytes=9), 0.01))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +123,7 @@ def test_a_body_that_does_not_come_is_given_up():
 )
 def test_json_that_is_too_deep_is_refused_before_it_is_parsed(deep):
     with pytest.raises(InputError, match="deeper than 20"):
-        check_depth(deep.encode(), 20)
+        counted(deep.encode())
 
 
 @pytest.mark.parametrize(
@@ -127,7 +137,7 @@ def test_json_that_is_too_deep_is_refused_before_it_is_parsed(deep):
     ],
 )
 def test_brackets_inside_texts_are_no_depth(flat):
-    check_depth(flat.encode(), 20)
+    counted(flat.encode())
 
 
 def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
@@ -396,15 +406,19 @@ def test_longer_work_is_bounded_in_number_and_time(model):
 
         with pytest.raises(TooLate):
             await services.work(wait, seconds=0.01)
-        tasks = [asyncio.create_task(services.work(wait)) for _ in range(17)]
+        tasks = [asyncio.create_task(services.work(wait)) for _ in range(7)]
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="18 longer requests run or wait already"):
+        with pytest.raises(Overloaded, match="8 longer requests of this client run or wait already"):
             await services.work(wait)
+        other = asyncio.create_task(services.work(wait, client="other"))
+        await asyncio.sleep(0)
+        assert services.working == 9
         done.set()
-        await asyncio.gather(*tasks)
-        return services.figures.rejected["work"]
+        await asyncio.gather(*tasks, other)
+        await asyncio.sleep(0)
+        return services.figures.rejected["work"], services.working
 
-    assert with_app(model, go) == 1
+    assert with_app(model, go, limits=Limits(client_jobs=2)) == (1, 0)
 
 
 def test_a_request_has_one_time_for_all_that_it_does():

@@ -12,7 +12,7 @@ import click
 from gemel.cli.options import Function, field_docs, flag_help, flag_of, model_option
 from gemel.cli.screen import echo
 from gemel.errors import MissingExtra
-from gemel.serve.options import ServeOptions
+from gemel.serve.options import ANY_ORIGIN, ServeOptions
 
 if TYPE_CHECKING:
     from gemel.serve.services import ServerServices
@@ -21,6 +21,11 @@ EXAMPLES = """\b
 Examples:
   gemel serve --index notes
   gemel serve --host 0.0.0.0 --api-key-file keys.txt --memory-limit 2GB"""
+
+CORS_WARNING = (
+    "warning: --cors-origin '*' lets every web page that a user of this machine opens call this server. "
+    "Without API keys it may read and change your indexes: name the origins instead, or use --api-key-file"
+)
 
 
 def serve_options(function: Function) -> Function:
@@ -60,6 +65,8 @@ def command(model: str, options: ServeOptions) -> None:
 def _say_ready(options: ServeOptions) -> Callable[[str, ServerServices], None]:
     def say(address: str, services: ServerServices) -> None:
         name = services.model_name
+        if ANY_ORIGIN in options.cors_origin:
+            click.echo(CORS_WARNING, err=True)
         key = ' -H "Authorization: Bearer $KEY"' if options.api_key_file else ""
         echo(f"{name} is served at {address} (the page: {address}/)", err=True)
         for index in services.indexes:

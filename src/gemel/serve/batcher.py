@@ -1,12 +1,13 @@
 """The batcher: texts of many requests in, each request's vectors out. Knows neither HTTP nor the network.
 
-Lives on one event loop. A text that was computed a moment ago or is being computed is not computed again.
+Lives on one event loop. A text that was computed a moment ago for a client, or is being computed for it, is not
+computed again; what other clients sent makes no difference.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
@@ -31,7 +32,10 @@ from gemel.types import Vectors
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
 SMALL_TOKENS = 512  # if it has at most so many tokens
 INLINE_CHARACTERS = 4000  # tokenised at once; more goes to a thread, so that the event loop answers others
-PIECE = 128  # texts tokenised between two looks at whether the client is still there
+PIECE = 128  # texts tokenised between two looks at whether the client is still there,
+PIECE_CHARACTERS = (
+    100_000  # if they have at most so many characters: tokens take many times the memory of a text
+)
 
 
 class Batcher:
@@ -76,7 +80,7 @@ class Batcher:
         seconds = min(ask.seconds or self._limits.seconds, self._limits.seconds)
         deadline = self._loop.call_later(seconds, request.fail, TooLate(late(seconds)))
         try:
-            missing = self._join(request, [kind.key(text) for text in checked])
+            missing = self._join(request, kind.keys(checked, ask.client))
             if missing:
                 new = [checked[rows[0]] for rows in missing.values()]
                 windows = await self._tokenise(new, kind, urgent)
@@ -161,12 +165,14 @@ class Batcher:
     async def _tokenise_aside(self, texts: list[str], kind: Kind) -> tuple[Windows, ...]:
         """In pieces, so that two large requests take turns and one that is cancelled ends soon."""
         found: list[Windows] = []
-        for start in range(0, len(texts), PIECE):
-            part = texts[start : start + PIECE]
+        tokens = 0
+        for part in _pieces(texts):
             prepared = await self._loop.run_in_executor(
                 self._tokenising, self._model.prepare, part, kind.options
             )
             found.extend(prepared.windows)
+            tokens += sum(window.tokens for window in prepared.windows)
+            self._check_tokens(tokens)
         return tuple(found)
 
     def _admit(self, tokens: int) -> None:
@@ -243,6 +249,19 @@ class Batcher:
         for job in alone:
             if job.state is State.DROPPED and self._flying.get(job.key) is job:
                 del self._flying[job.key]
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in lists of at most PIECE texts and PIECE_CHARACTERS characters, or of one that is longer."""
+    piece: list[str] = []
+    characters = 0
+    for text in texts:
+        if piece and (len(piece) == PIECE or characters + len(text) > PIECE_CHARACTERS):
+            yield piece
+            piece, characters = [], 0
+        piece.append(text)
+        characters += len(text)
+    yield piece
 
 
 def _refuse_cut(request: Request) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from gemel.serve.errors import RouteError
-from gemel.serve.keys import Keys, given_key
+from gemel.serve.keys import Key, Keys, digest_of, given_key
 from gemel.serve.limits import Overloaded
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -39,19 +40,42 @@ def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
         )
 
 
+def check_encoding(headers: Headers) -> None:
+    """Refuse (415) a body that is compressed: a small one could become a very large one."""
+    for name, value in headers:
+        said = value.decode("latin-1").strip().lower()
+        if name == b"content-encoding" and said not in ("", "identity"):
+            raise RouteError(
+                415,
+                f"a body with content-encoding {said[:40]!r} is not read. Send it as it is, without compression",
+                code="unsupported_content_encoding",
+            )
+
+
 def is_public(method: str, path: str) -> bool:
     return method in ("GET", "HEAD") and (path in PUBLIC or path.startswith(PUBLIC_FOLDER))
 
 
-def check_key(headers: Headers, keys: Keys) -> str | None:
-    """The name of the key; None where there are no keys. Raises 401 for a wrong one, `Overloaded` for a busy one."""
+def check_key(headers: Headers, keys: Keys, address: str) -> Key | None:
+    """The key; None where there are no keys.
+
+    Raises 401 for a wrong one, `Overloaded` for one that asks too often and for an address with many wrong ones.
+    """
     if not len(keys):
         return None
     given = given_key(headers)
-    key = keys.find(given) if given is not None else None
+    key = None
+    if given is not None:
+        digest = digest_of(given)
+        if wait := keys.wrong.wait(address, digest):
+            raise Overloaded(
+                f"too many wrong API keys came from this address. Try again in {math.ceil(wait)} s", wait
+            )
+        key = keys.find(given)
+        keys.wrong.note(address, digest, right=key is not None)
     if key is None:
         what = "no API key was sent" if given is None else "the API key is not known"
         raise RouteError(401, f"{what}. Send it as Authorization: Bearer KEY", code="invalid_api_key")
     if key.bucket is not None and (wait := key.bucket.take()):
         raise Overloaded(f"the key {key.name!r} asks more often than it may. Try again in {wait:.0f} s", wait)
-    return key.name
+    return key

@@ -33,6 +33,7 @@ _TYPES = {
     405: "invalid_request_error",
     408: "timeout_error",
     413: "request_too_large",
+    415: "invalid_request_error",
     422: "invalid_request_error",
     424: "model_error",
     429: "rate_limit_error",

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from gemel.errors import InputError
 
 SHORTEST = 16  # characters of a key; a shorter one can be guessed
 BURST = 1 / 6  # part of a minute's requests that may come at once
+READ_ONLY = "read-only"  # after a key: it may not change an index
+WRONG_PER_MINUTE = 60.0  # wrong keys from one address, a sixth of them at once
+MOST_ADDRESSES = 10_000  # that are remembered
+REMEMBERED = 3600.0  # seconds for which a right key is let through from an address that also sends wrong ones
 
 
 class Bucket:
     """So many requests a minute, a part of them at once."""
 
-    def __init__(self, per_minute: float) -> None:
+    def __init__(self, per_minute: float, now: float | None = None) -> None:
         self._rate = per_minute / 60
         self._most = max(1.0, per_minute * BURST)
-        self._level, self._seen = self._most, monotonic()
+        self._level, self._seen = self._most, monotonic() if now is None else now
 
     def take(self, now: float | None = None) -> float:
         """0: go on. Else the seconds until there is room."""
+        wait = self.missing(now)
+        if not wait:
+            self._level -= 1
+        return wait
+
+    def missing(self, now: float | None = None) -> float:
+        """As `take`, taking nothing."""
         now = monotonic() if now is None else now
         self._level = min(self._most, self._level + (now - self._seen) * self._rate)
         self._seen = now
-        if self._level >= 1:
-            self._level -= 1
-            return 0.0
-        return (1 - self._level) / self._rate
+        return 0.0 if self._level >= 1 else (1 - self._level) / self._rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +50,59 @@ class Key:
     name: str
     digest: bytes
     bucket: Bucket | None
+    read_only: bool = False
+    """It may search and encode, but not change an index."""
+
+
+class WrongKeys:
+    """How often an address may send a wrong key. Beyond that its keys are not looked at, right or wrong, for a while.
+
+    A key that was right from the same address within the last hour still opens: several people may share an address.
+    """
+
+    def __init__(self, per_minute: float = WRONG_PER_MINUTE) -> None:
+        self._per_minute = per_minute
+        self._addresses: OrderedDict[str, Bucket] = OrderedDict()
+        self._right: OrderedDict[tuple[str, bytes], float] = OrderedDict()
+
+    def wait(self, address: str, digest: bytes, now: float | None = None) -> float:
+        """0: look at the key. Else the seconds until keys of this address are looked at again."""
+        now = monotonic() if now is None else now
+        address = network_of(address)
+        bucket = self._addresses.get(address)
+        seconds = 0.0 if bucket is None else bucket.missing(now)
+        if seconds and now - self._right.get((address, digest), -REMEMBERED) < REMEMBERED:
+            return 0.0
+        return seconds
+
+    def note(self, address: str, digest: bytes, *, right: bool, now: float | None = None) -> None:
+        """What became of a key."""
+        now = monotonic() if now is None else now
+        address = network_of(address)
+        if right:
+            self._right[address, digest] = now
+            self._right.move_to_end((address, digest))
+            _forget_oldest(self._right)
+        else:
+            self._addresses.setdefault(address, Bucket(self._per_minute, now)).take(now)
+            self._addresses.move_to_end(address)
+            _forget_oldest(self._addresses)
+
+
+def network_of(address: str) -> str:
+    """What one guesser has to itself: an IPv4 address, or the 2^64 IPv6 addresses of a network."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4 or parsed.ipv4_mapped is not None:
+        return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+
+
+def _forget_oldest(known: OrderedDict[Any, Any]) -> None:
+    while len(known) > MOST_ADDRESSES:
+        known.popitem(last=False)
 
 
 class Keys:
@@ -46,17 +110,22 @@ class Keys:
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._keys = tuple(keys)
+        self.wrong = WrongKeys()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def find(self, given: str) -> Key | None:
         """The key that was given; all are compared, so that time tells nothing."""
-        digest, found = sha256(given.encode("utf-8", "surrogatepass")).digest(), None
+        digest, found = digest_of(given), None
         for key in self._keys:
             if hmac.compare_digest(key.digest, digest):
                 found = key
         return found
+
+
+def digest_of(key: str) -> bytes:
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def given_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
@@ -99,21 +168,32 @@ def read_keys(file: Path | None, environment: str | None, per_minute: float | No
 
 def _key(place: str, line: str, name: str, per_minute: float | None) -> Key:
     parts = [part.strip() for part in line.split(":")]
-    if len(parts) > 3 or not all(parts):
-        raise InputError(f"{place}: not an API key. Write KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE")
+    rest = parts[2:]
+    read_only = READ_ONLY in rest
+    if read_only:
+        rest.remove(READ_ONLY)
+    if len(rest) > 1 or not all(parts):
+        raise InputError(
+            f"{place}: not an API key. Write KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE, each with "
+            f":{READ_ONLY} after it for a key that may not change an index"
+        )
     if len(parts) == 1:
         parts = [name, *parts]
-    if len(parts) == 3:
+    if parts[1] == READ_ONLY:  # the key itself must not be taken for a name
+        raise InputError(f"{place}: a {READ_ONLY} key needs a name. Write NAME:KEY:{READ_ONLY}")
+    if rest:
         try:
-            per_minute = float(parts[2])
+            per_minute = float(rest[0])
         except ValueError:
             per_minute = 0.0
     if per_minute is not None and not per_minute > 0:
-        raise InputError(f"{place}: the requests per minute must be a number over 0")
+        raise InputError(
+            f"{place}: the requests per minute must be a number over 0, and the only word after a key is {READ_ONLY}"
+        )
     if len(parts[1]) < SHORTEST:
         raise InputError(
             f"{place}: a key of {len(parts[1])} characters can be guessed, at least {SHORTEST} are needed. "
             "Make one with: openssl rand -hex 24"
         )
     bucket = None if per_minute is None else Bucket(per_minute)
-    return Key(parts[0], sha256(parts[1].encode()).digest(), bucket)
+    return Key(parts[0], sha256(parts[1].encode()).digest(), bucket, read_only)

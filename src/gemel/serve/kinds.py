@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gemel.options import EncodeOptions
@@ -22,9 +22,16 @@ class Kind:
     """For a text that has all cores to itself."""
     salt: bytes
 
-    def key(self, text: str) -> bytes:
-        """Of a text under these options."""
-        return hashlib.blake2b(text.encode(), digest_size=16, salt=self.salt).digest()
+    def keys(self, texts: Iterable[str], client: str) -> list[bytes]:
+        """Of texts under these options, for one client only.
+
+        What one client sent must not make another's answer faster: by that the other would learn that it was sent.
+        """
+        person = hashlib.blake2b(client.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return [
+            hashlib.blake2b(text.encode(), digest_size=16, salt=self.salt, person=person).digest()
+            for text in texts
+        ]
 
 
 class Kinds:

@@ -25,8 +25,38 @@ class Limits:
     """Texts in one request for pairs or clusters."""
     queue_tokens: int = 1_000_000
     """Tokens that wait, all requests together; over it: 429."""
+    client_jobs: int = 16
+    """Long computations (pairs, clusters, a cross-encoder, writes) of one client that run or wait; over it: 429."""
     seconds: float = 60.0
     """Until a request is answered or given up."""
+
+    # What a body may hold is counted while it arrives, before it is parsed. Derived, so that raising a limit above
+    # raises what must be let through for it.
+
+    @property
+    def json_strings(self) -> int:
+        """Strings of a body, names of fields included: a hundred for each document, or the texts of pairs."""
+        return max(100 * self.texts, 2 * self.pair_texts)
+
+    @property
+    def json_containers(self) -> int:
+        """Lists and objects of a body: ten for each text."""
+        return max(10 * self.texts, 1000)
+
+    @property
+    def json_values(self) -> int:
+        """Values of a body: token ids, or strings."""
+        return max(self.tokens, self.json_strings) + 1000
+
+    @property
+    def json_characters(self) -> int:
+        """Characters in all strings of a body: eight for each token."""
+        return max(8 * self.tokens, 2 * self.characters)
+
+    @property
+    def json_bare_bytes(self) -> int:
+        """Bytes of a body that are neither in strings nor structure: ten for each number."""
+        return 10 * self.json_values
 
 
 class Overloaded(WorkError):

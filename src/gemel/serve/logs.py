@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+import re
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +18,10 @@ from typing import Any
 import orjson
 
 from gemel.serve.options import LogFormat
+
+OWN_LOGGERS = ("gemel", "uvicorn", "asyncio")
+"""Whose messages hold nothing of a request."""
+_OS_ERROR = re.compile(r"\(os error (\d{1,4})\)")
 
 
 class RequestLog:
@@ -31,6 +42,69 @@ class RequestLog:
 
     def failure(self, error: BaseException, **fields: Any) -> None:
         """Where an error came from, without its words: these may quote a text."""
-        frames = traceback.extract_tb(error.__traceback__)[-8:]
-        places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-        self.line("failure", error=type(error).__name__, places=places, **fields)
+        reason = reason_of(error)
+        if reason is not None:
+            fields["reason"] = reason
+        self.line("failure", error=type(error).__name__, places=places_of(error), **fields)
+
+
+def places_of(error: BaseException) -> list[str]:
+    """The innermost lines of code that the error went through."""
+    frames = traceback.extract_tb(error.__traceback__)[-8:]
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+
+
+def reason_of(error: BaseException) -> str | None:
+    """What the operating system said ("No space left on device"), in its words only; None: it is not to blame.
+
+    Of the error or of those it came from. Libraries that are not Python's write its number into their message.
+    """
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        if isinstance(each, MemoryError):
+            return os.strerror(errno.ENOMEM)
+        if isinstance(each, OSError) and each.errno is not None:
+            return os.strerror(each.errno)
+        number = _OS_ERROR.search(str(each))
+        if number is not None:
+            return os.strerror(int(number[1]))
+        each = each.__cause__ or each.__context__
+    return None
+
+
+class LogHandler(logging.Handler):
+    """What libraries log, as lines of the same form: no bare traceback stands between them."""
+
+    def __init__(self, log: RequestLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = {"logger": record.name, "level": record.levelname.lower()}
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            self._log.failure(error, **fields)
+        elif record.name.split(".")[0] in OWN_LOGGERS:
+            self._log.line("log", message=record.getMessage().partition("\n")[0], **fields)
+        else:  # its words may quote a request
+            self._log.line("log", place=f"{record.filename}:{record.lineno} {record.funcName}", **fields)
+
+
+@contextmanager
+def captured(log: RequestLog) -> Iterator[None]:
+    """Meanwhile logging, warnings, and errors of threads are lines of `log`."""
+    root, handler = logging.getLogger(), LogHandler(log)
+    hook = threading.excepthook
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    threading.excepthook = lambda given: (
+        log.failure(given.exc_value, thread=getattr(given.thread, "name", None)) if given.exc_value else None
+    )
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
+        logging.captureWarnings(False)
+        root.removeHandler(handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from enum import Enum
 from pathlib import Path
@@ -32,3 +33,10 @@ def room(used: int, ceiling: int | None) -> Room:
     if ceiling is None or used < SHED * ceiling:
         return Room.ENOUGH
     return Room.SHORT if used <= ceiling else Room.OVER
+
+
+def trim_memory() -> None:
+    """Ask glibc to give back what it keeps of freed memory; other allocators do so by themselves. Takes a while."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)

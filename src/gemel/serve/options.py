@@ -6,12 +6,15 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from gemel.errors import InputError
 from gemel.options import EngineName, Precision, parse_bytes
 from gemel.serve.limits import Limits
 
 LogFormat = Literal["json", "text", "none"]
+ANY_ORIGIN = "*"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,8 @@ class ServeOptions:
     threads: int | None = None
     """Cores to use. None: all that the process may use."""
     api_key_file: Path | None = None
-    """A file of API keys, one a line: KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE. Also GEMEL_API_KEYS."""
+    """A file of API keys, one per line: KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE; NAME:KEY:read-only may not
+    change an index. Also GEMEL_API_KEYS."""
     requests_per_minute: float | None = None
     """How often each key may ask, where its line in the file says nothing else. None: no limit."""
     insecure: bool = False
@@ -43,7 +47,7 @@ class ServeOptions:
     allowed_host: tuple[str, ...] = ()
     """A further name that requests may call this server by, when it listens on this machine only."""
     cors_origin: tuple[str, ...] = ()
-    """A web origin, such as https://example.org, whose pages may call this server."""
+    """A web origin, such as https://example.org, whose pages may call this server; * lets every page do so."""
     max_queue_tokens: int = Limits.queue_tokens
     """Tokens that may wait, all requests together; over it requests are refused with 429."""
     max_body: int | str = Limits.body_bytes
@@ -56,6 +60,8 @@ class ServeOptions:
     """Tokens of one request, all texts together, before the model's own cut."""
     max_pair_texts: int = Limits.pair_texts
     """Texts in one request for pairs or clusters."""
+    max_client_jobs: int = Limits.client_jobs
+    """Long computations (pairs, clusters, a cross-encoder, writes) of one client that run or wait; over it 429."""
     request_seconds: float = Limits.seconds
     """Until a request is answered or given up."""
     body_seconds: float = 20.0
@@ -92,10 +98,13 @@ class ServeOptions:
             "max_characters",
             "max_tokens",
             "max_pair_texts",
+            "max_client_jobs",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
+        for origin in self.cors_origin:
+            check_origin(origin)
         parse_bytes(self.max_body)
         self.memory_bytes, self.cache_bytes  # noqa: B018 - a size that cannot be read is refused here
 
@@ -109,6 +118,7 @@ class ServeOptions:
             tokens=self.max_tokens,
             pair_texts=self.max_pair_texts,
             queue_tokens=self.max_queue_tokens,
+            client_jobs=self.max_client_jobs,
             seconds=self.request_seconds,
         )
 
@@ -129,3 +139,39 @@ class ServeOptions:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def check_origin(origin: str) -> None:
+    """Refuse what no browser ever sends as an Origin: such a setting would do nothing, and nobody would know why."""
+    if origin == ANY_ORIGIN:
+        return
+    wrong = _wrong_origin(origin)
+    if wrong:
+        raise InputError(
+            f"cors_origin {origin!r} can never match: {wrong}. Write scheme://host or scheme://host:port as a browser "
+            "sends it, such as https://example.org, or * for every page"
+        )
+
+
+def _wrong_origin(origin: str) -> str | None:
+    """What is wrong with it; None: nothing."""
+    scheme, separator, rest = origin.partition("://")
+    if not separator or not scheme:
+        return "it has no scheme"
+    if rest.endswith("/") or "/" in rest:
+        return "an origin ends with the host or port, without a slash or path"
+    if not origin.isascii() or origin != origin.lower() or origin.split() != [origin]:
+        return "browsers send origins in lower case, without spaces, and other letters as punycode"
+    for character, what in (("?", "a query"), ("#", "a fragment"), ("@", "a user name"), ("*", "a wildcard")):
+        if character in rest:
+            return f"an origin has no {what[2:]}"
+    try:
+        parts = urlsplit(origin)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return "its host or port cannot be read"
+    if not host or rest.endswith(":"):
+        return "its host or port is missing"
+    if port is not None and port == _DEFAULT_PORTS.get(scheme):
+        return f"browsers leave out the port {port}, which is that of {scheme}"
+    return None

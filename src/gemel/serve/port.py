@@ -7,6 +7,7 @@ within limits), and the shell around them (keys, limits, logs, health).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -86,8 +87,22 @@ class Services(Protocol):
         InputError (400/422) for texts that cannot be encoded; cancelled with the request."""
         ...
 
-    async def work(self, function: Callable[[], T], *, seconds: float | None = None) -> T:
-        """A longer computation (index search, pairs, explain) on a worker thread; a bounded number run and wait."""
+    async def work(
+        self,
+        function: Callable[[], T],
+        *,
+        client: str = "",
+        long: bool = False,
+        seconds: float | None = None,
+    ) -> T:
+        """A computation (index search, pairs, explain) on a worker thread, in turns between clients.
+
+        `long`: it may take seconds. One thread is kept free of long ones, and a client may have few of them.
+        """
+        ...
+
+    def reserve(self, client: str) -> AbstractContextManager[None]:
+        """Around a request that needs long work: raises `Overloaded` (429) where its client has too many."""
         ...
 
     def status(self) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -17,6 +18,7 @@ from gemel.errors import InputError, WorkError
 from gemel.serve.connection import Connection
 from gemel.serve.front import Front
 from gemel.serve.keys import Keys, read_keys
+from gemel.serve.logs import RequestLog, captured
 from gemel.serve.memory import Room, memory_bytes, room
 from gemel.serve.options import ServeOptions
 from gemel.serve.shell import App
@@ -70,7 +72,8 @@ class Running:
         before = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            self._server.run(sockets=[listening])
+            with captured(RequestLog(self._options.log)):
+                self._server.run(sockets=[listening])
         finally:
             sys.setswitchinterval(before)
             listening.close()
@@ -91,6 +94,7 @@ class Running:
         config = uvicorn.Config(
             front,
             http=Connection,
+            ws="none",  # nothing here speaks it, and it would come past the keys
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -124,6 +128,9 @@ class Running:
         self._server.app = app
         if self._options.memory_bytes is not None:
             self._watching = asyncio.create_task(self._watch_memory(self._options.memory_bytes))
+        # What was loaded stays: looking through it for garbage would hold up every request for tens of milliseconds.
+        gc.collect()
+        gc.freeze()
         self._ready(self._address, services)
         return app
 

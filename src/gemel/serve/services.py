@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +11,8 @@ from gemel.cross_model import CrossModel
 from gemel.model import Model
 from gemel.serve.batcher import Batcher
 from gemel.serve.figures import Figures
-from gemel.serve.limits import Limits, Overloaded, TooLate
+from gemel.serve.jobs import Jobs
+from gemel.serve.limits import Limits
 from gemel.serve.memory import memory_bytes
 from gemel.serve.port import Ask, Embedded
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from gemel.index.index import Index
 
 T = TypeVar("T")
-
-WORK_THREADS = 2  # longer jobs that run at once
-WORK_WAITING = 16  # and that may wait
 
 
 class ServerServices:
@@ -49,13 +46,12 @@ class ServerServices:
         self.figures = figures or Figures()
         self._threads, self._cache_bytes = threads, cache_bytes
         self._batcher: Batcher | None = None
-        self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="gemel-work")
-        self._works = 0
+        self._jobs = Jobs(self.limits, self.figures)
 
     @property
     def working(self) -> int:
-        """Longer jobs that run or wait."""
-        return self._works
+        """Jobs that run or wait."""
+        return len(self._jobs)
 
     @property
     def batcher(self) -> Batcher:
@@ -75,34 +71,24 @@ class ServerServices:
         await self.batcher.embed([text], Ask(client="health"), urgent=True)
         return perf_counter() - started
 
-    async def work(self, function: Callable[[], T], *, seconds: float | None = None) -> T:
-        """A thread cannot be stopped: one that is over its time is waited for by nobody, but keeps its place."""
-        if self._works >= WORK_THREADS + WORK_WAITING:
-            self.figures.rejected["work"] += 1
-            raise Overloaded(f"{self._works} longer requests run or wait already. Try again in 5 s", 5.0)
-        self._works += 1
-        loop = asyncio.get_running_loop()
-        running = self._pool.submit(function)
-        running.add_done_callback(
-            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._worked)
-        )
-        allowed = min(seconds or self.limits.seconds, self.limits.seconds)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(running), allowed)
-        except TimeoutError:
-            if running.done() and not running.cancelled():  # the work's own error
-                raise
-            self.figures.rejected["deadline"] += 1
-            raise TooLate(f"the answer was not ready within {allowed:g} s. Ask for less at once") from None
+    async def work(
+        self,
+        function: Callable[[], T],
+        *,
+        client: str = "",
+        long: bool = False,
+        seconds: float | None = None,
+    ) -> T:
+        return await self._jobs.run(function, client=client, long=long, seconds=seconds)
 
-    def _worked(self) -> None:
-        self._works -= 1
+    def reserve(self, client: str) -> AbstractContextManager[None]:
+        return self._jobs.reserve(client)
 
     async def close(self) -> None:
         if self._batcher is not None:
             await self._batcher.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        if not self._works:  # a thread that still writes must not find its table closed
+        self._jobs.close()
+        if not self.working:  # a thread that still writes must not find its table closed
             for index in self.indexes.values():
                 index.close()
 
@@ -116,7 +102,7 @@ class ServerServices:
                 "tokens": batcher.queue_tokens if batcher else 0,
                 "texts": len(batcher.workers.waiting) if batcher else 0,
                 "most_tokens": self.limits.queue_tokens,
-                "jobs": self._works,
+                "jobs": self.working,
             },
             "cache": {
                 "hits": figures.cache_hits,

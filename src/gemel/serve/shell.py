@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from gemel.serve.body import Gone, Message, Receive, check_depth, read_body
-from gemel.serve.doors import check_host, check_key, is_public
+from gemel.serve.body import Body, Gone, Message, Receive, read_body
+from gemel.serve.doors import check_encoding, check_host, check_key, is_public
 from gemel.serve.errors import Problem, error_body, problem_of
 from gemel.serve.figures import Figures
 from gemel.serve.keys import Keys
 from gemel.serve.limits import Limits, Overloaded, TooLate, late
 from gemel.serve.logs import RequestLog
-from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.memory import Room, memory_bytes, room, trim_memory
 from gemel.serve.tracing import Span
 
 Scope = dict[str, Any]
@@ -28,6 +28,8 @@ WATCH_AFTER = 0.02  # seconds after which a request is worth asking whether its 
 MEMORY_EVERY = 0.5  # seconds between two looks at the memory
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
 SMALL_BODY = 64_000  # bytes
+LARGE_BODY = 100_000  # bytes, after which memory is given back to the system
+TRIM_AFTER = 0.2  # seconds
 GONE = 499  # what the log calls a request whose client went away
 SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -58,6 +60,7 @@ class Shell:
     def __init__(self, app: App, settings: ShellSettings) -> None:
         self._app, self._settings = app, settings
         self._bodies = 0  # bytes of bodies in memory
+        self._trimming = False
         self._memory: tuple[float, Room] = (-1e9, Room.ENOUGH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,23 +88,41 @@ class Shell:
     async def _answer(self, visit: _Visit, scope: Scope, receive: Receive) -> None:
         settings, headers = self._settings, scope["headers"]
         check_host(headers, settings.allowed_hosts)
+        address = scope["client"][0] if scope.get("client") else ""
+        state = scope.setdefault("state", {})
+        state["read_only"] = False
         if not is_public(scope["method"], scope["path"]):
-            visit.client = check_key(headers, settings.keys)
-        client = scope.get("client")
-        scope.setdefault("state", {})["client"] = visit.client or (client[0] if client else "")
+            key = check_key(headers, settings.keys, address)
+            if key is not None:
+                visit.client, state["read_only"] = key.name, key.read_only
+        state["client"] = visit.client or address
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, visit.send)
             return
+        check_encoding(headers)
         self._check_memory()
         stated, most = _content_length(headers), settings.limits.body_bytes
         try:
             self._reserve(visit, min(stated or 0, most))
             taken = _counted(receive, lambda size: self._reserve(visit, size)) if stated is None else receive
-            body = await read_body(taken, stated, most, settings.body_seconds)
-            check_depth(body, settings.limits.json_depth)
+            body = await read_body(taken, stated, settings.limits, settings.body_seconds)
+            scope["state"]["body"] = body
             await self._watched(visit, scope, _replay(body, receive), receive)
         finally:
+            scope["state"].pop("body", None)
             self._bodies -= visit.body
+            if visit.body >= LARGE_BODY:
+                self._trim_soon()
+
+    def _trim_soon(self) -> None:
+        """After a large body the allocator is asked to give its pages back, once for all that end together."""
+        if not self._trimming:
+            self._trimming = True
+            asyncio.get_running_loop().call_later(TRIM_AFTER, self._trim)
+
+    def _trim(self) -> None:
+        self._trimming = False
+        asyncio.get_running_loop().run_in_executor(None, trim_memory)
 
     def _reserve(self, visit: _Visit, size: int) -> None:
         """Room for a body, or for its next part where no length was stated, before it is kept.
@@ -231,9 +252,11 @@ class _Visit:
         body = error_body(self.path, problem)
         headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if problem.code == "unsupported_content_encoding":
+            headers.append((b"accept-encoding", b"identity"))
         if problem.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if problem.status in (408, 413):  # the rest of the body is not read
+        if problem.status in (408, 413, 415):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
         await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
@@ -250,8 +273,8 @@ def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
     return part
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, then whatever comes."""
+def _replay(body: Body, receive: Receive) -> Receive:
+    """The body as one message, unless the route has taken it already, then whatever comes."""
     given = False
 
     async def again() -> Message:
@@ -259,7 +282,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         if given:
             return await receive()
         given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": body.take(), "more_body": False}
 
     return again
 

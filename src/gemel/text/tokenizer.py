@@ -17,6 +17,7 @@ from gemel.errors import InputError, ModelError
 TokenIds = NDArray[np.int32]
 CutSide = Literal["left", "right"]
 _PROBES = ("a", "the", "1", ".")
+LONG = 10_000  # characters of a text whose tokenizing must not hold up other threads
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,11 @@ class TextTokenizer:
 
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without marks."""
-        with tokenizer_errors():
-            if parallel and len(texts) > 1:
+        if parallel and len(texts) > 1:
+            with tokenizer_errors():
                 encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-            else:
-                encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        else:
+            encodings = [self._encoding(text, special=False, fast=True) for text in texts]
         contents = [token_ids(encoding.ids) for encoding in encodings]
         if self.dropped is not None:
             contents = [content[content != self.dropped] for content in contents]
@@ -100,7 +101,7 @@ class TextTokenizer:
 
     def places(self, text: str) -> NDArray[np.int64]:
         """(t, 2): for each token of `content` the characters [start, stop) of the text that it stands for."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._encoding(text, special=False)
         places = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return places if self.dropped is None else places[np.asarray(encoding.ids) != self.dropped]
 
@@ -110,9 +111,20 @@ class TextTokenizer:
 
     def pieces(self, text: str, *, marked: bool = True) -> list[Piece]:
         """The tokens of a text with their places in it, marks included where a text has them."""
-        found = self._tokenizer.encode(text, add_special_tokens=marked and len(self.marks) > 0)
+        found = self._encoding(text, special=marked and len(self.marks) > 0)
         columns = zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets, strict=True)
         return [Piece(i, token, bool(mark), *place) for i, token, mark, place in columns]
+
+    def _encoding(self, text: str, *, special: bool, fast: bool = False) -> tokenizers.Encoding:
+        """Of one text; a long one as a batch of its own, which leaves Python's lock to other threads meanwhile.
+
+        `fast`: without offsets.
+        """
+        with tokenizer_errors():
+            if len(text) > LONG:
+                encode = self._tokenizer.encode_batch_fast if fast else self._tokenizer.encode_batch
+                return encode([text], add_special_tokens=special)[0]
+            return self._tokenizer.encode(text, add_special_tokens=special)
 
     def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
         """The text that these ids stand for, as near as the vocabulary can say it; `marks`: special tokens too."""

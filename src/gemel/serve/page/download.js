@@ -2,8 +2,12 @@
 
 import { el } from "./dom.js";
 
+// A text that begins like a formula would be run by a spreadsheet that opens the file: an apostrophe makes it text.
+// Numbers stay as they are.
+const harmless = (value) => (typeof value === "string" && /^[=+\-@\t\r\n]/.test(value) ? `'${value}` : value);
+
 const quoted = (value) => {
-  const said = value === null || value === undefined ? "" : String(value);
+  const said = value === null || value === undefined ? "" : String(harmless(value));
   return /[",\r\n]/.test(said) ? `"${said.replaceAll('"', '""')}"` : said;
 };
 

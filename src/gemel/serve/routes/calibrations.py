@@ -24,12 +24,12 @@ class Calibrations:
         self._known: OrderedDict[object, Calibration | None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def between(self, left: Vectors, right: Vectors | None = None) -> Calibration | None:
+    def between(self, client: str, left: Vectors, right: Vectors | None = None) -> Calibration | None:
         """Of pairs within `left`, or of left and right; None where they are too few, or too much alike, to show how
-        high chance gets."""
+        high chance gets. Kept for this client only: another would learn by the time which texts it sent."""
         sides = [np.ascontiguousarray(side) for side in (left, right) if side is not None]
         key = [(side.shape, hashlib.blake2b(side.data, digest_size=16).digest()) for side in sides]
-        return self.kept(tuple(key), lambda: (left, right))
+        return self.kept((client, *key), lambda: (left, right))
 
     def kept(self, key: object, sample: Callable[[], tuple[Vectors, Vectors | None]]) -> Calibration | None:
         """As `between`, for vectors that are fetched only when the key is new."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemel.cross_model import CrossModel
-from gemel.cross_options import CrossOptions
 from gemel.serve.port import Ask, Services
-from gemel.serve.routes.texts import check_tokens, embed_many
+from gemel.serve.routes.scoring import logits_of
+from gemel.serve.routes.texts import embed_many
 from gemel.types import Vectors
 
 
@@ -46,7 +45,7 @@ async def classes(services: Services, left: Sequence[str], right: Sequence[str],
     assert found is not None, "ask find_classes first"
     cross = services.cross
     if found.cross and cross is not None:
-        raw = await services.work(lambda: _logits(services, cross, left, right, ask))
+        raw = await logits_of(services, cross, left, right, ask)
         if cross.checkpoint.activation == "sigmoid":
             return Classes(found.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw)
         powers = np.exp(raw - raw.max(axis=1, keepdims=True))
@@ -55,11 +54,3 @@ async def classes(services: Services, left: Sequence[str], right: Sequence[str],
     vectors = (await embed_many(services, [*left, *right], Ask(client=ask.client, cut=ask.cut))).vectors
     chances = services.model.relation_of(vectors[: len(left)], vectors[len(left) :])
     return Classes(found.labels, chances, np.log(np.maximum(chances, np.float32(1e-30))))
-
-
-def _logits(
-    services: Services, cross: CrossModel, left: Sequence[str], right: Sequence[str], ask: Ask
-) -> Vectors:
-    """(n, labels) Runs on a worker thread."""
-    check_tokens(services, [*left, *right])
-    return cross.logits(left, right, CrossOptions(on_long="truncate" if ask.cut else "error"))

@@ -12,7 +12,7 @@ from gemel.errors import MissingExtra
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
-from gemel.serve.routes.reading import Own, client_of, example, read, takes
+from gemel.serve.routes.reading import Own, Texts, client_of, example, read, takes
 from gemel.serve.routes.texts import check_sizes, embed_many
 from gemel.types import Vectors
 
@@ -34,7 +34,7 @@ class ClustersRequest(Own):
         min_score=0.5,
     )
 
-    texts: list[str]
+    texts: Texts
     min_score: float | None = Field(None, ge=-1, le=1, description="How similar; 0.75 if nothing is said")
     k: int | None = Field(None, ge=1, description="How many clusters")
     method: Literal["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"] | None = Field(
@@ -86,8 +86,10 @@ def add_clusters(routes: APIRouter, services: Services) -> None:
         asked = await read(request, ClustersRequest)
         check_sizes(services, asked.texts, "texts", services.limits.pair_texts)
         _check_work(asked)
-        vectors = (await embed_many(services, asked.texts, Ask(client=client_of(request)))).vectors
-        found = await services.work(lambda: _found(asked, vectors))
+        client = client_of(request)
+        with services.reserve(client):
+            vectors = (await embed_many(services, asked.texts, Ask(client=client))).vectors
+            found = await services.work(lambda: _found(asked, vectors), client=client, long=True)
         return answer({**found, "seconds": perf_counter() - started})
 
 

@@ -6,7 +6,7 @@ A field that may be left out may also be null: LangChain sends that for what it 
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
@@ -15,9 +15,9 @@ from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.failures import OpenAIError, PlainError, errors
 from gemel.serve.routes.names import check_ranker
-from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
+from gemel.serve.routes.reading import Foreign, StopAtFirst, Texts, client_of, example, read, takes
 from gemel.serve.routes.scoring import score
-from gemel.serve.routes.texts import check_sizes
+from gemel.serve.routes.texts import check_sizes, is_long
 from gemel.serve.routes.tokens import first_tokens
 
 _DOCUMENT = 4096  # tokens of a document, as Cohere has it
@@ -36,7 +36,7 @@ class RerankRequest(Foreign):
 
     model: str = Field(description="The cross-encoder or the model that is loaded")
     query: str
-    documents: list[str]
+    documents: Texts
     top_n: int | None = Field(None, ge=1, description="How many come back; default all")
     max_tokens_per_doc: int | None = Field(
         _DOCUMENT, ge=1, description="Of a document that is longer, the beginning counts"
@@ -54,7 +54,7 @@ class OlderRerankRequest(Foreign):
 
     model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
     query: str
-    documents: list[str | TextDocument]
+    documents: Annotated[list[str | TextDocument], StopAtFirst()]
     top_n: int | None = Field(None, ge=1, description="How many come back; default all")
     return_documents: bool | None = False
 
@@ -96,7 +96,7 @@ def router(services: Services) -> APIRouter:
         """Documents by how well they answer a query."""
         asked = await read(request, RerankRequest)
         check_ranker(services, asked.model)
-        documents = await _cut(services, asked.documents, asked.max_tokens_per_doc or _DOCUMENT)
+        documents = await _cut(services, request, asked.documents, asked.max_tokens_per_doc or _DOCUMENT)
         results = await _ranked(services, request, asked.query, documents, asked.top_n)
         return answer({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
 
@@ -126,12 +126,16 @@ async def _ranked(
     return [{"index": int(at), "relevance_score": float(found.between[at])} for at in found.best(top)]
 
 
-async def _cut(services: Services, documents: list[str], most: int) -> list[str]:
+async def _cut(services: Services, request: Request, documents: list[str], most: int) -> list[str]:
     """The beginnings of documents with more tokens; a token stands for at least one character."""
     check_sizes(services, documents, "documents")
     if all(len(document) <= most for document in documents):
         return documents
-    return await services.work(lambda: [first_tokens(services.model, each, most) for each in documents])
+    return await services.work(
+        lambda: [first_tokens(services.model, each, most) for each in documents],
+        client=client_of(request),
+        long=is_long(documents),
+    )
 
 
 def _meta(version: str) -> dict[str, Any]:

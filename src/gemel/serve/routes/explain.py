@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Services
 from gemel.serve.routes.answering import answer
-from gemel.serve.routes.reading import Own, example, read, takes
+from gemel.serve.routes.reading import Own, client_of, example, read, takes
 from gemel.serve.routes.texts import check_sizes, check_tokens
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def add_explain(routes: APIRouter, services: Services) -> None:
         asked = await read(request, ExplainRequest)
         for name in ("left", "right"):
             check_sizes(services, [getattr(asked, name)], name)
-        found = await services.work(lambda: _explained(services, asked))
+        found = await services.work(lambda: _explained(services, asked), client=client_of(request))
         return answer(found.to_json())
 
 

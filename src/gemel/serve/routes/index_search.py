@@ -25,6 +25,7 @@ from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import with_percentiles, with_relations
 from gemel.serve.routes.reading import Own, example
 from gemel.serve.routes.scoring import ranker
+from gemel.serve.routes.texts import check_where
 from gemel.types import Vectors
 
 Where: TypeAlias = str | dict[str, Any]
@@ -56,11 +57,13 @@ def index_of(services: Services, name: str) -> Index:
     return services.indexes[name]
 
 
-async def on_index(services: Services, name: str, function: Callable[[Index], Done]) -> Done:
+async def on_index(
+    services: Services, name: str, function: Callable[[Index], Done], client: str, *, long: bool = False
+) -> Done:
     """`function` of the index of this name, on a worker thread. Its errors say the name, never the place."""
     index = index_of(services, name)
     try:
-        return await services.work(lambda: function(index))
+        return await services.work(lambda: function(index), client=client, long=long)
     except (Overloaded, TooLarge, TooLate):
         raise
     except (InputError, ModelError, WorkError) as error:
@@ -79,6 +82,7 @@ async def search_index(
 ) -> Response:
     """The answer of an index."""
     index_of(services, name)
+    check_where(asked.where)
     cross = ranker(services) if asked.rerank else None
     if asked.rerank and cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
@@ -96,7 +100,7 @@ async def search_index(
         )
         return found, _calibration(calibrations, name, index)
 
-    found, calibration = await on_index(services, name, work)
+    found, calibration = await on_index(services, name, work, ask.client, long=asked.rerank)
     rows = with_percentiles([hit.row() for hit in found], calibration)
     said = {"scored_by": found.scored_by, "exact": found.exact, "seconds": found.seconds}
     return answer({"hits": await with_relations(services, asked.query, rows, ask), **said})

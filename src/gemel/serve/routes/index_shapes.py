@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from gemel.serve.routes.index_search import WHERE, Where
-from gemel.serve.routes.reading import Own, example
+from gemel.serve.routes.reading import SHOWN, Own, StopAtFirst, Texts, example
 
 Value: TypeAlias = str | int | float | bool | list[str | int | float | bool] | None
 
@@ -19,6 +20,17 @@ class NewDocument(Own):
     text: str
     fields: dict[str, Value] | None = None
 
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _plain_values_only(cls, fields: Any) -> Any:  # noqa: ANN401 - any JSON
+        """The first wrong value is enough: the types would be tried in turn for each of thousands."""
+        if isinstance(fields, dict):
+            wrong = next((name for name, value in fields.items() if isinstance(value, list | dict)), None)
+            if wrong is not None:
+                sentence = f"the field {wrong[:SHOWN]!r} must be a string, a number, true, false or null"
+                raise PydanticCustomError("field_value", "{sentence}", {"sentence": sentence})
+        return fields
+
 
 class AddRequest(Own):
     """Documents to add, in one commit."""
@@ -28,7 +40,7 @@ class AddRequest(Own):
         existing="replace",
     )
 
-    documents: list[NewDocument]
+    documents: Annotated[list[NewDocument], StopAtFirst()]
     existing: Literal["error", "replace", "skip"] = Field(
         "error", description="For ids that are there already"
     )
@@ -48,7 +60,7 @@ class DeleteRequest(Own):
 
     model_config = example(ids=["a1"])
 
-    ids: list[str] | None = None
+    ids: Texts | None = None
     where: Where | None = Field(None, description=WHERE)
 
     @model_validator(mode="after")
@@ -63,7 +75,7 @@ class GetRequest(Own):
 
     model_config = example(ids=["a1"])
 
-    ids: list[str]
+    ids: Texts
 
 
 # Answers.

@@ -15,8 +15,8 @@ from gemel.serve.routes.answering import answer
 from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import SearchAnswer
 from gemel.serve.routes.index_search import IndexQuestion, index_of, on_index, search_index
-from gemel.serve.routes.reading import client_of, read, takes
-from gemel.serve.routes.texts import check_sizes, check_tokens
+from gemel.serve.routes.reading import check_may_write, client_of, read, takes
+from gemel.serve.routes.texts import check_sizes, check_tokens, check_where
 
 
 def add_indexes(routes: APIRouter, services: Services, calibrations: Calibrations) -> None:
@@ -24,16 +24,18 @@ def add_indexes(routes: APIRouter, services: Services, calibrations: Calibration
     inside = APIRouter(prefix="/indexes", tags=["Indexes"])
 
     @inside.get("", response_model=shapes.IndexList)
-    async def indexes() -> Response:
+    async def indexes(request: Request) -> Response:
         """The open indexes."""
         known = services.indexes
-        found = await services.work(lambda: [_row(name, index) for name, index in known.items()])
+        found = await services.work(
+            lambda: [_row(name, index) for name, index in known.items()], client=client_of(request)
+        )
         return answer({"indexes": found})
 
     @inside.get("/{name}", response_model=shapes.IndexDetails)
-    async def index(name: str) -> Response:
+    async def index(name: str, request: Request) -> Response:
         """One index and how it is laid out."""
-        return answer(await on_index(services, name, lambda found: _details(name, found)))
+        return answer(await on_index(services, name, lambda found: _details(name, found), client_of(request)))
 
     @inside.post("/{name}/search", response_model=SearchAnswer, openapi_extra=takes(IndexQuestion))
     async def search(name: str, request: Request) -> Response:
@@ -52,6 +54,7 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
     )
     async def add(name: str, request: Request) -> Response:
         """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
+        check_may_write(request)
         index_of(services, name)
         asked = await read(request, shapes.AddRequest)
         texts = [document.text for document in asked.documents]
@@ -64,16 +67,26 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
             check_tokens(services, texts)
             return index.add(texts, ids=ids, fields=given, existing=asked.existing)
 
-        return answer(asdict(await on_index(services, name, write)))
+        client = client_of(request)
+        with services.reserve(client):
+            return answer(asdict(await on_index(services, name, write, client, long=True)))
 
     @inside.delete(
         "/{name}/documents", response_model=shapes.DeletedAnswer, openapi_extra=takes(shapes.DeleteRequest)
     )
     async def delete(name: str, request: Request) -> Response:
         """Delete documents by ids or by a condition."""
+        check_may_write(request)
         index_of(services, name)
         asked = await read(request, shapes.DeleteRequest)
-        gone = await on_index(services, name, lambda index: index.delete(asked.ids, where=asked.where))
+        check_where(asked.where)
+        if asked.ids:
+            check_sizes(services, asked.ids, "ids", services.limits.pair_texts)
+        client = client_of(request)
+        with services.reserve(client):
+            gone = await on_index(
+                services, name, lambda index: index.delete(asked.ids, where=asked.where), client, long=True
+            )
         return answer({"deleted": gone})
 
     @inside.post("/{name}/get", response_model=shapes.DocumentsAnswer, openapi_extra=takes(shapes.GetRequest))
@@ -82,7 +95,7 @@ def _add_documents(inside: APIRouter, services: Services) -> None:
         index_of(services, name)
         asked = await read(request, shapes.GetRequest)
         check_sizes(services, asked.ids, "ids")
-        documents = await on_index(services, name, lambda index: index.get(asked.ids))
+        documents = await on_index(services, name, lambda index: index.get(asked.ids), client_of(request))
         return answer({"documents": [asdict(document) for document in documents]})
 
 

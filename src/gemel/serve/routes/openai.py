@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field
 
 from gemel.errors import InputError
 from gemel.serve.port import Ask, Services
-from gemel.serve.routes.answering import answer
+from gemel.serve.routes.answering import answer, answer_list, dumps
 from gemel.serve.routes.failures import OpenAIError, errors
 from gemel.serve.routes.names import check_model, known_models
-from gemel.serve.routes.reading import Foreign, client_of, example, read, takes
+from gemel.serve.routes.reading import Foreign, Texts, TokenIds, TokenLists, client_of, example, read, takes
 from gemel.serve.routes.texts import check_dimensions, check_sizes, unit
-from gemel.serve.routes.tokens import texts_to_encode
+from gemel.serve.routes.tokens import many_ids, texts_to_encode
 from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
@@ -32,7 +32,7 @@ class EmbeddingsRequest(Foreign):
 
     model_config = example(model="all-MiniLM-L6-v2", input=_TEXTS)
 
-    input: str | list[str] | list[int] | list[list[int]] = Field(
+    input: str | Texts | TokenIds | TokenLists = Field(
         description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
     )
     model: str = Field(description="The name of the loaded model, as GET /v1/models says it")
@@ -111,7 +111,7 @@ async def _embeddings(services: Services, request: Request) -> Response:
     asked = await read(request, EmbeddingsRequest)
     check_model(services, asked.model)
     check_dimensions(services, asked.dimensions)
-    texts = await texts_of(services, asked.input)
+    texts = await texts_of(services, request, asked.input)
     ask = Ask(
         client=client_of(request),
         prompt_name=asked.prompt_name,
@@ -119,18 +119,20 @@ async def _embeddings(services: Services, request: Request) -> Response:
         dim=asked.dimensions,
     )
     found = await services.embed(texts, ask)
-    return answer(
-        {
-            "object": "list",
-            "data": _data(found.vectors, asked.encoding_format == "base64"),
-            "model": services.model_name,
-            "usage": {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens},
-        }
+    usage = {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens}
+    rest = dumps({"model": services.model_name, "usage": usage})
+    packed = asked.encoding_format == "base64"
+    return answer_list(
+        len(found.vectors),
+        found.vectors.shape[1],
+        lambda start, stop: _data(found.vectors[start:stop], packed, start),
+        before=b'{"object":"list","data":',
+        after=b"," + rest[1:],
     )
 
 
 async def texts_of(
-    services: Services, given: str | list[str] | list[int] | list[list[int]], name: str = "input"
+    services: Services, request: Request, given: str | Texts | TokenIds | TokenLists, name: str = "input"
 ) -> list[str]:
     """The texts of an `input` in any of its four forms; `name` is what errors call it."""
     if isinstance(given, str):
@@ -143,17 +145,21 @@ async def texts_of(
             texts = every
         else:
             lists = every if isinstance(every[0], list) else [every]
-            texts = await services.work(lambda: texts_to_encode(services, lists, name))
+            texts = await services.work(
+                lambda: texts_to_encode(services, lists, name),
+                client=client_of(request),
+                long=many_ids(lists),
+            )
     check_sizes(services, texts, name)
     return texts
 
 
-def _data(vectors: Vectors, packed: bool) -> list[dict[str, Any]]:
+def _data(vectors: Vectors, packed: bool, first: int) -> list[dict[str, Any]]:
     if packed:
         rows = np.ascontiguousarray(vectors, dtype="<f4")
-        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows)]
+        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows, first)]
     rows = np.ascontiguousarray(vectors)
-    return [_entry(at, row) for at, row in enumerate(rows)]
+    return [_entry(at, row) for at, row in enumerate(rows, first)]
 
 
 def _entry(at: int, embedding: Any) -> dict[str, Any]:  # noqa: ANN401 - an array or a string

@@ -16,7 +16,7 @@ from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.calibrations import Calibrations
-from gemel.serve.routes.reading import Own, client_of, example, read, takes
+from gemel.serve.routes.reading import Own, Texts, client_of, example, read, takes
 from gemel.serve.routes.relation import check_head
 from gemel.serve.routes.texts import check_sizes, embed_many
 from gemel.types import Vectors
@@ -33,8 +33,8 @@ class PairsRequest(Own):
         k=1,
     )
 
-    texts: list[str]
-    other: list[str] | None = Field(None, description="Compare texts with these, not with one another")
+    texts: Texts
+    other: Texts | None = Field(None, description="Compare texts with these, not with one another")
     k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; {_USUAL} if nothing is said")
     min_score: float | None = Field(None, ge=-1, le=1, description="How near")
     expected_false: float | None = Field(
@@ -79,10 +79,14 @@ def add_pairs(routes: APIRouter, services: Services, calibrations: Calibrations)
             check_head(services)
         _check(services, asked)
         texts = [*asked.texts, *(asked.other or [])]
-        vectors = (await embed_many(services, texts, Ask(client=client_of(request)))).vectors
-        left = vectors[: len(asked.texts)]
-        right = None if asked.other is None else vectors[len(asked.texts) :]
-        found = await services.work(lambda: _found(services, calibrations, asked, left, right))
+        client = client_of(request)
+        with services.reserve(client):
+            vectors = (await embed_many(services, texts, Ask(client=client))).vectors
+            left = vectors[: len(asked.texts)]
+            right = None if asked.other is None else vectors[len(asked.texts) :]
+            found = await services.work(
+                lambda: _found(services, calibrations, asked, client, left, right), client=client, long=True
+            )
         return answer({**found, "seconds": perf_counter() - started})
 
 
@@ -101,10 +105,15 @@ def _check(services: Services, asked: PairsRequest) -> None:
 
 
 def _found(
-    services: Services, calibrations: Calibrations, asked: PairsRequest, left: Vectors, right: Vectors | None
+    services: Services,
+    calibrations: Calibrations,
+    asked: PairsRequest,
+    client: str,
+    left: Vectors,
+    right: Vectors | None,
 ) -> dict[str, Any]:
     """The answer but for its seconds. Runs on a worker thread."""
-    calibration = calibrations.between(left, right)
+    calibration = calibrations.between(client, left, right)
     floor = _floor(asked, calibration, left, right)
     unasked = asked.k is None and floor is None
     k = _USUAL if unasked else (asked.k or MOST + 1)

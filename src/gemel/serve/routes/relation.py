@@ -12,7 +12,7 @@ from gemel.serve.errors import RouteError
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes.answering import answer
 from gemel.serve.routes.classes import classes, find_classes
-from gemel.serve.routes.reading import Own, client_of, example, read, takes
+from gemel.serve.routes.reading import Own, Texts, client_of, example, read, takes
 from gemel.serve.routes.texts import check_sizes
 
 
@@ -21,8 +21,8 @@ class RelationRequest(Own):
 
     model_config = example(left=["A man is playing a guitar."], right=["Someone plays an instrument."])
 
-    left: list[str]
-    right: list[str]
+    left: Texts
+    right: Texts
 
 
 class RelationAnswer(BaseModel):

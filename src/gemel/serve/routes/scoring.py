@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 from gemel.cross_model import CrossModel
 from gemel.cross_options import CrossOptions
 from gemel.serve.port import Ask, Services
-from gemel.serve.routes.texts import check_tokens, embed_sides, unit
+from gemel.serve.routes.texts import check_tokens, embed_sides, is_long, unit
 from gemel.types import Vectors
+
+PIECE = 64  # pairs that a cross-encoder reads before other work has its turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ async def score(services: Services, query: str, documents: Sequence[str], ask: A
     """`ask.cut` False refuses texts that are longer than the model reads."""
     cross = ranker(services)
     if cross is not None:
-        raw = await services.work(lambda: _logits(services, cross, query, documents, ask))
+        raw = (await logits_of(services, cross, [query] * len(documents), documents, ask, once=[query]))[:, 0]
         return Scored(raw, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), dtype=np.float32), "cross")
     length = Ask(client=ask.client, cut=ask.cut, seconds=ask.seconds, normalize=unit(services.model))
     asked, known = await embed_sides(services, query, documents, length)
@@ -49,8 +53,30 @@ async def score(services: Services, query: str, documents: Sequence[str], ask: A
     return Scored(raw, (1 + raw) / 2, "cosine")
 
 
-def _logits(services: Services, cross: CrossModel, query: str, documents: Sequence[str], ask: Ask) -> Vectors:
-    """(n,) Runs on a worker thread."""
-    check_tokens(services, [query, *documents])
+async def logits_of(
+    services: Services,
+    cross: CrossModel,
+    left: Sequence[str],
+    right: Sequence[str],
+    ask: Ask,
+    *,
+    once: Sequence[str] | None = None,
+) -> Vectors:
+    """(n, labels) of pairs, in pieces that take turns with the work of other clients and end with the request.
+
+    `once`: what is counted of `left`, where it is one text again and again.
+    """
     options = CrossOptions(on_long="truncate" if ask.cut else "error")
-    return cross.logits([query] * len(documents), documents, options)[:, 0]
+    counted = [*(left if once is None else once), *right]
+
+    def piece(start: int) -> Vectors:
+        return cross.logits(left[start : start + PIECE], right[start : start + PIECE], options)
+
+    long = len(right) > PIECE or is_long(counted)
+    with services.reserve(ask.client) if long else nullcontext():
+        await services.work(lambda: check_tokens(services, counted), client=ask.client, long=long)
+        parts = [
+            await services.work(partial(piece, start), client=ask.client, long=long)
+            for start in range(0, len(right), PIECE)
+        ]
+    return np.concatenate(parts)

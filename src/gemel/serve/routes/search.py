@@ -17,7 +17,7 @@ from gemel.serve.routes.answering import answer
 from gemel.serve.routes.calibrations import Calibrations
 from gemel.serve.routes.hits import SearchAnswer, with_percentiles, with_relations
 from gemel.serve.routes.index_search import IndexQuestion, search_index
-from gemel.serve.routes.reading import client_of, example, read, takes
+from gemel.serve.routes.reading import Texts, client_of, example, read, takes
 from gemel.serve.routes.scoring import ranker
 from gemel.serve.routes.texts import check_sizes, embed_sides, unit
 from gemel.types import Vectors
@@ -36,7 +36,7 @@ class SearchRequest(IndexQuestion):
     )
 
     index: str | None = Field(None, description="The name of an index that the server has opened")
-    texts: list[str] | None = Field(None, description="Texts to search, instead of an index")
+    texts: Texts | None = Field(None, description="Texts to search, instead of an index")
 
     @model_validator(mode="after")
     def _one_place(self) -> SearchRequest:
@@ -71,9 +71,11 @@ async def _search_texts(
 
     def work() -> list[dict[str, Any]]:
         found = _found(services, asked, query.vectors, known.vectors)
-        return with_percentiles(found, calibrations.between(known.vectors))
+        return with_percentiles(found, calibrations.between(ask.client, known.vectors))
 
-    rows = await with_relations(services, asked.query, await services.work(work), ask)
+    rows = await with_relations(
+        services, asked.query, await services.work(work, client=ask.client, long=asked.rerank), ask
+    )
     by = "cross" if asked.rerank else "fusion" if asked.hybrid else "cosine"
     return answer({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
 

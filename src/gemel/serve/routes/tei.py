@@ -12,12 +12,12 @@ from gemel.serve.errors import RouteError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
-from gemel.serve.routes.answering import answer
+from gemel.serve.routes.answering import answer, answer_list, answer_vectors
 from gemel.serve.routes.failures import TeiError, errors
 from gemel.serve.routes.openai import texts_of
 from gemel.serve.routes.reading import client_of, read, takes
 from gemel.serve.routes.tei_more import add_more
-from gemel.serve.routes.texts import check_dimensions, check_sizes, check_tokens, unit
+from gemel.serve.routes.texts import check_dimensions, check_sizes, check_tokens, is_long, unit
 from gemel.serve.routes.tokens import last_tokens_of
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
@@ -37,7 +37,7 @@ def router(services: Services) -> APIRouter:
     )
     async def embed_all(request: Request) -> Response:
         """The vectors of the tokens, before pooling, marks included."""
-        return await _embed_all(services, await read(request, shapes.EmbedAllRequest))
+        return await _embed_all(services, request, await read(request, shapes.EmbedAllRequest))
 
     @routes.post("/embed_sparse", response_model=None, openapi_extra=takes(shapes.EmbedAllRequest))
     async def embed_sparse(request: Request) -> Response:
@@ -67,7 +67,7 @@ def router(services: Services) -> APIRouter:
 
 async def _embed(services: Services, request: Request, asked: shapes.EmbedRequest) -> Response:
     check_dimensions(services, asked.dimensions)
-    texts = await texts_of(services, asked.inputs, "inputs")
+    texts = await texts_of(services, request, asked.inputs, "inputs")
     ask = Ask(
         client=client_of(request),
         prompt_name=asked.prompt_name,
@@ -75,16 +75,23 @@ async def _embed(services: Services, request: Request, asked: shapes.EmbedReques
         dim=asked.dimensions,
         cut=asked.truncate is not False,
     )
-    texts = await _cut_left(services, asked, texts, asked.prompt_name)
+    texts = await _cut_left(services, request, asked, texts, asked.prompt_name)
     found = await services.embed(texts, ask)
-    return answer(np.ascontiguousarray(found.vectors))
+    return answer_vectors(found.vectors)
 
 
-async def _embed_all(services: Services, asked: shapes.EmbedAllRequest) -> Response:
-    texts = await texts_of(services, asked.inputs, "inputs")
-    texts = await _cut_left(services, asked, texts, asked.prompt_name)
-    found = await services.work(lambda: _tokens(services, texts, asked))
-    return answer([np.ascontiguousarray(each.vectors) for each in found])
+async def _embed_all(services: Services, request: Request, asked: shapes.EmbedAllRequest) -> Response:
+    texts = await texts_of(services, request, asked.inputs, "inputs")
+    texts = await _cut_left(services, request, asked, texts, asked.prompt_name)
+    client = client_of(request)
+    with services.reserve(client):
+        found = await services.work(lambda: _tokens(services, texts, asked), client=client, long=True)
+    width = max(each.vectors.size for each in found)
+    return answer_list(
+        len(found),
+        width,
+        lambda start, stop: [np.ascontiguousarray(each.vectors) for each in found[start:stop]],
+    )
 
 
 async def _similarity(
@@ -97,7 +104,7 @@ async def _similarity(
     check_sizes(services, inputs.sentences, "sentences", services.limits.texts - 1)
     check_sizes(services, [inputs.source_sentence], "source_sentence")
     texts = [inputs.source_sentence, *inputs.sentences]
-    texts = await _cut_left(services, settings, texts, settings.prompt_name)
+    texts = await _cut_left(services, request, settings, texts, settings.prompt_name)
     ask = Ask(
         client=client_of(request),
         prompt_name=settings.prompt_name,
@@ -109,13 +116,15 @@ async def _similarity(
 
 
 async def _cut_left(
-    services: Services, asked: shapes.Cut, texts: list[str], prompt_name: str | None
+    services: Services, request: Request, asked: shapes.Cut, texts: list[str], prompt_name: str | None
 ) -> list[str]:
     """The ends of long texts, where the client wants the beginnings cut off."""
     if not asked.left:
         return texts
     prompt = services.model.checkpoint.prompts.get(prompt_name or "", "")
-    return await services.work(lambda: last_tokens_of(services, texts, prompt))
+    return await services.work(
+        lambda: last_tokens_of(services, texts, prompt), client=client_of(request), long=is_long(texts)
+    )
 
 
 def _tokens(services: Services, texts: Sequence[str], asked: shapes.EmbedAllRequest) -> list[TokenVectors]:

@@ -14,12 +14,12 @@ from gemel.serve.errors import RouteError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.routes import tei_shapes as shapes
-from gemel.serve.routes.answering import answer
+from gemel.serve.routes.answering import answer, answer_written, dumps
 from gemel.serve.routes.classes import Classes, classes, find_classes
 from gemel.serve.routes.reading import client_of, read, takes
 from gemel.serve.routes.scoring import ranker, score
-from gemel.serve.routes.texts import check_sizes, check_tokens
-from gemel.serve.routes.tokens import last_tokens_of, texts_of_ids
+from gemel.serve.routes.texts import check_sizes, check_tokens, is_long
+from gemel.serve.routes.tokens import last_tokens_of, many_ids, texts_of_ids
 
 
 def add_more(routes: APIRouter, services: Services) -> None:
@@ -38,12 +38,12 @@ def add_more(routes: APIRouter, services: Services) -> None:
     @routes.post("/tokenize", response_model=shapes.Tokens, openapi_extra=takes(shapes.TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         """The tokens of texts, whole."""
-        return await _tokenize(services, await read(request, shapes.TokenizeRequest))
+        return await _tokenize(services, request, await read(request, shapes.TokenizeRequest))
 
     @routes.post("/decode", response_model=shapes.DecodedTexts, openapi_extra=takes(shapes.DecodeRequest))
     async def decode(request: Request) -> Response:
         """The texts that token ids stand for."""
-        return await _decode(services, await read(request, shapes.DecodeRequest))
+        return await _decode(services, request, await read(request, shapes.DecodeRequest))
 
     @routes.get("/info", response_model=shapes.Info)
     async def info() -> Response:
@@ -57,7 +57,9 @@ async def _rerank(services: Services, request: Request, asked: shapes.RerankRequ
     texts = asked.texts
     whole = asked.left and ranker(services) is not None
     if asked.left and not whole:
-        texts = await services.work(lambda: last_tokens_of(services, asked.texts))
+        texts = await services.work(
+            lambda: last_tokens_of(services, asked.texts), client=client_of(request), long=is_long(texts)
+        )
     ask = Ask(client=client_of(request), cut=asked.truncate is not False and not whole)
     with _only_whole(whole):
         found = await score(services, asked.query, texts, ask)
@@ -97,25 +99,29 @@ def _only_whole(wanted: bool) -> Iterator[None]:
         ) from error
 
 
-async def _tokenize(services: Services, asked: shapes.TokenizeRequest) -> Response:
+async def _tokenize(services: Services, request: Request, asked: shapes.TokenizeRequest) -> Response:
     texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
     check_sizes(services, texts, "inputs")
     prompt, marked = _prompt(services, asked.prompt_name), asked.add_special_tokens is not False
     whole = [prompt + each for each in texts]
 
-    def work() -> list[list[dict[str, Any]]]:
+    def work() -> list[bytes]:
         check_tokens(services, whole)
-        return [_tokens_of(services, each, marked) for each in whole]
+        return [dumps(_tokens_of(services, each, marked)) for each in whole]  # as objects, many times larger
 
-    return answer(await services.work(work))
+    return answer_written(await services.work(work, client=client_of(request), long=is_long(whole)))
 
 
-async def _decode(services: Services, asked: shapes.DecodeRequest) -> Response:
+async def _decode(services: Services, request: Request, asked: shapes.DecodeRequest) -> Response:
     if not asked.ids:
         raise InputError("ids is empty: give at least one token id")
     lists: Any = asked.ids if isinstance(asked.ids[0], list) else [asked.ids]
     marks = asked.skip_special_tokens is False
-    return answer(await services.work(lambda: texts_of_ids(services, lists, "ids", marks=marks)))
+    long = many_ids(lists)
+    found = await services.work(
+        lambda: texts_of_ids(services, lists, "ids", marks=marks), client=client_of(request), long=long
+    )
+    return answer(found)
 
 
 def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from gemel.serve.routes.reading import Foreign, example
+from gemel.serve.routes.reading import Foreign, StopAtFirst, Texts, TokenIds, TokenLists, example
 
-Inputs: TypeAlias = str | list[str] | list[int] | list[list[int]]
+Inputs: TypeAlias = str | Texts | TokenIds | TokenLists
 Direction: TypeAlias = Literal["Left", "Right", "left", "right"]
 _INPUTS = "a string, a list of strings, a list of token ids of this model, or a list of such lists"
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
@@ -43,7 +43,7 @@ class EmbedAllRequest(Cut):
 
 class Comparison(Foreign):
     source_sentence: str
-    sentences: list[str]
+    sentences: Texts
 
 
 class SimilarityParameters(Cut):
@@ -72,7 +72,7 @@ class RerankRequest(Cut):
     model_config = example(query="Who plays music?", texts=_TEXTS)
 
     query: str
-    texts: list[str]
+    texts: Texts
     raw_scores: bool | None = Field(False, description="The number before the sigmoid, or the cosine")
     return_text: bool | None = False
 
@@ -80,7 +80,7 @@ class RerankRequest(Cut):
 class PredictRequest(Cut):
     model_config = example(inputs=_TEXTS)
 
-    inputs: str | list[str] | list[list[str]] = Field(
+    inputs: str | Texts | Annotated[list[Texts], StopAtFirst()] = Field(
         description="a pair of texts as a list of two strings, or a list of pairs"
     )
     raw_scores: bool | None = Field(False, description="Logits, or the logarithms of the probabilities")
@@ -89,7 +89,7 @@ class PredictRequest(Cut):
 class TokenizeRequest(Foreign):
     model_config = example(inputs="A man is playing a guitar.")
 
-    inputs: str | list[str] = Field(description="a string or a list of strings")
+    inputs: str | Texts = Field(description="a string or a list of strings")
     add_special_tokens: bool | None = True
     prompt_name: str | None = Field(None, description="A prompt that the model brings")
 
@@ -97,7 +97,7 @@ class TokenizeRequest(Foreign):
 class DecodeRequest(Foreign):
     model_config = example(ids=[101, 7592, 2088, 102])
 
-    ids: list[int] | list[list[int]] = Field(description="a list of token ids, or a list of such lists")
+    ids: TokenIds | TokenLists = Field(description="a list of token ids, or a list of such lists")
     skip_special_tokens: bool | None = True
 
 

@@ -14,6 +14,14 @@ from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Embedded, Services
 
 PIECE = 512  # texts of a large request that wait at once, so that it never fills the queue alone
+WHERE_CHARACTERS = 50_000  # of a condition
+WHERE_VALUES = 5_000  # of a condition written as JSON
+LONG_CHARACTERS = 20_000  # in a request, from which work on its texts may take a second
+
+
+def is_long(texts: Sequence[str]) -> bool:
+    """Work on these texts is long work: see `Services.work`."""
+    return sum(map(len, texts)) > LONG_CHARACTERS
 
 
 def check_sizes(services: Services, texts: Sequence[str], name: str, most: int | None = None) -> None:
@@ -30,6 +38,20 @@ def check_sizes(services: Services, texts: Sequence[str], name: str, most: int |
             raise TooLarge(
                 f"{name}[{place}] has {len(text):,} characters; a text takes at most {services.limits.characters:,}"
             )
+
+
+def check_where(where: object, name: str = "where") -> None:
+    """Refuse a condition that is too long to be read in a moment."""
+    size = len(where) if isinstance(where, str) else _leaves(where)
+    most = WHERE_CHARACTERS if isinstance(where, str) else WHERE_VALUES
+    if size > most:
+        unit = "characters" if isinstance(where, str) else "values"
+        raise TooLarge(f"{name} has {size:,} {unit}; a condition takes at most {most:,}")
+
+
+def _leaves(part: object) -> int:
+    inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return 1 + sum(map(_leaves, inside))
 
 
 def check_tokens(services: Services, texts: Sequence[str]) -> None:

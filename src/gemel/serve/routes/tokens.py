@@ -8,7 +8,15 @@ from gemel.errors import InputError
 from gemel.model import Model
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Services
-from gemel.serve.routes.texts import check_tokens
+from gemel.serve.routes.texts import LONG_CHARACTERS, check_tokens
+
+CHARACTERS_PER_TOKEN = 4  # a list of ids may have as many as a text of the longest length has, roughly
+PIECE = 64  # texts tokenized at once
+
+
+def many_ids(lists: Sequence[Sequence[int]]) -> bool:
+    """Work on these ids is long work: see `Services.work`."""
+    return CHARACTERS_PER_TOKEN * sum(map(len, lists)) > LONG_CHARACTERS
 
 
 def texts_of_ids(
@@ -22,6 +30,11 @@ def texts_of_ids(
         )
     if count > services.limits.tokens:
         raise TooLarge(f"{name} has {count:,} tokens; one request takes at most {services.limits.tokens:,}")
+    longest = max(1, services.limits.characters // CHARACTERS_PER_TOKEN)
+    for place, ids in enumerate(lists):
+        if len(ids) > longest:
+            where = f"{name}[{place}]" if len(lists) > 1 else name
+            raise TooLarge(f"{where} has {len(ids):,} tokens; a text takes at most {longest:,}. Send several")
     known = tokenizer.vocabulary
     for ids in lists:
         wrong = next((each for each in ids if not 0 <= each < known), None)
@@ -40,7 +53,12 @@ def texts_to_encode(services: Services, lists: Sequence[Sequence[int]], name: st
     """
     tokenizer = services.model.tokenizer
     texts = texts_of_ids(services, lists, name)
-    for place, (ids, again) in enumerate(zip(lists, tokenizer.content(texts), strict=True)):
+    contents = (
+        content
+        for start in range(0, len(texts), PIECE)
+        for content in tokenizer.content(texts[start : start + PIECE])
+    )
+    for place, (ids, again) in enumerate(zip(lists, contents, strict=True)):
         sent = [each for each in ids if each not in tokenizer.specials]
         if sent != [each for each in again.tolist() if each not in tokenizer.specials]:
             raise InputError(
