@@ -64,8 +64,8 @@ def read_transformer_settings(folder: Path, *, cross: bool) -> TransformerSettin
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer = read_object_if_there(tokenizer_path)
     if (
-        config.get("model_type") in known_keys.ARCHITECTURES
-    ):  # tokenizers of other networks have many more keys
+        str(config.get("model_type")) in known_keys.ARCHITECTURES
+    ):  # other networks' tokenizers have many more keys
         lists = (known_keys.TOKENIZER, known_keys.TOKENIZER_HARMLESS)
         known_keys.refuse_unknown(tokenizer_path, tokenizer, *lists)
     own = _arguments(path, said, "tokenizer_args", "processor_kwargs")
