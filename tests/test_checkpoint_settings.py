@@ -277,7 +277,6 @@ REFUSED = [
     ("config.json", "quantization_config", {"quant_method": "bitsandbytes"}),
     ("config.json", "pruned_heads", {"0": [1]}),
     ("config.json", "rope_scaling", {"type": "linear"}),
-    ("tokenizer_config.json", "add_eos_token", True),
     ("tokenizer_config.json", "some_setting", 5),
     ("tokenizer_config.json", "truncation_side", "both"),
     ("1_Pooling/config.json", "pooling_mode_learned", True),
@@ -313,6 +312,17 @@ def test_tokens_that_tokenizer_json_does_not_have_are_refused(tmp_path, tokens):
         gemel.load(folder)
 
 
+@pytest.mark.parametrize(("key", "token"), [("add_bos_token", "[CLS]"), ("add_eos_token", "[SEP]")])
+def test_a_token_at_an_end_must_be_in_both_files(tmp_path, key, token):
+    folder = tiny_bert(tmp_path / "model")
+    name = key.removeprefix("add_")
+    change(folder / "tokenizer_config.json", **{key: True, name: token})
+    gemel.load(folder)
+    change(folder / "tokenizer_config.json", **{name: "[PAD]"})
+    with pytest.raises(ModelError, match=rf"tokenizer_config.json: '{key}' asks for '\[PAD\]'"):
+        gemel.load(folder)
+
+
 def test_an_adapter_beside_full_weights_is_refused(tmp_path):
     folder = tiny_bert(tmp_path / "model")
     (folder / "adapter_config.json").write_text(json.dumps(ADAPTER))
@@ -340,6 +350,13 @@ WRITTEN = {
 }
 BERT = {**SHAPE, **TRAINED, **WRITTEN, "hidden_act": "gelu", "intermediate_size": 8, "layer_norm_eps": 1e-12}
 PUBLISHED = {
+    "arctic-embed-l": {"model_type": "xlm-roberta", **BERT, "matryoshka_dimensions": [256]},
+    "specter2": {
+        "model_type": "bert",
+        **BERT,
+        "adapters": {"adapters": {}, "config_map": {}},
+        "embedding_size": 8,
+    },
     "all-MiniLM": {
         "model_type": "bert",
         **BERT,

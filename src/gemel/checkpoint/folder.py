@@ -151,6 +151,8 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
     else:
         steps = _plain(folder, notes)
     own = _own_settings(steps, cross)
+    if cross and own.truncation_side == "left":
+        raise ModelError(f"{folder}: 'truncation_side' is left, which is not supported for pairs of texts")
     config = own.config
     settings = _read_settings(folder)
     weights = module_weights(folder, steps.folder)

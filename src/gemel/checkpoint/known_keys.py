@@ -107,6 +107,8 @@ TOKENIZER = frozenset(
         "model_max_length",
         "model_input_names",
         "tokenizer_class",
+        "add_bos_token",
+        "add_eos_token",
         "added_tokens_decoder",
         "additional_special_tokens",
         "extra_special_tokens",
@@ -261,10 +263,16 @@ CONFIG_HARMLESS = frozenset(
     {
         # Names, versions, files.
         "architectures",
+        "author",
         "auto_map",
+        "base_model",
+        "dataset",
+        "datasets",
+        "description",
         "dtype",
         "finetuning_task",
         "language",
+        "library_name",
         "license",
         "model_max_length",
         "model_name",
@@ -306,17 +314,22 @@ CONFIG_HARMLESS = frozenset(
         "initializer_range",
         "sparse_pred_ignore_index",
         "sparse_prediction",
-        # Heads that stand beside the encoder.
+        # Heads and adapters that stand beside the encoder, and dimensions that it was trained for.
+        "adapters",
+        "custom_heads",
         "directionality",
         "emb_pooler",
         "id2label",
+        "is_matryoshka",
         "label2id",
+        "matryoshka_dimensions",
         "num_labels",
         "pooler_fc_size",
         "pooler_num_attention_heads",
         "pooler_num_fc_layers",
         "pooler_size_per_head",
         "pooler_type",
+        "prediction_heads",
         "problem_type",
         "sbert_ce_default_activation_function",
         "sentence_transformers",
@@ -401,7 +414,8 @@ def refuse_unknown_config(path: Path, config: Mapping[str, Any]) -> None:
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         return
     aliases = ALIASES.get(kind, {})
-    same = {key for key, name in aliases.items() if config.get(key) == config.get(name)}
+    pairs = {"embedding_size": "hidden_size", **aliases}  # a width that BERT does not know, but does have
+    same = {key for key, name in pairs.items() if config.get(key) == config.get(name)}
     refuse_unknown(path, config, ARCHITECTURES[kind], CONFIG_HARMLESS, same)
 
 

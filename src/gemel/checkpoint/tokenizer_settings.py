@@ -56,6 +56,7 @@ def follow_settings(
         _first_space(tokenizer, settings.get("add_prefix_space"))
         _check_case(tokenizer, settings, path, kind)
     _check_added(tokenizer, settings, path)
+    _check_ends(tokenizer, settings, path)
     if settings.get("split_special_tokens") is True:
         tokenizer.encode_special_tokens = True
 
@@ -114,6 +115,20 @@ def _check_added(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) 
             if isinstance(text, str) and tokenizer.token_to_id(text) is None:
                 raise ModelError(
                     f"{path}: {key!r} has the token {text!r}, which tokenizer.json does not have. "
+                    "Save the tokenizer again, so that both files say the same"
+                )
+
+
+def _check_ends(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) -> None:
+    """A token that the settings put before or after each text must be one that tokenizer.json puts there."""
+    for key, name, place in (("add_bos_token", "bos_token", 0), ("add_eos_token", "eos_token", -1)):
+        token = settings.get(name)
+        text = token.get("content") if isinstance(token, dict) else token
+        if settings.get(key) is True and isinstance(text, str):
+            found = tokenizer.encode("a").tokens
+            if not found or found[place] != text:
+                raise ModelError(
+                    f"{path}: {key!r} asks for {text!r}, which tokenizer.json does not put there. "
                     "Save the tokenizer again, so that both files say the same"
                 )
 

@@ -63,7 +63,11 @@ def read_transformer_settings(folder: Path, *, cross: bool) -> TransformerSettin
     config = _config(folder, path, _arguments(path, said, "config_args", "config_kwargs"))
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer = read_object_if_there(tokenizer_path)
-    known_keys.refuse_unknown(tokenizer_path, tokenizer, known_keys.TOKENIZER, known_keys.TOKENIZER_HARMLESS)
+    if (
+        str(config.get("model_type")) in known_keys.ARCHITECTURES
+    ):  # other networks' tokenizers have many more keys
+        lists = (known_keys.TOKENIZER, known_keys.TOKENIZER_HARMLESS)
+        known_keys.refuse_unknown(tokenizer_path, tokenizer, *lists)
     own = _arguments(path, said, "tokenizer_args", "processor_kwargs")
     allowed = (known_keys.TOKENIZER, known_keys.TOKENIZER_HARMLESS, known_keys.LOADING_ARGUMENTS)
     known_keys.refuse_unknown(path, own, *allowed, where="tokenizer_args")
