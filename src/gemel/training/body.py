@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -78,7 +79,7 @@ class TransformerBody:
         self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
         if options.gradient_checkpointing:
-            self.module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            _checkpoint_activations(self.module)
         self._with_lora = options.lora_rank is not None
         if options.lora_rank is not None:
             self.module = _add_lora(self.module, options.lora_rank)
@@ -172,6 +173,15 @@ def _set_dropout(config: Any, dropout: float) -> None:  # noqa: ANN401 - each ar
             setattr(config, name, dropout)
 
 
+def _checkpoint_activations(model: Any) -> None:  # noqa: ANN401
+    """Under the name that this version of transformers has for it: 5.23 renamed it."""
+    settings = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
 def _freeze(model: Any, layers: int) -> None:  # noqa: ANN401
     if not layers:
         return
@@ -201,5 +211,8 @@ def _add_lora(model: nn.Module, rank: int) -> nn.Module:
     settings = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
     )
-    adapted: nn.Module = get_peft_model(model, settings)
+    with warnings.catch_warnings():
+        # peft 0.21 still asks transformers by the old names of activation checkpointing.
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+        adapted: nn.Module = get_peft_model(model, settings)
     return adapted
