@@ -13,6 +13,7 @@ from tests.tiny import TEXT, tiny_bert
 
 import gemel
 from gemel.training.journal import read_journal, untimed
+from gemel.training.run import Run
 from gemel.training.snapshots import Snapshots, read_snapshot
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -142,6 +143,24 @@ def test_a_run_is_not_resumed_with_other_settings(places, tmp_path):
         train(places, tmp_path / "out", max_steps=6, resume=True)
 
 
+def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, tmp_path, monkeypatch):
+    whole = Run._identity
+
+    def older(self):
+        identity = whole(self)
+        return {
+            **identity,
+            "options": {k: v for k, v in identity["options"].items() if k != "encode_repeats"},
+        }
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_identity", older)
+        train(places, tmp_path / "out", max_steps=2)
+    assert train(places, tmp_path / "out", max_steps=2, resume=True).steps == 2
+    with pytest.raises(gemel.InputError, match="another run: encode_repeats changed"):
+        train(places, tmp_path / "out", max_steps=2, encode_repeats=True, resume=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -252,6 +271,9 @@ def test_matryoshka_trains_short_vectors_too(places, tmp_path):
         {"schedule": "cosine", "warmup": 0.5},
         {"pooling": "max"},
         {"weight_decay": 0.01},
+        {"warmup_from_zero": True, "warmup": 0.5},
+        {"clip_head": False},
+        {"encode_repeats": True},
     ],
     ids=lambda changes: next(iter(changes)),
 )
