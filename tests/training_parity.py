@@ -1,7 +1,8 @@
 """Ten steps of training that gemel and sentence-transformers both take: rows, settings, start, and what is compared.
 
 `python tests/training_parity_reference.py` writes sentence-transformers' figures to `training_parity.json`;
-`test_training_parity.py` computes gemel's and compares. This file imports neither.
+`test_training_parity.py` computes gemel's and compares. This file imports neither. Both compute in float64, so
+that rounding, which differs from processor to processor, hides no difference and makes none.
 """
 
 from __future__ import annotations
@@ -96,14 +97,14 @@ def start_model(folder: Path) -> Path:
     return tiny_bert(folder, seed=3, layers=2, width=WIDTH, heads=2, normalize=False)
 
 
-def start_head() -> dict[str, NDArray[np.float32]]:
+def start_head() -> dict[str, NDArray[np.float64]]:
     """Weights of the head of `SoftmaxLoss`, large enough for its gradient to count beside the network's."""
     rng = np.random.default_rng(11)
-    weight = rng.normal(0, 0.3, (LABELS, 3 * WIDTH)).astype(np.float32)
-    return {"head.weight": weight, "head.bias": rng.normal(0, 0.1, LABELS).astype(np.float32)}
+    weight = rng.normal(0, 0.3, (LABELS, 3 * WIDTH))
+    return {"head.weight": weight, "head.bias": rng.normal(0, 0.1, LABELS)}
 
 
-def figures(case: Case, arrays: Iterable[tuple[str, NDArray[np.float32]]]) -> dict[str, list[float]]:
+def figures(case: Case, arrays: Iterable[tuple[str, NDArray[np.float64]]]) -> dict[str, list[float]]:
     """Of each group of weights the norm, and the products with three rows of random signs: any error shows in them."""
     groups: dict[str, list[NDArray[np.float64]]] = {}
     for name, array in sorted(arrays):
@@ -126,7 +127,7 @@ def group_of(name: str) -> str:
 
 
 def short(value: float) -> float:
-    """Nine digits: all that a float32 has."""
+    """Nine digits: far more than is compared."""
     return float(f"{value:.9g}")
 
 

@@ -101,6 +101,7 @@ def make_loss(case: Case, model: SentenceTransformer) -> torch.nn.Module:
         except TypeError:  # a later name of the same setting
             settings["embedding_dimension"] = settings.pop("sentence_embedding_dimension")
             loss = losses.SoftmaxLoss(model, **settings)
+        loss.double()
         with torch.no_grad():
             for name, weight in named(loss):
                 if name in start_head():
@@ -112,7 +113,7 @@ def make_loss(case: Case, model: SentenceTransformer) -> torch.nn.Module:
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
     """One training, and what is compared of it."""
-    model = load(folder, DROPOUT_OFF)
+    model = load(folder, DROPOUT_OFF).double()
     loss = make_loss(case, model)
     before = {name: weight.detach().numpy().copy() for name, weight in named(loss)}
     rows = case.rows()
