@@ -75,6 +75,11 @@ class Results:
             batch["summary"] = summary(batch["runs"])
             self._write()
 
+    def add_labels(self, batch: int, shares: dict[str, float]) -> None:
+        with self._lock:
+            self.content["batches"].setdefault(str(batch), {"runs": {}})["largest_label_share"] = shares
+            self._write()
+
     def _sides(self, batch: int) -> dict[str, Any]:
         found: dict[str, Any] = self.content["batches"].get(str(batch), {"runs": {}})["runs"]
         return found
@@ -121,6 +126,25 @@ def interval(values: Sequence[float]) -> dict[str, Any]:
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     half = float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
     return {"n": count, "mean": mean, "low": mean - half, "high": mean + half, "deviation": deviation}
+
+
+def largest_label_share(rows: Path, batch: int) -> dict[str, float]:
+    """The share of the most frequent label of a batch, mean over the batches of the first epoch of seed 0."""
+    import numpy as np
+
+    from gemel.objectives.table import make_objective
+    from gemel.training.data import open_examples
+    from gemel.training.sampler import EpochSampler
+
+    examples = open_examples(str(rows), make_objective("classification").needs)
+    found = {}
+    for side, settings in SIDES.items():
+        if settings is None:
+            continue
+        epoch = EpochSampler([examples], batch_size=batch, seed=0, **settings).epoch(0)
+        counts = [np.bincount(np.asarray(examples.batch(draw.rows).label)) for draw in epoch]
+        found[side] = round(float(np.mean([count.max() / count.sum() for count in counts])), 4)
+    return found
 
 
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -186,6 +210,7 @@ def main() -> int:
         rows = {batch: Path(folder) / f"rows-{batch}.tsv" for batch in options.batches}
         for batch, path in rows.items():
             write_rows(options.data, path, batch * options.steps)
+            results.add_labels(batch, largest_label_share(path, batch))
 
         def one(job: Job) -> None:
             if job in results:
@@ -197,7 +222,7 @@ def main() -> int:
         with ThreadPoolExecutor(options.workers) as pool:
             list(pool.map(one, list(jobs(options))))
     for batch, each in results.content["batches"].items():
-        print(f"batch {batch}: {json.dumps(each['summary'], indent=1)}")
+        print(f"batch {batch}: {json.dumps(each.get('summary'), indent=1)}")
     return 0
 
 

@@ -92,6 +92,14 @@ def test_the_classification_head_is_kept_and_knows_the_labels(places, tmp_path):
     assert said.shape == (1, 3) and said.sum() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_head_has_a_bias_only_if_asked(places, tmp_path, bias):
+    train(places, tmp_path / "out", data="nli", objective="classification", settings={"bias": bias})
+    head = gemel.load(tmp_path / "out").checkpoint.relation
+    assert (head.bias is not None) is bias
+    assert gemel.load(tmp_path / "out").relation(["the cat"], ["a dog"]).shape == (1, 3)
+
+
 def test_a_head_of_an_earlier_training_does_not_outlive_it(places, tmp_path):
     train(places, tmp_path / "nli", data="nli", objective="classification", max_steps=2)
     gemel.train(tmp_path / "nli", places["sts"], objective="regression", out=tmp_path / "sts", max_steps=2)
