@@ -63,6 +63,39 @@ def speed(results: dict[str, Any]) -> str:
     return f"{head}\n\n{grid(rows)}"
 
 
+def grouping(results: dict[str, Any]) -> str:
+    """One row for each batch size and way to make batches; then the differences."""
+    rows = [
+        ["batch", "", "seeds", "STSb-dev, mean and 95 % interval", "pairs per CPU second", "largest label"]
+    ]
+    notes = []
+    for batch, each in results["batches"].items():
+        if "summary" not in each:
+            continue
+        for side, found in each["summary"]["sides"].items():
+            score, rate = found["stsb_dev"], found["pairs_per_cpu_second"]
+            label = each["largest_label_share"].get(side)
+            row = [batch, side, str(score["n"]), _interval(score), f"{rate['mean']:.1f}"]
+            rows.append([*row, "–" if label is None else f"{label:.1%}"])
+        notes += [
+            f"Batch {batch}, {name}, the same seeds: {_interval(one)} ({one['n']} seeds)."
+            for name, one in each["summary"]["differences"].items()
+            if one["n"]
+        ]
+    head = (
+        f"{results['model']}, classification on NLI, {results['steps']} steps, step size {results['learning_rate']:g}, "
+        f"{results['machine']['processor']}, one thread. The largest label is the mean share of a batch's most "
+        "frequent label."
+    )
+    return "\n\n".join([head, grid(rows), "\n".join(notes)])
+
+
+def _interval(found: dict[str, Any]) -> str:
+    if "low" not in found:
+        return f"{found['mean']:.2f}"
+    return f"{found['mean']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+
+
 def pairs(results: dict[str, Any]) -> str:
     """A row a case: the best seconds of each system."""
     cases = results["cases"].values()
@@ -208,6 +241,7 @@ def scale(results: dict[str, Any]) -> str:
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "recipes": ("training.md", "recipes.json", recipes),
     "train": ("training.md", "train.json", speed),
+    "grouping": ("training.md", "train_grouping.json", grouping),
     "pairs": ("pairs.md", "pairs.json", pairs),
     "index": ("semantic-index.md", "index.json", index),
     "scale": ("how-to/cluster.md", "scale.json", scale),

@@ -8,6 +8,7 @@ from tests.tiny import POOLINGS, tiny_bert, tiny_checkpoint
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
+from gemel.training.body import _checkpoint_activations
 from gemel.training.options import TrainOptions
 from gemel.training.twin_network import TwinNetwork
 
@@ -165,6 +166,25 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
         return net.body.module.embeddings.word_embeddings.weight.grad
 
     torch.testing.assert_close(gradient(gradient_checkpointing=True), gradient())
+
+
+def test_gradient_checkpointing_goes_with_low_rank_additions(tmp_path):
+    pytest.importorskip("peft", reason="LoRA needs peft")
+    net = network(tiny_bert(tmp_path / "m"), gradient_checkpointing=True, lora_rank=2)
+    net.module.train()
+    net.forward(net.tokens(TEXTS[:3])).pow(3).sum().backward()
+    assert any(weight.grad is not None for name, weight in net.module.named_parameters() if "lora_" in name)
+
+
+@pytest.mark.parametrize("name", ["gradient", "activation"])
+def test_gradient_checkpointing_is_switched_on_by_the_name_that_transformers_has(name):
+    class Model:
+        pass
+
+    calls = []
+    setattr(Model, f"{name}_checkpointing_enable", lambda self, **settings: calls.append(settings))
+    _checkpoint_activations(Model())
+    assert calls == [{f"{name}_checkpointing_kwargs": {"use_reentrant": False}}]
 
 
 def test_noise_takes_tokens_out_but_never_all(tmp_path):

@@ -13,6 +13,7 @@ from tests.tiny import TEXT, tiny_bert
 
 import gemel
 from gemel.training.journal import read_journal, untimed
+from gemel.training.run import Run
 from gemel.training.snapshots import Snapshots, read_snapshot
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -91,6 +92,14 @@ def test_the_classification_head_is_kept_and_knows_the_labels(places, tmp_path):
     assert said.shape == (1, 3) and said.sum() == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_head_has_a_bias_only_if_asked(places, tmp_path, bias):
+    train(places, tmp_path / "out", data="nli", objective="classification", settings={"bias": bias})
+    head = gemel.load(tmp_path / "out").checkpoint.relation
+    assert (head.bias is not None) is bias
+    assert gemel.load(tmp_path / "out").relation(["the cat"], ["a dog"]).shape == (1, 3)
+
+
 def test_a_head_of_an_earlier_training_does_not_outlive_it(places, tmp_path):
     train(places, tmp_path / "nli", data="nli", objective="classification", max_steps=2)
     gemel.train(tmp_path / "nli", places["sts"], objective="regression", out=tmp_path / "sts", max_steps=2)
@@ -140,6 +149,24 @@ def test_a_run_is_not_resumed_with_other_settings(places, tmp_path):
     train(places, tmp_path / "out", max_steps=4)
     with pytest.raises(gemel.InputError, match="another run: max_steps changed"):
         train(places, tmp_path / "out", max_steps=6, resume=True)
+
+
+def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, tmp_path, monkeypatch):
+    whole = Run._identity
+
+    def older(self):
+        identity = whole(self)
+        return {
+            **identity,
+            "options": {k: v for k, v in identity["options"].items() if k != "encode_repeats"},
+        }
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_identity", older)
+        train(places, tmp_path / "out", max_steps=2)
+    assert train(places, tmp_path / "out", max_steps=2, resume=True).steps == 2
+    with pytest.raises(gemel.InputError, match="another run: encode_repeats changed"):
+        train(places, tmp_path / "out", max_steps=2, encode_repeats=True, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +279,9 @@ def test_matryoshka_trains_short_vectors_too(places, tmp_path):
         {"schedule": "cosine", "warmup": 0.5},
         {"pooling": "max"},
         {"weight_decay": 0.01},
+        {"warmup_from_zero": True, "warmup": 0.5},
+        {"clip_head": False},
+        {"encode_repeats": True},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -7,6 +7,7 @@ from gemel.errors import InputError
 from gemel.objectives.table import Needs
 from gemel.training.data import open_examples
 from gemel.training.examples import Batch
+from gemel.training.options import TrainOptions
 from gemel.training.sampler import WINDOW, EpochSampler
 
 
@@ -102,13 +103,22 @@ def test_rows_of_like_length_share_a_batch():
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3  # short ones do not come first
 
 
-def test_no_text_stands_in_two_rows_of_a_batch():
+def test_batches_are_a_random_choice_of_rows_unless_grouping_is_asked_for():
+    lengths = np.arange(1600, dtype=np.int32)
+    examples = Fake(np.arange(3200).reshape(-1, 2), lengths)
+    assert TrainOptions().group_by_length is False
+    means = [lengths[rows].mean() for rows in drawn(EpochSampler([examples], batch_size=16, seed=0).epoch(0))]
+    assert np.std(means) < 1.3 * lengths.std() / 4  # the mean of 16 random rows
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_no_text_stands_in_two_rows_of_a_batch(group):
     random = np.random.default_rng(0)
     texts = np.column_stack(
         [random.integers(0, 400, 2000), random.integers(200, 900, 2000), np.arange(2000) + 10**6]
     )
     examples = Fake(texts, random.integers(1, 99, 2000).astype(np.int32))
-    sampler = EpochSampler([examples], batch_size=16, seed=0, distinct=True)
+    sampler = EpochSampler([examples], batch_size=16, seed=0, distinct=True, group_by_length=group)
     for number in range(3):
         epoch = sampler.epoch(number)
         batches = drawn(epoch)

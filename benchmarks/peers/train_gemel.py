@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import gemel
@@ -16,11 +16,13 @@ SKIPPED = 3  # steps that warm up
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     ends: list[float] = []
+    busy: list[float] = []
     step = loop.Loop._step
 
     def timed(self: loop.Loop, *arguments: Any) -> loop.Step:
         result = step(self, *arguments)
         ends.append(perf_counter())
+        busy.append(process_time())
         return result
 
     loop.Loop._step = timed  # type: ignore[method-assign]
@@ -36,11 +38,13 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         threads=request["threads"],
         eval_steps=request["steps"],
         device="cpu",
+        **request.get("options", {}),
     )
     count = len(ends) - SKIPPED
     return {
         "folder": request["out"],
         "pairs_per_second": count * request["batch"] / (ends[-1] - ends[SKIPPED - 1]),
+        "pairs_per_cpu_second": count * request["batch"] / (busy[-1] - busy[SKIPPED - 1]),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000,
     }
 

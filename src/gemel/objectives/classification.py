@@ -20,6 +20,8 @@ class Classification(Objective):
 
     concat: str = "u,v,|u-v|"
     """What the head sees of the vectors u and v: parts out of u, v, |u-v|, u*v, joined by commas."""
+    bias: bool = False
+    """Give the head a bias for each label, as sentence-transformers does; the paper has none."""
 
     needs = Needs(texts=("left", "right"), label="class")
 
@@ -27,12 +29,12 @@ class Classification(Objective):
         parse_concat(self.concat)
 
     def weights(self, dim: int, classes: int) -> nn.Module:
-        """W alone, without a bias, as in the paper: a label's share of the data is not learnt beside the vectors."""
+        """W; without a bias, as in the paper, a label's share of the data is not learned beside the vectors."""
         from torch import nn
 
         if classes < 2:
             raise InputError(f"classification needs two or more different labels, the data has {classes}")
-        return nn.Linear(dim * len(parse_concat(self.concat)), classes, bias=False)
+        return nn.Linear(dim * len(parse_concat(self.concat)), classes, bias=self.bias)
 
     def kept(self, weights: nn.Module | None) -> nn.Module | None:
         return weights

@@ -190,7 +190,7 @@ def _add_lora(model: nn.Module, rank: int) -> nn.Module:
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
     )
     with warnings.catch_warnings():
-        # peft asks transformers under a name that newer releases of it warn of.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        # peft 0.21 still asks transformers by the old names of activation checkpointing.
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
         adapted: nn.Module = get_peft_model(model, settings)
     return adapted

@@ -92,7 +92,8 @@ class Loop:
         self.processes = Processes(group.process_index, group.num_processes, group.device)
         parts = [self.network.module, *([self.weights] if self.weights is not None else [])]
         self._optimizer = self.accelerator.prepare(open_optimizer(parts, self.options))
-        self._trained = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
+        clipped = parts if self.options.clip_head else parts[:1]
+        self._clipped = [weight for part in clipped for weight in part.parameters() if weight.requires_grad]
         self._gradient = GradientOf(
             self.network,
             self.objective,
@@ -158,7 +159,7 @@ class Loop:
         self._noise = np.random.default_rng(seeds)
 
     def _learn(self, batch: Batch, share: float) -> tuple[float, int]:
-        planned = plan(self.network.items(batch.columns), self.needs)
+        planned = plan(self.network.items(batch.columns), self.needs, repeats=self.options.encode_repeats)
         mine = planned.share(self.processes.rank, self.processes.world)
         tokens = self.network.tokens(mine, noise=self.needs.noise, rng=self._noise)
         with self.accelerator.autocast():
@@ -175,7 +176,7 @@ class Loop:
 
     def _clip(self) -> float:
         most = self.options.clip if self.options.clip else float("inf")
-        norm = self.accelerator.clip_grad_norm_(self._trained, most)
+        norm = self.accelerator.clip_grad_norm_(self._clipped, most)
         return float(norm)
 
     def _look(self, step: int) -> None:

@@ -29,7 +29,7 @@ def learning_rate(options: TrainOptions, step: int, steps: int) -> float:
     """The step size at `step` (from 0) of `steps`: it rises over the warm-up, then falls as `schedule` says."""
     rising = math.ceil(options.warmup * steps)
     if step < rising:
-        return options.learning_rate * (step + 1) / rising
+        return options.learning_rate * (step if options.warmup_from_zero else step + 1) / rising
     done = (step - rising) / max(1, steps - rising)
     left = {"linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2, "constant": 1.0}
     return options.learning_rate * left[options.schedule]

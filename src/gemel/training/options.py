@@ -28,10 +28,16 @@ class TrainOptions:
     """How the step size falls after the warm-up: linear or cosine to zero, or constant."""
     warmup: float = 0.1
     """Share of the steps over which the step size rises from zero."""
+    warmup_from_zero: bool = False
+    """Begin the warm-up with a step of size 0, which learns nothing, as transformers' schedules do; else the first
+    step already has its share."""
     weight_decay: float = 0.0
     """Decay of AdamW; biases and norms are never decayed."""
     clip: float = 1.0
     """Largest norm of a gradient; longer ones are scaled down. 0: no limit."""
+    clip_head: bool = True
+    """Count the gradient of the objective's own weights (a head) in that norm and scale it too; sentence-transformers
+    clips the network only."""
     accumulate: int = 1
     """Batches whose gradients are averaged before a step."""
     cache_texts: int | None = None
@@ -50,10 +56,13 @@ class TrainOptions:
     """Train low-rank additions of this rank instead of the weights (needs peft); merged when saved."""
     dropout: float | None = None
     """Dropout of the network. None: as the checkpoint says."""
+    encode_repeats: bool = False
+    """Encode a text that occurs several times in a batch each time, with a dropout mask of its own, as
+    sentence-transformers does; else once, with one mask for all."""
     mixing: Mixing = "proportional"
     """Several data sets: batches in proportion to their sizes, or one of each in turn until the smallest ends."""
-    group_by_length: bool = True
-    """Put rows of like length into a batch, so that little is padded."""
+    group_by_length: bool = False
+    """Put rows of like length into a batch: a few percent faster, but batches are no longer a random choice of rows."""
     seed: int = 0
     """The seed of order, dropout and new weights."""
     device: str | None = None

@@ -26,9 +26,9 @@ class Plan:
         return self.items[rank::world]
 
 
-def plan(columns: Sequence[Sequence[Item]], needs: Needs) -> Plan:
-    """An item that stands in several places is encoded once, except where each pass has a dropout of its own."""
-    if needs.passes > 1 or needs.noise:
+def plan(columns: Sequence[Sequence[Item]], needs: Needs, *, repeats: bool = False) -> Plan:
+    """An item that occurs several times is encoded once, unless `repeats` or each pass has a dropout of its own."""
+    if needs.passes > 1 or needs.noise or repeats:
         rows = len(columns[0])
         items = [item for column in columns for item in column] * needs.passes
         where = tuple(

@@ -189,10 +189,13 @@ class Run:
 
     def _same_run(self, before: Mapping[str, Any], newest: Path) -> None:
         now = self._identity()
+        # An option that the older gemel did not have yet: its default is what that gemel did.
+        old = {**json.loads(json.dumps(asdict(TrainOptions()))), **before.get("options", {})}
+        options = now["options"]
+        before = {**before, "options": {name: old[name] for name in options}}
         changed = [name for name in now if now[name] != before.get(name)]
         if "options" in changed:
-            old = before.get("options", {})
-            changed += [name for name, value in now["options"].items() if value != old.get(name)]
+            changed += [name for name, value in options.items() if value != old[name]]
             changed.remove("options")
         if changed:
             raise InputError(

@@ -62,7 +62,7 @@ class EpochSampler:
         *,
         batch_size: int,
         seed: int,
-        group_by_length: bool = True,
+        group_by_length: bool = False,
         distinct: bool = False,
         together: bool = False,
         mixing: Mixing = "proportional",

@@ -101,7 +101,8 @@ class TwinNetwork:
         vectors = pool_packed(hidden, texts, self.checkpoint.pooling.modes)
         for linear, layer in zip(self.dense, self.checkpoint.dense, strict=True):
             vectors = _activations()[layer.activation](linear(vectors))
-        vectors = vectors.float()  # an objective computes in float32, whatever the network did
+        # An objective computes in float32 at the least, whatever the network did.
+        vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
         return torch.nn.functional.normalize(vectors) if self.checkpoint.normalize else vectors
 
     def _uncounted(self, prompt: str) -> int:
