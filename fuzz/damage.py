@@ -1,0 +1,60 @@
+"""Damage to a folder, said in bytes: each eight of them change one file. So folders are fuzzed as any input is."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+STEP = struct.Struct("<BBIH")  # which file, what to do, where, with what
+CHANGES = 8
+MOST = 4
+
+
+def files_of(folder: Path) -> list[str]:
+    """Paths below the folder, in a fixed order."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def seeds(files: list[str]) -> list[bytes]:
+    """Each change once to each file, alone; at its start, in its middle and at its end."""
+    return [
+        STEP.pack(number, change, at, 255)
+        for number in range(len(files))
+        for change in range(CHANGES)
+        for at in (0, 2**31, 2**32 - 1)
+    ]
+
+
+def damaged_copy(source: Path, files: list[str], target: Path, program: bytes) -> None:
+    """`target` becomes a copy of `source` with the damage that the program says."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    for step in range(min(MOST, len(program) // STEP.size)):
+        number, change, at, value = STEP.unpack_from(program, step * STEP.size)
+        path = target / files[number % len(files)]
+        if path.is_file():
+            _change(path, change % CHANGES, at, value)
+
+
+def _change(path: Path, change: int, at: int, value: int) -> None:
+    content = bytearray(path.read_bytes())
+    at = at * (len(content) + 1) >> 32  # the same part of a file of any length
+    if change == 0 and at < len(content):
+        content[at] ^= 1 << value % 8
+    elif change == 1 and at < len(content):
+        content[at] = value % 256
+    elif change == 2:
+        del content[at:]
+    elif change == 3:
+        content[at:at] = bytes(value)
+    elif change == 4:
+        content[at : at + 8] = value.to_bytes(8, "little")
+    elif change == 5:
+        content = bytearray(len(content))
+    elif change == 6:
+        content[at : at + value] = b""
+    elif change == 7:
+        path.unlink()
+        return
+    path.write_bytes(content)

@@ -1,0 +1,296 @@
+"""`make fuzz MINUTES=n`: shares the minutes among all targets, one process at a time, and writes a summary.
+
+`python -m fuzz.run --minutes 10 [--only NAME ...] [--engine own]`. A process that hangs, dies or takes too much memory
+is a finding, and the next process goes on with the inputs that were kept. Ends with 1 if there is a finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fuzz import kernels
+from fuzz.child import memory_folder
+from fuzz.record import Finding, State
+from fuzz.target import ROOT, Target, load_targets
+
+RESULTS = ROOT / "fuzz" / "results.json"
+START_SECONDS = 120.0  # imports, tiny models and seeds, on a busy machine
+MEASURE_SECONDS = 20.0
+MEASURED = 4  # the part of a target's seconds that the coverage of its inputs may take
+POLL = 0.2
+
+
+@dataclass
+class Outcome:
+    """What is known of one target after its time."""
+
+    engine: str
+    inputs: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+    peak_mb: int = 0
+    coverage: dict[str, int] = field(default_factory=dict)
+    findings: list[dict[str, str]] = field(default_factory=list)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.run")
+    parser.add_argument("--minutes", type=float, default=5.0, help="for all targets together")
+    parser.add_argument("--only", nargs="*", default=[], help="names, or how names begin")
+    parser.add_argument("--engine", choices=("atheris", "own"), help="default: atheris where it is installed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build" / "fuzz", help="corpus and findings are kept here"
+    )
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the summary goes")
+    parser.add_argument("--add", action="store_true", help="add to the counts of the summary that is there")
+    given = parser.parse_args()
+    engine = given.engine or ("atheris" if find_spec("atheris") else "own")
+    targets = [each for each in load_targets().values() if _wanted(each.name, given.only)]
+    programs = [name for name in kernels.PROGRAMS if _wanted(name, given.only)]
+    if not targets and not programs:
+        parser.error("no such target: " + " ".join(given.only))
+    print(_about(engine), flush=True)
+    share = given.minutes * 60 / (len(targets) + len(programs))
+    outcomes: dict[str, Outcome] = {}
+    with _postgres(any(each.postgres for each in targets)):
+        for each in targets:
+            outcomes[each.name] = _fuzzed(each, engine, share, given)
+            _say(each.name, outcomes[each.name])
+    for name in programs:
+        outcomes[name] = _kernel(name, share, given)
+        _say(name, outcomes[name])
+    _write(given, engine, outcomes)
+    return 1 if any(outcome.findings for outcome in outcomes.values()) else 0
+
+
+def _wanted(name: str, only: list[str]) -> bool:
+    return not only or any(name.startswith(start) for start in only)
+
+
+def _about(engine: str) -> str:
+    words = (
+        "atheris guides by coverage"
+        if engine == "atheris"
+        else "no atheris: a loop of our own guides by lines"
+    )
+    return f"{words}; kernels: {kernels.how()}"
+
+
+def _say(name: str, outcome: Outcome) -> None:
+    covered = outcome.coverage
+    lines = f", {covered['lines']}/{covered['of']} lines" if "of" in covered else ""
+    found = "".join(f"\n    {each['what'][:150]} at {each['where']}" for each in outcome.findings)
+    print(f"{name}: {outcome.inputs:,} inputs, {outcome.refused:,} refused{lines}{found}", flush=True)
+
+
+# ---- one target of Python ----
+
+
+def _fuzzed(target: Target, engine: str, seconds: float, given: argparse.Namespace) -> Outcome:
+    work = given.work / target.name
+    for old in ("findings", "coverage.json"):
+        shutil.rmtree(work / old, ignore_errors=True) if old == "findings" else (work / old).unlink(
+            missing_ok=True
+        )
+    work.mkdir(parents=True, exist_ok=True)
+    state = State(work / "state", new=True)
+    outcome = Outcome(engine)
+    begun = time.monotonic()
+    while (left := seconds - (time.monotonic() - begun)) > 0.5:
+        _watched(target, engine, left, given.seed + outcome.restarts, work, state, outcome)
+        outcome.restarts += 1
+        if outcome.restarts > 20:
+            break
+    outcome.seconds = round(time.monotonic() - begun, 1)
+    outcome.restarts -= 1
+    outcome.inputs, outcome.refused, _ = state.counts
+    limit = min(MEASURE_SECONDS, max(2.0, seconds / MEASURED))
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [*_command(target.name, work), "--engine", "measure", "--seconds", str(limit)],
+            env=_environment(), cwd=ROOT, capture_output=True, check=False, timeout=START_SECONDS + 3 * limit,
+        )  # fmt: skip
+    if (work / "coverage.json").is_file():
+        outcome.coverage = json.loads((work / "coverage.json").read_text())
+    for path in sorted((work / "findings").glob("*.json")):
+        outcome.findings.append({**json.loads(path.read_text()), "input": str(path.with_suffix(".input"))})
+    return outcome
+
+
+def _command(name: str, work: Path) -> list[str]:
+    return [sys.executable, "-m", "fuzz.child", name, str(work)]
+
+
+def _environment() -> dict[str, str]:
+    """Of a child: no settings of the user, no network, no caches but its own, one thread."""
+    home = ROOT / "build" / "fuzz" / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    fixed = {
+        "GEMEL_CONFIG": "none",
+        "GEMEL_OFFLINE": "1",
+        "GEMEL_CACHE": str(home / "cache"),
+        "HOME": str(home),
+    }
+    return {
+        **os.environ,
+        **fixed,
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def _watched(
+    target: Target, engine: str, seconds: float, seed: int, work: Path, state: State, outcome: Outcome
+) -> None:
+    """One process, until its time is over; a hang, a death or too much memory becomes a finding."""
+    command = [
+        *_command(target.name, work),
+        "--engine",
+        engine,
+        "--seconds",
+        str(seconds),
+        "--seed",
+        str(seed),
+    ]
+    log_path = work / "log"
+    with log_path.open("wb") as log:
+        child = subprocess.Popen(
+            command, env=_environment(), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+        )
+    moved, last, baseline, reason = time.monotonic(), state.counts[0], 0, ""
+    first = last
+    end = moved + seconds + START_SECONDS
+    while child.poll() is None:
+        time.sleep(POLL)
+        now, inputs, used = time.monotonic(), state.counts[0], _resident_mb(child.pid)
+        outcome.peak_mb = max(outcome.peak_mb, used)
+        if inputs != last:
+            moved, last = now, inputs
+            baseline = baseline or used
+        if baseline and used > baseline + 2 * target.limit_mb:
+            reason = f"memory: {used:,} MB, {used - baseline:,} MB more than at the start"
+        elif inputs > first and now - moved > target.limit_seconds:
+            reason = f"hang: no answer within {target.limit_seconds:.0f} seconds"
+        elif now > end:
+            reason = "hang: the process did not end in time"
+        if reason:
+            _stop(child)
+    told = log_path.read_text(errors="replace")
+    if not reason and child.returncode < 0:
+        reason = f"killed by {signal.Signals(-child.returncode).name}"
+    elif not reason and child.returncode > 0:
+        reason = f"the process ended with {child.returncode}"
+    if reason:
+        Finding(target.name, reason, "", told[-3000:]).save(work / "findings", state.last())
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """SIGABRT first: Python's fault handler then says where it was."""
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(10)
+            return
+
+
+def _resident_mb(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 10**6
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+@contextlib.contextmanager
+def _postgres(wanted: bool) -> Iterator[None]:
+    """A server for the targets that compare stores, where its programs are installed."""
+    from postgres_server import RealServer, programs
+
+    if not wanted or programs() is None:
+        yield
+        return
+    server = RealServer()
+    try:
+        server.start()
+        os.environ["GEMEL_FUZZ_POSTGRES"] = server.url("postgres")
+        yield
+    finally:
+        os.environ.pop("GEMEL_FUZZ_POSTGRES", None)
+        server.remove()
+
+
+# ---- the kernels, which are programs ----
+
+
+def _kernel(name: str, seconds: float, given: argparse.Namespace) -> Outcome:
+    work = given.work / name
+    work.mkdir(parents=True, exist_ok=True)
+    ran = kernels.run(name, work, seconds, given.seed)
+    outcome = Outcome(ran.engine, ran.inputs, 0, ran.seconds, 0, ran.peak_mb, ran.coverage)
+    if ran.failure:
+        outcome.findings.append(
+            {"target": name, "what": ran.failure[:300], "where": "", "trace": ran.failure[-3000:]}
+        )
+    return outcome
+
+
+# ---- the summary ----
+
+
+def _write(given: argparse.Namespace, engine: str, outcomes: dict[str, Outcome]) -> None:
+    before = json.loads(given.json.read_text()) if given.add and given.json.is_file() else {}
+    targets: dict[str, Any] = dict(before.get("targets", {}))
+    for name, outcome in outcomes.items():
+        earlier = targets.get(name, {})
+        targets[name] = {
+            "engine": outcome.engine,
+            "inputs": outcome.inputs + earlier.get("inputs", 0),
+            "refused": outcome.refused + earlier.get("refused", 0),
+            "seconds": round(outcome.seconds + earlier.get("seconds", 0.0), 1),
+            "peak_mb": max(outcome.peak_mb, earlier.get("peak_mb", 0)),
+            "coverage": outcome.coverage or earlier.get("coverage", {}),
+            "findings": [f"{each['what'][:200]} at {each['where']}" for each in outcome.findings],
+        }
+    rows = targets.values()
+    lines = [row["coverage"] for row in rows if "of" in row["coverage"]]
+    summary = {
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
+        "engine": engine,
+        "kernels": kernels.how(),
+        "targets_run": len(targets),
+        "inputs": sum(row["inputs"] for row in rows),
+        "seconds": round(sum(row["seconds"] for row in rows)),
+        "line_coverage": round(
+            sum(each["lines"] for each in lines) / max(1, sum(each["of"] for each in lines)), 3
+        ),
+        "findings": sum(len(row["findings"]) for row in rows),
+        "targets": targets,
+    }
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    print(
+        f"{summary['inputs']:,} inputs to {summary['targets_run']} targets in {summary['seconds'] / 60:.0f} minutes, "
+        f"{summary['line_coverage']:.0%} of the readers' lines, {summary['findings']} findings; {given.json}"
+    )
+
+
+if __name__ == "__main__":
+    assert memory_folder() is None or Path(str(memory_folder())).is_dir()
+    sys.exit(main())
