@@ -27,9 +27,10 @@ class Lines:
     ) -> None:
         sys.settrace(None)
 
-    def executable(self) -> int:
-        """Lines that could run, all files together."""
-        return sum(len(_lines(compile(Path(file).read_text(), file, "exec"))) for file in self.files)
+    def executable(self) -> set[tuple[str, int]]:
+        """Lines that could run, of all files."""
+        codes = {file: compile(Path(file).read_text(encoding="utf-8"), file, "exec") for file in self.files}
+        return {(file, line) for file, code in codes.items() for line in _lines(code)}
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:  # noqa: ANN401 - Python's own shape
         return self._line if frame.f_code.co_filename in self.files else None

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from fuzz.target import Job, target
+from fuzz.target import Job, WrongAnswerError, target
 
 READERS = (
     "gemel.checkpoint.folder",
@@ -18,14 +18,19 @@ READERS = (
 TEXTS = ["a man is playing", "", "the cat \U0001f600 [SEP] <pad>", "hello world " * 40]
 
 
-def _encoded(folder: Path) -> None:
-    """Loads the model and encodes, as a user does first."""
+def _encoded(folder: Path, engine: str | None = None) -> None:
+    """Loads the model and encodes, as a user does first.
+
+    An architecture that gemel does not read is refused here: torch takes seconds to load one, see `config-torch`.
+    """
     import numpy as np
 
     import gemel
-    from fuzz.target import WrongAnswerError
+    from gemel.checkpoint.json_file import read_object_if_there
+    from gemel.encoder.architectures import FILES
 
-    model = gemel.load(folder)
+    known = read_object_if_there(folder / "config.json").get("model_type") in [*FILES, "model2vec"]
+    model = gemel.load(folder, engine=engine or ("auto" if known else "native"))  # type: ignore[arg-type]
     vectors = model.encode(TEXTS, on_long="truncate")
     if vectors.shape != (len(TEXTS), model.dim) or vectors.dtype != np.float32:
         raise WrongAnswerError(
@@ -65,7 +70,8 @@ def _files() -> dict[str, tuple[bytes, ...]]:
         "2_Dense/config.json": (),
         "sentence_bert_config.json": (_json({"max_seq_length": 8, "do_lower_case": True}),),
         "config_sentence_transformers.json": (
-            _json({"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "query"}), _json({"similarity_fn_name": "dot"}),
+            _json({"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "query"}),
+            _json({"similarity_fn_name": "dot"}),
             _json({"model_type": "SentenceTransformer", "truncate_dim": 8}),
         ),
         "tokenizer_config.json": (
@@ -126,6 +132,18 @@ def _add_architecture(kind: str) -> None:
 
 for _kind in ("bert", "albert", "distilbert", "electra", "modernbert", "mpnet", "roberta"):
     _add_architecture(_kind)
+
+
+@target("config-torch", "json", "gemel.encoder.engines.torch", limit_seconds=60.0)
+def config_torch(folder: Path) -> Job:
+    """config.json as the torch engine reads it: by transformers."""
+    import transformers
+
+    from tiny import tiny_bert
+
+    transformers.logging.set_verbosity_error()
+    tiny_bert(folder / "model")
+    return _one_file(folder / "model", "config.json", lambda model: _encoded(model, "torch"))
 
 
 @target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross_heads")

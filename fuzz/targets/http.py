@@ -38,7 +38,8 @@ GET = ("/", "/health", "/health/live", "/health/ready", "/metrics", "/status", "
 COVERS = tuple(
     f"gemel.serve.{name}" for name in ("shell", "body", "doors", "errors", "framework_errors", "quick",
     "routes.reading", "routes.openai", "routes.tei", "routes.tei_more", "routes.cohere", "routes.search",
-    "routes.pairs", "routes.clusters", "routes.explain", "routes.index_search", "routes.indexes", "routes.texts", "routes.tokens", "routes.relation")
+    "routes.pairs", "routes.clusters", "routes.explain",
+    "routes.index_search", "routes.indexes", "routes.texts", "routes.tokens", "routes.relation")
 )  # fmt: skip
 
 
@@ -101,7 +102,8 @@ async def _answer(app: Any, data: bytes) -> tuple[int, bytes]:  # noqa: ANN401 -
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method.decode("latin-1").upper(),
         "scheme": "http", "path": unquote_to_bytes(path).decode("utf-8", "replace") or "/", "raw_path": path,
-        "query_string": query, "root_path": "", "headers": [(name.lower(), value) for name, value in headers], "state": {},
+        "query_string": query, "root_path": "",
+        "headers": [(name.lower(), value) for name, value in headers], "state": {},
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
     }  # fmt: skip
     parts = [body[: len(body) // 2], body[len(body) // 2 :]]

@@ -7,7 +7,7 @@ import io
 import json
 from pathlib import Path
 
-from fuzz.target import Job, target
+from fuzz.target import Job, WrongAnswerError, target
 
 LINES = ("gemel.text.lines", "gemel.text.rows", "gemel.text.read", "gemel.text.records")
 SEEDS = {
@@ -186,10 +186,14 @@ def word_vectors_words(folder: Path) -> Job:
 
 
 def _word_vectors(path: Path, seeds: list[bytes], read_from: Path | None = None) -> Job:
+    import numpy as np
+
     from gemel.evaluation.baselines.word_vectors import read_word_vectors
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        read_word_vectors(read_from or path)
+        found = read_word_vectors(read_from or path)
+        if not np.isfinite(found.table).all() or max(found.places.values()) >= len(found.table):
+            raise WrongAnswerError("vectors that are not finite, or words without one")
 
     return Job(seeds, read)

@@ -32,7 +32,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     else:
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises plain Exception, and its panics are not even that
             raise ModelError(
                 f"{path} is not a tokenizer ({error}). Fetch or copy the checkpoint again"
             ) from error

@@ -11,7 +11,7 @@ import numpy as np
 
 from gemel.encode_folder.formats import FORMATS, Shape
 from gemel.encode_folder.journal import JOURNAL, Json, load_manifest
-from gemel.encode_folder.storage import check_file
+from gemel.encode_folder.storage import check_file, damaged
 from gemel.errors import InputError
 from gemel.types import AnyVectors
 
@@ -65,7 +65,12 @@ class EncodedFolder:
 
     def _column(self, name: str) -> list[str]:
         files = [shard["file"] for shard in self.manifest["shards"]]
-        return FORMATS[self.manifest["format"]].column(self.path, files, name)
+        values = FORMATS[self.manifest["format"]].column(self.path, files, name)
+        if len(values) != len(self) or not all(isinstance(value, str) for value in values):
+            raise damaged(
+                self.path, f"it holds {len(values):,} values of {name!r} for {len(self):,} rows, or not texts"
+            )
+        return values
 
 
 def read_folder(path: Path | str) -> EncodedFolder:

@@ -20,6 +20,7 @@ from gemel.encode_folder.journal import (
     JOURNAL,
     KIND,
     MANIFEST,
+    OUTPUTS,
     VERSION,
     Journal,
     Json,
@@ -34,6 +35,7 @@ from gemel.encode_folder.reopening import before_the_end, refuse_missing
 from gemel.encode_folder.source import Source
 from gemel.encode_folder.storage import (
     append,
+    damaged,
     finish_part,
     locked,
     ours,
@@ -47,7 +49,6 @@ from gemel.text.rows import Row
 from gemel.types import AnyVectors
 
 SIDE_FILES = ("ids.jsonl", "texts.jsonl")  # grow through all shards
-OUTPUTS = ("float32", "float16", "int8", "uint8")
 
 
 class BlockEncoder(Protocol):
@@ -269,7 +270,10 @@ class _Job:
         assert self.journal.dim is not None and self.journal.dtype is not None
         shape = Shape(self.journal.shard_rows, self.journal.dim, self.journal.dtype)
         sizes = dict(self.journal.sizes)
-        name = self.layout.seal(self.folder, len(self.journal.shards), shape, sizes)
+        try:
+            name = self.layout.seal(self.folder, len(self.journal.shards), shape, sizes)
+        except KeyError as error:
+            raise damaged(self.folder / JOURNAL, f"it does not say how long {error.args[0]} is") from error
         shard = Shard(name, shape.rows, sha256_of(self.folder / name))
         return replace(self.journal, sizes=sizes, shards=(*self.journal.shards, shard))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,18 +75,20 @@ class TextTokenizer:
 
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
         """Token ids of each text, without marks."""
-        if parallel and len(texts) > 1:
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        else:
-            encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
-        contents = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
+        with _tokenizing():
+            if parallel and len(texts) > 1:
+                encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            else:
+                encodings = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+            contents = [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]
         if self.dropped is not None:
             contents = [content[content != self.dropped] for content in contents]
         return contents
 
     def places(self, text: str) -> NDArray[np.int64]:
         """(t, 2): for each token of `content` the characters [start, stop) of the text that it stands for."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        with _tokenizing():
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
         places = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return places if self.dropped is None else places[np.asarray(encoding.ids) != self.dropped]
 
@@ -95,13 +98,28 @@ class TextTokenizer:
 
     def pieces(self, text: str, *, marked: bool = True) -> list[Piece]:
         """The tokens of a text with their places in it, marks included where a text has them."""
-        found = self._tokenizer.encode(text, add_special_tokens=marked and len(self.marks) > 0)
+        with _tokenizing():
+            found = self._tokenizer.encode(text, add_special_tokens=marked and len(self.marks) > 0)
         columns = zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets, strict=True)
         return [Piece(i, token, bool(mark), *place) for i, token, mark, place in columns]
 
     def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
         """The text that these ids stand for, as near as the vocabulary can say it; `marks`: special tokens too."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
+        with _tokenizing():
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
+
+
+@contextmanager
+def _tokenizing() -> Iterator[None]:
+    """A tokenizer.json may be read and still fail at a text: no unknown token, ids that are none, a panic inside."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises plain Exception, and its panics are not even that
+        raise ModelError(
+            f"the tokenizer fails at a text: {error}. Is its tokenizer.json whole? Fetch or copy the model again"
+        ) from error
 
 
 def check_texts(texts: object, name: str = "texts") -> list[str]:
@@ -140,12 +158,14 @@ def _what(value: object) -> str:
 def _find_marks(tokenizer: tokenizers.Tokenizer) -> Marks:
     """What the tokenizer puts before and after a text, seen on a short one."""
     for probe in _PROBES:
-        bare = tokenizer.encode(probe, add_special_tokens=False).ids
-        full = tokenizer.encode(probe, add_special_tokens=True).ids
+        with _tokenizing():
+            bare = tokenizer.encode(probe, add_special_tokens=False).ids
+            full = tokenizer.encode(probe, add_special_tokens=True).ids
         for start in range(len(full) - len(bare) + 1) if bare else ():
             if full[start : start + len(bare)] == bare:
                 end = start + len(bare)
-                return Marks(np.asarray(full[:start], np.int32), np.asarray(full[end:], np.int32))
+                with _tokenizing():  # an id may be too large
+                    return Marks(np.asarray(full[:start], np.int32), np.asarray(full[end:], np.int32))
     raise ModelError(
         "the tokenizer gives no tokens for the texts 'a', 'the', '1' and '.': is its vocabulary empty?"
     )
