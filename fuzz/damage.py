@@ -9,6 +9,7 @@ from pathlib import Path
 STEP = struct.Struct("<BBIH")  # which file, what to do, where, with what
 CHANGES = 8
 MOST = 4
+SEEDS = 150
 
 
 def files_of(folder: Path) -> list[str]:
@@ -17,13 +18,15 @@ def files_of(folder: Path) -> list[str]:
 
 
 def seeds(files: list[str]) -> list[bytes]:
-    """Each change once to each file, alone; at its start, in its middle and at its end."""
-    return [
+    """Each change to each file, alone, at its start, in its middle or at its end; of very many files, some of it."""
+    places = (0, 2**31, 2**32 - 1)
+    all_of_them = [
         STEP.pack(number, change, at, 255)
         for number in range(len(files))
         for change in range(CHANGES)
-        for at in (0, 2**31, 2**32 - 1)
+        for at in places
     ]
+    return all_of_them[:: 1 + len(all_of_them) // SEEDS]
 
 
 def damaged_copy(source: Path, files: list[str], target: Path, program: bytes) -> None:

@@ -18,6 +18,8 @@ KIND = "gemel-vectors"
 VERSION = 1
 OUTPUTS = ("float32", "float16", "int8", "uint8")
 
+_PLAN = ("fingerprint", "format", "keep_texts", "shard_rows")
+
 Json = dict[str, Any]  # what json.loads gives for an object
 
 
@@ -152,7 +154,7 @@ class _Checked:
         return self.text("dtype")
 
     def plan(self, said: Json) -> Plan:
-        plan = Plan(*(said.get(name) for name in ("fingerprint", "format", "keep_texts", "shard_rows")))  # type: ignore[arg-type]
+        plan = plan_of(said)
         rows = plan.shard_rows
         right = isinstance(plan.fingerprint, dict) and isinstance(plan.format, str)
         if (
@@ -181,7 +183,7 @@ def _is_count(value: object) -> bool:
 
 
 def plan_of(manifest: Json) -> Plan:
-    return Plan(**{name: manifest[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")})
+    return Plan(*(manifest.get(name) for name in _PLAN))  # type: ignore[arg-type]
 
 
 def write_json(path: Path, content: Json) -> None:
