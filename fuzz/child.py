@@ -24,6 +24,7 @@ from fuzz.mutate import LARGEST, mutate
 from fuzz.record import Recorder, State
 from fuzz.target import Job, Target, load_targets
 
+TIME_OF_SEEDS = 20.0
 ADDRESS_SPACE = (
     8 * 2**30
 )  # bytes on top of what the libraries map: an allocation of more is an error, not a swap
@@ -55,8 +56,11 @@ def _prepared(given: argparse.Namespace, folder: Path) -> tuple[Target, Job, Rec
     job = target.make(folder)
     state = State(given.work / "state")
     recorder = Recorder(target, job, state, given.work / "findings")
-    for seed in job.seeds[:200]:  # imports everything that is needed later
+    end = time.monotonic() + TIME_OF_SEEDS
+    for seed in job.seeds:  # imports everything that is needed later
         recorder(seed)
+        if time.monotonic() > end:
+            break
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESS_SPACE, resource.RLIM_INFINITY))
     return target, job, recorder

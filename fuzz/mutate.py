@@ -37,10 +37,12 @@ def mutate(data: bytes, kind: Kind, rng: random.Random) -> bytes:
 
 def _json(data: bytes, rng: random.Random) -> bytes:
     try:
-        tree = json.loads(data)
-    except (ValueError, RecursionError):
+        return _changed_tree([json.loads(data)], rng)
+    except (ValueError, RecursionError, OverflowError):  # no JSON, too deep, numbers of thousands of digits
         return _bytes(data, rng)
-    holder = [tree]
+
+
+def _changed_tree(holder: list[Any], rng: random.Random) -> bytes:
     places = list(_places(holder))
     where, key = rng.choice(places)
     change = rng.randrange(7)

@@ -62,11 +62,11 @@ class Finding:
 
     def save(self, folder: Path, data: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.target}-{self.key}"
-        if not path.with_suffix(".json").exists():
+        path = folder / f"{self.target}-{self.key}.json"
+        if not path.exists():
             path.with_suffix(".input").write_bytes(data)
             said = {"target": self.target, "what": self.what, "where": self.where, "trace": self.trace}
-            path.with_suffix(".json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
 
 
 class Recorder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ def load_targets() -> dict[str, Target]:
         sys.path.insert(0, helpers)
     for name in TARGET_FILES:
         import_module(f"fuzz.targets.{name}")
+    if more := os.environ.get("GEMEL_FUZZ_TARGETS"):  # a module with further targets, for tests of the runner
+        import_module(more)
     return TARGETS
 
 

@@ -169,7 +169,7 @@ def unpack(wheel: Path, model: Carried, folder: Path) -> None:
         zlib.error,
         lzma.LZMAError,
     ) as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # of the disk; a place before the start of the file is of the wheel
         raise ModelError(f"{wheel.name} is damaged: {error}. Try again") from error
 
