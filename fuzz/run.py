@@ -107,10 +107,8 @@ def _say(name: str, outcome: Outcome) -> None:
 
 def _fuzzed(target: Target, engine: str, seconds: float, given: argparse.Namespace) -> Outcome:
     work = given.work / target.name
-    for old in ("findings", "coverage.json"):
-        shutil.rmtree(work / old, ignore_errors=True) if old == "findings" else (work / old).unlink(
-            missing_ok=True
-        )
+    shutil.rmtree(work / "findings", ignore_errors=True)
+    (work / "coverage.json").unlink(missing_ok=True)
     work.mkdir(parents=True, exist_ok=True)
     state = State(work / "state", new=True)
     outcome = Outcome(engine)

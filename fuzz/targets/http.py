@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from fuzz.target import Job, WrongAnswerError, target
 
-SECONDS = 10.0
+SECONDS = 40.0  # the first request for clusters imports much, and the machine may be busy
 POST = {
     "/v1/embeddings": {"model": "m", "input": ["a man", "a cat"], "encoding_format": "base64", "dimensions": 8},
     "/embed": {"inputs": ["a man"], "normalize": True, "truncate": True, "truncation_direction": "right"},
@@ -71,7 +71,7 @@ def _request(method: str, path: str, body: object = None) -> bytes:
     return head.encode() + b"\n" + (b"" if body is None else json.dumps(body).encode())
 
 
-@target("http", "http", *COVERS)
+@target("http", "http", *COVERS, limit_seconds=60.0)
 def http(folder: Path) -> Job:
     """A request as lines: `POST /embed`, headers, an empty line, the body."""
     app, _ = _app(folder)
@@ -147,7 +147,14 @@ class _Transport(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-@target("http-bytes", "lines", "gemel.serve.connection", "gemel.serve.shell", "gemel.serve.body")
+@target(
+    "http-bytes",
+    "lines",
+    "gemel.serve.connection",
+    "gemel.serve.shell",
+    "gemel.serve.body",
+    limit_seconds=60.0,
+)
 def http_bytes(folder: Path) -> Job:
     """Raw bytes to the connection, in two parts, then the client hangs up."""
     import uvicorn
