@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -9,12 +10,18 @@ from pathlib import Path
 STEP = struct.Struct("<BBIH")  # which file, what to do, where, with what
 CHANGES = 8
 MOST = 4
+_RANDOM = re.compile(r"[0-9a-f-]{8,}|\d+")
 SEEDS = 150
 
 
 def files_of(folder: Path) -> list[str]:
-    """Paths below the folder, in a fixed order."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    """Paths below the folder, in an order that does not depend on random parts of names: there by age."""
+    found = [
+        (path.relative_to(folder).as_posix(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
+    return [name for name, _ in sorted(found, key=lambda each: (_RANDOM.sub("#", each[0]), each[1], each[0]))]
 
 
 def seeds(files: list[str]) -> list[bytes]:

@@ -19,7 +19,7 @@ from fuzz.target import ROOT
 
 PROGRAMS = {"kernel-encoder": ("fuzz_encoder.cpp", "encoder"), "kernel-scan": ("fuzz_scan.cpp", "scan")}
 """Name: source in `fuzz/native`, and the package whose kernel it includes."""
-SECONDS_TO_BUILD = 300
+SECONDS_TO_BUILD = 900
 _FLAGS = [
     "-O1",
     "-g",
@@ -105,7 +105,7 @@ def run(name: str, work: Path, seconds: float, seed: int) -> Ran:
     work = work.absolute()
     try:
         program = build(name, work)
-    except RuntimeError as error:
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
         return Ran("not run", failure=str(error))
     corpus = work / "corpus"
     corpus.mkdir(exist_ok=True)

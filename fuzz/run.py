@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import kernels
-from fuzz.child import memory_folder
 from fuzz.record import Finding, State
 from fuzz.target import ROOT, Target, load_targets
 
@@ -63,6 +62,7 @@ def main() -> int:
     parser.add_argument("--no-measure", dest="measure", action="store_false", help="no coverage at the end")
     parser.add_argument("--add", action="store_true", help="add to the counts of the summary that is there")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children and the server are ended
     engine = given.engine or ("atheris" if find_spec("atheris") else "own")
     targets = [each for each in load_targets().values() if _wanted(each.name, given.only)]
     programs = [name for name in kernels.PROGRAMS if _wanted(name, given.only)]
@@ -71,14 +71,17 @@ def main() -> int:
     print(_about(engine), flush=True)
     share = given.minutes * 60 / (len(targets) + len(programs))
     outcomes: dict[str, Outcome] = {}
+    before = json.loads(given.json.read_text()) if given.add and given.json.is_file() else {}
     with _postgres(any(each.postgres for each in targets)):
         for each in targets:
             outcomes[each.name] = _fuzzed(each, engine, share, given)
             _say(each.name, outcomes[each.name])
+            _write(given.json, before, engine, outcomes)  # after each: a run may be stopped
     for name in programs:
         outcomes[name] = _kernel(name, share, given)
         _say(name, outcomes[name])
-    _write(given, engine, outcomes)
+        _write(given.json, before, engine, outcomes)
+    print(_closing(json.loads(given.json.read_text())), given.json)
     return 1 if any(outcome.findings for outcome in outcomes.values()) else 0
 
 
@@ -183,7 +186,11 @@ def _watched(
     first = last
     end = moved + seconds + START_SECONDS
     while child.poll() is None:
-        time.sleep(POLL)
+        try:
+            time.sleep(POLL)
+        except BaseException:
+            _stop(child)
+            raise
         now, inputs, used = time.monotonic(), state.counts[0], _resident_mb(child.pid)
         outcome.peak_mb = max(outcome.peak_mb, used)
         if inputs != last:
@@ -259,8 +266,7 @@ def _kernel(name: str, seconds: float, given: argparse.Namespace) -> Outcome:
 # ---- the summary ----
 
 
-def _write(given: argparse.Namespace, engine: str, outcomes: dict[str, Outcome]) -> None:
-    before = json.loads(given.json.read_text()) if given.add and given.json.is_file() else {}
+def _write(path: Path, before: dict[str, Any], engine: str, outcomes: dict[str, Outcome]) -> None:
     targets: dict[str, Any] = dict(before.get("targets", {}))
     for name, outcome in outcomes.items():
         earlier = targets.get(name, {})
@@ -288,14 +294,16 @@ def _write(given: argparse.Namespace, engine: str, outcomes: dict[str, Outcome])
         "findings": sum(len(row["findings"]) for row in rows),
         "targets": targets,
     }
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    print(
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+def _closing(summary: dict[str, Any]) -> str:
+    return (
         f"{summary['inputs']:,} inputs to {summary['targets_run']} targets in {summary['seconds'] / 60:.0f} minutes, "
-        f"{summary['line_coverage']:.0%} of the readers' lines, {summary['findings']} findings; {given.json}"
+        f"{summary['line_coverage']:.0%} of the readers' lines, {summary['findings']} findings:"
     )
 
 
 if __name__ == "__main__":
-    assert memory_folder() is None or Path(str(memory_folder())).is_dir()
     sys.exit(main())

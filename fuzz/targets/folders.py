@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,8 +160,6 @@ def _add_json(name: str, file: str, *covers: str) -> None:
 
 
 def _journal(folder: Path) -> bytes:
-    import json
-
     found = json.loads((folder / "manifest.json").read_text())
     kept = {name: found[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")}
     state = {
@@ -203,8 +203,6 @@ def pair_folder(folder: Path) -> Job:
 @target("pair-progress", "json", "gemel.pairs.folder")
 def pair_progress(folder: Path) -> Job:
     """The journal of a run that was killed."""
-    import json
-
     import gemel
 
     _, vectors = _rows(30)
@@ -245,8 +243,15 @@ def clusters_json(folder: Path) -> Job:
     texts, vectors = _rows(30)
     gemel.cluster(vectors, k=3, texts=texts).save(folder / "clusters")
     path = folder / "clusters" / "clusters.json"
+    mark = json.loads(path.read_bytes())["mark"]
 
     def read(data: bytes) -> None:
+        with contextlib.suppress(
+            ValueError, RecursionError
+        ):  # the mark of this run, or nothing behind it is read
+            content = json.loads(data)
+            if isinstance(content, dict) and isinstance(content.get("mark"), str):
+                data = json.dumps({**content, "mark": mark}).encode()
         path.write_bytes(data)
         gemel.Clusters.load(folder / "clusters").assign(vectors[:2])
 
@@ -277,8 +282,6 @@ def classifier_json(folder: Path) -> Job:
         stored = read_classifier(folder / "kept")
         stored.check_parameters(["seed"])
         stored.check("f")
-
-    import json
 
     return Job([json.dumps(about).encode()], read)
 
