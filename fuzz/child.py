@@ -36,14 +36,20 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="an empty one to work in; whoever gives it removes it")
     parser.add_argument("--engine", choices=("atheris", "own", "measure"), default="own")
     given = parser.parse_args()
     faulthandler.enable()
     warnings.simplefilter("ignore")
     (given.work / "corpus").mkdir(parents=True, exist_ok=True)
+    run = {"atheris": _with_atheris, "own": _own, "measure": _measure}[given.engine]
+    if given.folder is not None:
+        os.chdir(given.folder)
+        run(given, given.folder)
+        return
     with tempfile.TemporaryDirectory(prefix="gemel-fuzz-", dir=memory_folder()) as folder:
         os.chdir(folder)
-        {"atheris": _with_atheris, "own": _own, "measure": _measure}[given.engine](given, Path(folder))
+        run(given, Path(folder))
 
 
 def memory_folder() -> str | None:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import kernels
+from fuzz.child import memory_folder
 from fuzz.record import Finding, State
 from fuzz.target import ROOT, Target, load_targets
 
@@ -117,7 +119,12 @@ def _fuzzed(target: Target, engine: str, seconds: float, given: argparse.Namespa
     outcome = Outcome(engine)
     begun = time.monotonic()
     while (left := seconds - (time.monotonic() - begun)) > 0.5:
-        _watched(target, engine, left, given.seed + outcome.restarts, work, state, outcome)
+        # The child may be killed, and libFuzzer ends it without a word: its folder is removed here.
+        with tempfile.TemporaryDirectory(prefix="gemel-fuzz-", dir=memory_folder()) as folder:
+            words = ["--folder", folder, "--seed", str(given.seed + outcome.restarts), "--seconds", str(left)]
+            _watched(
+                target, [*_command(target.name, work), "--engine", engine, *words], left, work, state, outcome
+            )
         outcome.restarts += 1
         if outcome.restarts >= TRIES:
             break
@@ -165,52 +172,57 @@ def _environment() -> dict[str, str]:
 
 
 def _watched(
-    target: Target, engine: str, seconds: float, seed: int, work: Path, state: State, outcome: Outcome
+    target: Target, command: list[str], seconds: float, work: Path, state: State, outcome: Outcome
 ) -> None:
     """One process, until its time is over; a hang, a death or too much memory becomes a finding."""
-    command = [
-        *_command(target.name, work),
-        "--engine",
-        engine,
-        "--seconds",
-        str(seconds),
-        "--seed",
-        str(seed),
-    ]
     log_path = work / "log"
     with log_path.open("wb") as log:
         child = subprocess.Popen(
             command, env=_environment(), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
         )
-    moved, last, baseline, reason = time.monotonic(), state.counts[0], 0, ""
-    first = last
-    end = moved + seconds + START_SECONDS
-    while child.poll() is None:
-        try:
+    watch = _Watch(target, seconds, state)
+    reason = ""
+    try:
+        while child.poll() is None:
             time.sleep(POLL)
-        except BaseException:
-            _stop(child)
-            raise
-        now, inputs, used = time.monotonic(), state.counts[0], _resident_mb(child.pid)
-        outcome.peak_mb = max(outcome.peak_mb, used)
-        if inputs != last:
-            moved, last = now, inputs
-            baseline = baseline or used
-        if baseline and used > baseline + 2 * target.limit_mb:
-            reason = f"memory: {used:,} MB, {used - baseline:,} MB more than at the start"
-        elif inputs > first and now - moved > target.limit_seconds:
-            reason = f"hang: no answer within {target.limit_seconds:.0f} seconds"
-        elif now > end:
-            reason = "hang: the process did not end in time"
-        if reason:
-            _stop(child)
-    told = log_path.read_text(errors="replace")
+            used = _resident_mb(child.pid)
+            outcome.peak_mb = max(outcome.peak_mb, used)
+            if reason := watch.look(used):
+                _stop(child)
+    except BaseException:
+        _stop(child)
+        raise
     if not reason and child.returncode < 0:
         reason = f"killed by {signal.Signals(-child.returncode).name}"
     elif not reason and child.returncode > 0:
         reason = f"the process ended with {child.returncode}"
     if reason:
+        told = log_path.read_text(errors="replace")
         Finding(target.name, reason, "", told[-3000:]).save(work / "findings", state.last())
+
+
+class _Watch:
+    """Whether a process still goes on from input to input, within its memory."""
+
+    def __init__(self, target: Target, seconds: float, state: State) -> None:
+        self._target, self._state = target, state
+        self._first = self._last = state.counts[0]
+        self._moved = time.monotonic()
+        self._end = self._moved + seconds + START_SECONDS
+        self._baseline = 0
+        """MB when the first inputs had run."""
+
+    def look(self, used: int) -> str:
+        """Why it has to be stopped; empty: go on."""
+        now, inputs = time.monotonic(), self._state.counts[0]
+        if inputs != self._last:
+            self._moved, self._last = now, inputs
+            self._baseline = self._baseline or used
+        if self._baseline and used > self._baseline + 2 * self._target.limit_mb:
+            return f"memory: {used:,} MB, {used - self._baseline:,} MB more than at the start"
+        if inputs > self._first and now - self._moved > self._target.limit_seconds:
+            return f"hang: no answer within {self._target.limit_seconds:.0f} seconds"
+        return "hang: the process did not end in time" if now > self._end else ""
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
