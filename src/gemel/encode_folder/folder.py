@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +12,8 @@ import numpy as np
 
 from gemel.encode_folder.formats import FORMATS, Shape
 from gemel.encode_folder.journal import JOURNAL, Json, load_manifest
-from gemel.encode_folder.storage import check_file, damaged
-from gemel.errors import InputError
+from gemel.encode_folder.storage import check_file
+from gemel.errors import GemelError, InputError
 from gemel.types import AnyVectors
 
 
@@ -36,7 +37,12 @@ class EncodedFolder:
         layout = FORMATS[self.manifest["format"]]
         for shard in self.manifest["shards"]:
             shape = Shape(shard["rows"], self.dim, self.manifest["dtype"])
-            yield layout.vectors(self.path / shard["file"], shape)
+            path = self.path / shard["file"]
+            with whole(path):
+                block = layout.vectors(path, shape)
+                if block.shape != (shape.rows, shape.dim):
+                    raise ValueError(f"it holds {block.shape}, the manifest says {(shape.rows, shape.dim)}")
+            yield block
 
     @cached_property
     def vectors(self) -> AnyVectors:
@@ -65,12 +71,25 @@ class EncodedFolder:
 
     def _column(self, name: str) -> list[str]:
         files = [shard["file"] for shard in self.manifest["shards"]]
-        values = FORMATS[self.manifest["format"]].column(self.path, files, name)
-        if len(values) != len(self) or not all(isinstance(value, str) for value in values):
-            raise damaged(
-                self.path, f"it holds {len(values):,} values of {name!r} for {len(self):,} rows, or not texts"
-            )
+        with whole(self.path):
+            values = FORMATS[self.manifest["format"]].column(self.path, files, name)
+            if len(values) != len(self):
+                raise ValueError(
+                    f"it holds {len(values):,} values of {name!r}, the manifest says {len(self):,}"
+                )
         return values
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[None]:
+    """What goes wrong in here is that a file is not as it was written."""
+    try:
+        yield
+    except GemelError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, MemoryError) as error:
+        said = str(error).partition("\n")[0]
+        raise InputError(f"{path} is damaged: {said}. Encode again with overwrite (--overwrite)") from error
 
 
 def read_folder(path: Path | str) -> EncodedFolder:

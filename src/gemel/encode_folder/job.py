@@ -20,7 +20,6 @@ from gemel.encode_folder.journal import (
     JOURNAL,
     KIND,
     MANIFEST,
-    OUTPUTS,
     VERSION,
     Journal,
     Json,
@@ -35,7 +34,7 @@ from gemel.encode_folder.reopening import before_the_end, refuse_missing
 from gemel.encode_folder.source import Source
 from gemel.encode_folder.storage import (
     append,
-    damaged,
+    check_file,
     finish_part,
     locked,
     ours,
@@ -49,6 +48,7 @@ from gemel.text.rows import Row
 from gemel.types import AnyVectors
 
 SIDE_FILES = ("ids.jsonl", "texts.jsonl")  # grow through all shards
+OUTPUTS = ("float32", "float16", "int8", "uint8")
 
 
 class BlockEncoder(Protocol):
@@ -170,6 +170,8 @@ def _is_all(folder: Path, source: Source) -> bool:
     source.skip(manifest["rows"], manifest["input"]["sha256"], folder)
     if not source.ended():
         return False
+    for entry in (*manifest["shards"], *manifest["files"]):  # complete means that every byte is there
+        check_file(folder / entry["file"], entry["sha256"])
     with writing(folder):
         _remove_all_but(folder, _files_of(manifest))  # a spool, if the run died while clearing up
     return True
@@ -273,7 +275,8 @@ class _Job:
         try:
             name = self.layout.seal(self.folder, len(self.journal.shards), shape, sizes)
         except KeyError as error:
-            raise damaged(self.folder / JOURNAL, f"it does not say how long {error.args[0]} is") from error
+            damaged = f"{self.folder / JOURNAL} is damaged: it does not say how long {error.args[0]} is"
+            raise InputError(f"{damaged}. Start again with overwrite (--overwrite)") from error
         shard = Shard(name, shape.rows, sha256_of(self.folder / name))
         return replace(self.journal, sizes=sizes, shards=(*self.journal.shards, shard))
 

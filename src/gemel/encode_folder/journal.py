@@ -9,16 +9,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemel.encode_folder.storage import START_AGAIN, damaged, is_ours, whole_file
+from gemel.encode_folder.shapes import check_shape
+from gemel.encode_folder.storage import START_AGAIN, whole_file
 from gemel.errors import InputError
 
 JOURNAL = "progress.json"
 MANIFEST = "manifest.json"
 KIND = "gemel-vectors"
 VERSION = 1
-OUTPUTS = ("float32", "float16", "int8", "uint8")
-
-_PLAN = ("fingerprint", "format", "keep_texts", "shard_rows")
 
 Json = dict[str, Any]  # what json.loads gives for an object
 
@@ -85,105 +83,41 @@ def load_journal(folder: Path) -> Journal | None:
     """The journal of an unfinished job; None when there is none."""
     if not (folder / JOURNAL).exists():
         return None
-    found = _Checked(folder / JOURNAL)
-    plan, sizes = found.object("plan"), found.object("sizes")
-    if not all(is_ours(name) and _is_count(size) for name, size in sizes.items()):
-        raise found.wrong("sizes")
-    begun = found.content.get("dtype") is not None
-    journal = Journal(
-        plan=found.plan(plan),
-        rows=found.count("rows"),
-        input_sha256=found.text("input_sha256"),
-        dtype=found.dtype() if begun else None,
-        dim=found.count("dim") if begun else None,
-        sizes=sizes,
-        shards=tuple(Shard(**shard) for shard in found.files("shards", "rows")),
-    )
-    if journal.shard_rows < 0 or (journal.rows and not begun):
-        raise found.wrong("rows")
-    return journal
+    found = read_json(folder / JOURNAL)
+    try:
+        return Journal(
+            plan=Plan(**found["plan"]),
+            rows=found["rows"],
+            input_sha256=found["input_sha256"],
+            dtype=found["dtype"],
+            dim=found["dim"],
+            sizes=found["sizes"],
+            shards=tuple(Shard(**shard) for shard in found["shards"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / JOURNAL} is damaged: {error!r}. {START_AGAIN}") from error
 
 
 def load_manifest(folder: Path) -> Json | None:
     """The manifest of a finished job; None when there is none."""
     if not (folder / MANIFEST).exists():
         return None
-    found = _Checked(folder / MANIFEST)
-    found.plan(found.content)
-    found.dtype()
-    found.files("files")
-    if found.count("dim") < 1:
-        raise found.wrong("dim")
-    if sum(shard["rows"] for shard in found.files("shards", "rows")) != found.count("rows"):
-        raise found.wrong("rows")
-    if not isinstance(found.object("input").get("sha256"), str):
-        raise found.wrong("input")
-    return found.content
-
-
-class _Checked:
-    """A JSON file of a job; every part is checked before it is used, for files are cut off and changed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.content = path, read_json(path)
-
-    def wrong(self, name: str) -> InputError:
-        return damaged(self.path, f"{name!r} cannot be {self.content.get(name)!r:.60}")
-
-    def count(self, name: str) -> int:
-        value: Any = self.content.get(name)
-        if not _is_count(value):
-            raise self.wrong(name)
-        return int(value)
-
-    def text(self, name: str) -> str:
-        value = self.content.get(name)
-        if not isinstance(value, str):
-            raise self.wrong(name)
-        return value
-
-    def object(self, name: str) -> Json:
-        value = self.content.get(name)
-        if not isinstance(value, dict):
-            raise self.wrong(name)
-        return value
-
-    def dtype(self) -> str:
-        if self.content.get("dtype") not in OUTPUTS:
-            raise self.wrong("dtype")
-        return self.text("dtype")
-
-    def plan(self, said: Json) -> Plan:
-        plan = plan_of(said)
-        rows = plan.shard_rows
-        right = isinstance(plan.fingerprint, dict) and isinstance(plan.format, str)
-        if (
-            not right
-            or not isinstance(plan.keep_texts, bool)
-            or not (rows is None or (_is_count(rows) and rows))
-        ):
-            raise damaged(self.path, "what it says of the job is not whole")
-        return plan
-
-    def files(self, name: str, *counts: str) -> list[Json]:
-        """Entries with a file of ours, its hash and these counts."""
-        entries = self.content.get(name)
-        for entry in entries if isinstance(entries, list) else [None]:
-            if not isinstance(entry, dict) or set(entry) != {"file", "sha256", *counts}:
-                raise self.wrong(name)
-            if not is_ours(entry["file"]) or not isinstance(entry["sha256"], str):
-                raise self.wrong(name)
-            if not all(_is_count(entry[count]) for count in counts):
-                raise self.wrong(name)
-        return list(entries or [])
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48
+    manifest = read_json(folder / MANIFEST)
+    try:
+        plan_of(manifest)
+        for entry in manifest["shards"]:
+            Shard(**entry)
+        files = [(entry["file"], entry["sha256"]) for entry in manifest["files"]]
+        facts = manifest["rows"], manifest["dim"], manifest["dtype"], manifest["input"]["sha256"]
+        if not all(isinstance(each, int) for each in facts[:2]) or not isinstance(files, list):
+            raise TypeError(f"rows and dim are {facts[:2]}")
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / MANIFEST} is damaged: {error!r}. {START_AGAIN}") from error
+    return manifest
 
 
 def plan_of(manifest: Json) -> Plan:
-    return Plan(*(manifest.get(name) for name in _PLAN))  # type: ignore[arg-type]
+    return Plan(**{name: manifest[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")})
 
 
 def write_json(path: Path, content: Json) -> None:
@@ -206,6 +140,7 @@ def read_json(path: Path) -> Json:
             f"{path} has version {content.get('version')!r}; this gemel knows version {VERSION}. "
             "Use the gemel that made it, or choose another folder"
         )
+    check_shape(path, content)
     return content
 
 

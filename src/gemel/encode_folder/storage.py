@@ -105,11 +105,6 @@ def _cut(file: BinaryIO, size: int) -> None:
     file.truncate(size)
 
 
-def damaged(path: Path, reason: object) -> InputError:
-    """The error for a file that is not what a job wrote."""
-    return InputError(f"{path} is damaged: {reason}. Encode again, or copy the folder again")
-
-
 def is_ours(name: object) -> bool:
     """Whether a job could have made a file of this name; a name with a path in it is none."""
     return isinstance(name, str) and _OURS.fullmatch(name) is not None
@@ -131,7 +126,9 @@ def sha256_of(path: Path) -> str:
 def check_file(path: Path, sha256: str) -> None:
     """Refuse a finished file that is not what was written."""
     if not path.is_file() or sha256_of(path) != sha256:
-        raise InputError(f"{path} is missing or has changed since it was written. Encode again")
+        raise InputError(
+            f"{path} is missing or has changed since it was written: it is damaged. {START_AGAIN}"
+        )
 
 
 def locked(folder: Path) -> AbstractContextManager[None]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from gemel.encode_folder.formats.jsonl import json_values
 from gemel.encode_folder.formats.port import FORMATS, Block, Shape
-from gemel.encode_folder.storage import append, damaged, part, whole_file
+from gemel.encode_folder.storage import append, part, whole_file
 from gemel.errors import InputError, MissingExtra
 from gemel.types import AnyVectors
 
@@ -62,34 +62,18 @@ class _Parquet:
         return sizes
 
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
-        column = _read(path, "vector").combine_chunks()
-        flat = column.flatten().to_numpy(zero_copy_only=False) if hasattr(column, "flatten") else np.empty(0)
-        if flat.dtype.name != shape.dtype or flat.size != shape.rows * shape.dim:
-            raise damaged(
-                path, f"it does not hold {shape.rows:,} vectors of {shape.dim} numbers, {shape.dtype}"
-            )
-        vectors: AnyVectors = flat.reshape(shape.rows, shape.dim)
-        return vectors
+        column = _pyarrow().parquet.read_table(path, columns=["vector"])["vector"].combine_chunks()
+        flat: AnyVectors = column.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(shape.rows, shape.dim)
 
     def column(self, folder: Path, files: Sequence[str], name: str) -> list[str]:
         values: list[str] = []
         for file in files:
-            try:
-                values += _read(folder / file, name).to_pylist()
-            except UnicodeDecodeError as error:
-                raise damaged(folder / file, error) from error
+            values += _pyarrow().parquet.read_table(folder / file, columns=[name])[name].to_pylist()
         return values
 
 
 FORMATS.add("parquet")(_Parquet())
-
-
-def _read(path: Path, column: str) -> Any:  # noqa: ANN401 - a pyarrow column; pyarrow has no stubs
-    pa = _pyarrow()
-    try:
-        return pa.parquet.read_table(path, columns=[column])[column]
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise damaged(path, error) from error
 
 
 def _pyarrow() -> Any:  # noqa: ANN401 - the module; it has no stubs

@@ -14,9 +14,10 @@ from gemel.encoder.network import Array, Network
 @ARCHITECTURES.add("roberta", "xlm-roberta", "camembert")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """The rows up to the padding id are never used, so 514 rows make room for 512 tokens."""
+    padding = token_id(config, "pad_token_id")
     return read_bert_like(
         config,
         CheckpointWeights(weights),
         embedding=positive(config, "hidden_size"),
-        first_position=token_id(config, "pad_token_id", 1) + 1,
+        first_position=(1 if padding is None else int(padding)) + 1,
     )

@@ -6,6 +6,8 @@ from gemel.encoder.architectures.table import Config
 from gemel.encoder.network import Activation
 from gemel.errors import ModelError
 
+LARGEST = 2**20
+"""No size of a real model comes near it; tables are made of these sizes before any weight is compared."""
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -18,25 +20,22 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-LARGEST = 2**20
-"""No size of a real model comes near it; tables are made of these sizes before any weight is compared."""
-
-
 def positive(config: Config, name: str, default: int | None = None) -> int:
     """A size: a whole number of at least 1."""
     return _whole(config, name, default, least=1)
 
 
-def token_id(config: Config, name: str, default: int) -> int:
-    """The id of a token; null and absent mean the default."""
-    return default if config.get(name) is None else _whole(config, name, None, least=0)
+def token_id(config: Config, name: str) -> int | None:
+    """The id of a token; None where the config gives none."""
+    return None if config.get(name) is None else _whole(config, name, None, least=0)
 
 
 def _whole(config: Config, name: str, default: int | None, *, least: int) -> int:
     value = config.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
         raise ModelError(
-            f"config.json must give {name!r} as a whole number from {least} to {LARGEST:,}, got {value!r:.60}"
+            f"config.json must give {name!r} as a whole number of at least {least} and at most {LARGEST:,}, "
+            f"got {value!r:.60}"
         )
     return value
 
