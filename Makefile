@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check site release-check docs bench reproduce clean
+.PHONY: demo test test-slow check site release-check docs bench fuzz soak reproduce clean
 
 $(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/*/native/*.cpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,6 +48,20 @@ site: $(VENV)/test
 
 bench: $(VENV)/core
 	$(BIN)/python benchmarks/encode.py
+
+# Damaged and hostile bytes for every reader: make fuzz MINUTES=10 [ONLY="http where"]. Without atheris (it has no wheel
+# for some machines) a loop of our own guides by lines; for the C++ kernels apt install clang libclang-rt-14-dev.
+$(VENV)/fuzz: $(VENV)/test
+	-$(PIP) atheris==3.0.0
+	touch $@
+
+MINUTES ?= 10
+fuzz: $(VENV)/fuzz
+	$(BIN)/python -m fuzz.run --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY))
+
+# A real server with good, greedy and bad clients, kills and restarts; all on 127.0.0.1.
+soak: $(VENV)/test
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES)
 
 # The paper's tables: make reproduce SCALE=small DATA=folder WEIGHTS=folder [GLOVE=file or folder]
 SCALE ?= small

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
 from typing import Any
 
 import numpy as np
@@ -71,11 +72,16 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
     try:
         vectors = np.load(folder / _VECTORS, allow_pickle=False)
         model = json.loads((folder / _RUN).read_text(encoding="utf-8"))["model"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, TokenError) as error:
         raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
     ids, texts = [], []
     if len(clusters.labels):
-        for record in RecordFile(folder / _ASSIGNMENTS).records(["id", "text"]):
+        table = RecordFile(folder / _ASSIGNMENTS)
+        if not {"id", "text"} <= set(table.columns()):
+            raise InputError(
+                f"{folder / _ASSIGNMENTS} has no columns 'id' and 'text'. Cluster all texts again"
+            )
+        for record in table.records(["id", "text"]):
             if isinstance(record, Bad):
                 raise InputError(f"{folder / _ASSIGNMENTS}:{record.place}: {record.reason}")
             ids.append(str(record.values[0]))

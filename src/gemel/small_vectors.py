@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.options import Output
 from gemel.scan.exact import exact_scores, squares
+from gemel.similarity import shaped
 from gemel.types import AnyVectors, Vectors
 
 
@@ -22,8 +23,9 @@ def quantize(vectors: Vectors, output: Output) -> AnyVectors:
     int8: each row scaled so that its largest number is 127; cosine is kept, length is not. binary: one bit a
     dimension, 1 where the number is above 0, eight to a byte, first dimension first; dim must be a multiple of 8.
     """
+    vectors = shaped(vectors, "vectors")  # whole numbers are numbers too
     if output == "float32":
-        return np.ascontiguousarray(vectors, dtype=np.float32)
+        return vectors
     if output == "float16":
         return vectors.astype(np.float16)
     if output == "int8":

@@ -11,6 +11,7 @@ from gemel.errors import ModelError
 
 MAX_JSON = 10 * 2**20
 MAX_TOKENIZER = 200 * 2**20
+MAX_NAME, MAX_PATH = 255, 1024  # bytes; the system refuses longer names with an error of its own
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:  # noqa: ANN401 - the caller checks the shape
@@ -50,5 +51,15 @@ def inside(folder: Path, relative: str) -> Path:
     if windows.drive or windows.root or ".." in parts or "\0" in relative:
         raise ModelError(
             f"{folder}: the path {relative!r} leaves the model's folder. Do not use this checkpoint"
+        )
+    try:
+        lengths = [len(part.encode("utf-8")) for part in parts]
+    except UnicodeEncodeError:
+        raise ModelError(
+            f"{folder}: the path {relative!r:.80} has half a character, as no file's name has"
+        ) from None
+    if sum(lengths) > MAX_PATH or max(lengths, default=0) > MAX_NAME:
+        raise ModelError(
+            f"{folder}: the path {relative[:60]!r}... is too long for a file: a name has at most {MAX_NAME} bytes"
         )
     return folder.joinpath(*parts)

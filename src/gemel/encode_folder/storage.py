@@ -105,9 +105,14 @@ def _cut(file: BinaryIO, size: int) -> None:
     file.truncate(size)
 
 
+def is_ours(name: object) -> bool:
+    """Whether a job could have made a file of this name; a name with a path in it is none."""
+    return isinstance(name, str) and _OURS.fullmatch(name) is not None
+
+
 def ours(folder: Path) -> list[str]:
     """Names in the folder that a job could have made."""
-    return sorted(entry.name for entry in folder.iterdir() if _OURS.fullmatch(entry.name))
+    return sorted(entry.name for entry in folder.iterdir() if is_ours(entry.name))
 
 
 def sha256_of(path: Path) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import ExitStack
 from pathlib import Path
+from tokenize import TokenError  # of a header, which numpy parses as Python
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -92,7 +94,7 @@ class PairFolder:
         """What `keep` was given last."""
         if self._kept_file is None:
             return None
-        rows = np.load(self._path / self._kept_file)
+        rows = self._array(self._kept_file, _KEPT)
         return Found(rows["score"].copy(), rows["left"].copy(), rows["right"].copy())
 
     def finish(self, compared: int) -> None:
@@ -110,8 +112,29 @@ class PairFolder:
         """The arrays, mapped from disk."""
         state = self._read(RESULT)
         assert state is not None, "only a finished folder has a result"
-        columns = {name: np.load(self._path / f"{name}.npy", mmap_mode="r") for name in COLUMNS}
-        return Pairs(**columns, compared=int(state["compared"]), complete=bool(state["complete"]))
+        columns: dict[str, Any] = {name: self._array(f"{name}.npy", kind) for name, kind in COLUMNS.items()}
+        if any(len(column) != self.pairs for column in columns.values()):
+            raise self._damaged(
+                RESULT, f"it speaks of {self.pairs:,} pairs, and the other files of more or fewer"
+            )
+        if not _is_count(state.get("compared")):
+            raise self._damaged(RESULT, "it does not say how many pairs were compared")
+        return Pairs(**columns, compared=int(state["compared"]), complete=bool(state.get("complete")))
+
+    def _array(self, name: str, kind: np.dtype[Any]) -> NDArray[Any]:
+        """One of our files, mapped."""
+        try:
+            found: NDArray[Any] = np.load(self._path / name, mmap_mode="r", allow_pickle=False)
+        except (OSError, EOFError, ValueError, TokenError) as error:
+            raise self._damaged(name, error) from error
+        if found.ndim != 1 or found.dtype != kind:
+            raise self._damaged(name, f"it holds {found.dtype} in the shape {found.shape}")
+        return found
+
+    def _damaged(self, name: str, reason: object) -> InputError:
+        return InputError(
+            f"{self._path / name} is damaged: {reason}. Remove the folder and run again, or name another folder"
+        )
 
     def _look(self) -> None:
         """How far the folder is.
@@ -130,8 +153,12 @@ class PairFolder:
             )
         self.finished = result is not None
         if state is not None:
-            self.next_row, self.pairs = int(state["next_row"]), int(state["pairs"])
-            self._kept_file = state.get("kept")
+            name, kept = RESULT if self.finished else JOURNAL, state.get("kept")
+            if not all(_is_count(state.get(key)) for key in ("next_row", "pairs")):
+                raise self._damaged(name, "it does not say how many rows and pairs are done")
+            if kept is not None and not (isinstance(kept, str) and re.fullmatch(r"kept-\d+\.npy", kept)):
+                raise self._damaged(name, f"{kept!r:.60} is no file of ours")
+            self.next_row, self.pairs, self._kept_file = state["next_row"], state["pairs"], kept
 
     def _count(self, next_row: int, kept: str | None) -> None:
         self.next_row = next_row
@@ -161,13 +188,23 @@ class PairFolder:
             if self.pairs == 0:
                 path.write_bytes(_header(kind, 0))
             else:
-                os.truncate(path, _HEADER + self.pairs * kind.itemsize)
+                size, length = (
+                    _HEADER + self.pairs * kind.itemsize,
+                    path.stat().st_size if path.is_file() else 0,
+                )
+                if length < size:  # truncating would fill it with zeros
+                    raise self._damaged(path.name, f"it has {length:,} bytes, and {size:,} were written")
+                os.truncate(path, size)
 
     def _read(self, name: str) -> Json | None:
         try:
             state: Json = json.loads((self._path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._damaged(name, error) from error
+        if not isinstance(state, dict) or not isinstance(state.get("plan"), dict):
+            raise self._damaged(name, "it does not say what was asked for")
         if state.get("plan") != self._plan:
             was = state.get("plan", {})
             other = [key for key in self._plan if was.get(key) != self._plan[key]]
@@ -184,6 +221,10 @@ class PairFolder:
             file.write(json.dumps(state, indent=2).encode() + b"\n")
             _sync(file)
         fresh.replace(self._path / name)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48
 
 
 def _sync(file: BinaryIO) -> None:

@@ -52,6 +52,8 @@ def parquet_records(path: Path, names: Sequence[str]) -> Iterator[tuple[str, tup
                     yield place, tuple(column[index].as_py() for column in columns)
                 except UnicodeDecodeError:
                     yield place, Bad(place, "not UTF-8")
+                except LookupError as error:  # a dictionary that does not hold its own entries
+                    raise _damaged(path, error) from error
 
 
 def _open(path: Path) -> Any:  # noqa: ANN401 - a pyarrow file; pyarrow has no stubs
@@ -62,7 +64,7 @@ def _open(path: Path) -> Any:  # noqa: ANN401 - a pyarrow file; pyarrow has no s
         raise MissingExtra("reading parquet", "pyarrow", "parquet") from error
     try:
         return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a parquet file that can be read ({error})") from error
 
 
@@ -108,7 +110,11 @@ def _batches(file: Any, path: Path, columns: list[str]) -> Iterator[Any]:  # noq
     try:
         yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: the parquet file is damaged: a page cannot be read ({error})") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: the parquet file is damaged: a page cannot be read ({error})")
 
 
 def _parquet_rows(
@@ -129,4 +135,6 @@ def _parquet_rows(
                 except UnicodeDecodeError:
                     yield Bad(f"row {row}", "not UTF-8")
                     continue
+                except LookupError as error:
+                    raise _damaged(path, error) from error
                 yield row_of(fields, text, name, row, f"row {row}")

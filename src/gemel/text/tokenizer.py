@@ -128,7 +128,8 @@ class TextTokenizer:
 
     def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
         """The text that these ids stand for, as near as the vocabulary can say it; `marks`: special tokens too."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
+        with tokenizer_errors():
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Tensors = Mapping[str, "Tensor"]
+_NAME = re.compile(r"\w+\.safetensors")  # nothing outside of the folder is ever read
 
 
 class Snapshots:
@@ -90,17 +92,25 @@ class Snapshot:
 
 def read_snapshot(folder: Path) -> Snapshot:
     """A snapshot, checked; a damaged one is refused, and the way on is said."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     way_on = f"Remove {folder} to resume from the snapshot before it, or start again without --resume"
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        if not isinstance(state, dict) or not isinstance(state.get("files"), dict):
+            raise WorkError(f"the snapshot {folder} is damaged: state.json does not name its files. {way_on}")
+        strange = [name for name in state["files"] if not _NAME.fullmatch(name)]
+        if strange:
+            raise WorkError(
+                f"the snapshot {folder} is damaged: {strange[0]!r:.60} is no file of ours. {way_on}"
+            )
         for name, expected in state["files"].items():
             if _hash(folder / name) != expected:
                 raise WorkError(f"the snapshot {folder} is damaged: {name} is not what was written. {way_on}")
         files = {Path(name).stem: load_file(folder / name) for name in state["files"]}
         return Snapshot(state, files)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise WorkError(f"the snapshot {folder} cannot be read: {error}. {way_on}") from error
 
 

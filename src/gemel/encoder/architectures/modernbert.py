@@ -64,9 +64,9 @@ def layer_kinds(config: Config) -> list[str]:
     """The kind of each layer; older configs give only the distance between the full ones."""
     layers, every = layers_of(config), positive(config, "global_attn_every_n_layers", 3)
     kinds = config.get("layer_types") or [_KINDS[bool(layer % every)] for layer in range(layers)]
-    if len(kinds) != layers or not set(kinds) <= set(_KINDS):
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in _KINDS for kind in kinds):
         raise ModelError(
-            f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r}"
+            f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r:.200}"
         )
     return list(kinds)
 
@@ -83,7 +83,12 @@ def _positions(config: Config) -> int:
 
 def _theta(config: Config, kind: str) -> float:
     """The base of the angles, under its newer or its older name."""
-    given = (config.get("rope_parameters") or {}).get(kind) or {}
+    parameters = config.get("rope_parameters") or {}
+    given = (parameters.get(kind) or {}) if isinstance(parameters, dict) else None
+    if not isinstance(given, dict):
+        raise ModelError(
+            f"config.json must give 'rope_parameters' as an object for each kind, got {parameters!r:.60}"
+        )
     scaling = given.get("rope_type", "default"), config.get("rope_scaling")
     if scaling != ("default", None):
         raise unsupported(
@@ -91,4 +96,9 @@ def _theta(config: Config, kind: str) -> float:
         )
     world = config.get("global_rope_theta") or 160_000.0
     local = config.get("local_rope_theta", 10_000.0) or world
-    return float(given.get("rope_theta") or (world if kind == "full_attention" else local))
+    theta = given.get("rope_theta") or (world if kind == "full_attention" else local)
+    if not isinstance(theta, int | float) or isinstance(theta, bool) or not 1 < theta < 1e30:
+        raise ModelError(
+            f"config.json must give the base of the rotary positions as a number over 1, got {theta!r:.60}"
+        )
+    return float(theta)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gemel.encoder.architectures.bert_family import read_bert_like
 from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import positive
+from gemel.encoder.architectures.settings import positive, token_id
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Network
 
@@ -14,7 +14,7 @@ from gemel.encoder.network import Array, Network
 @ARCHITECTURES.add("roberta", "xlm-roberta", "camembert")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """The rows up to the padding id are never used, so 514 rows make room for 512 tokens."""
-    padding = config.get("pad_token_id")
+    padding = token_id(config, "pad_token_id")
     return read_bert_like(
         config,
         CheckpointWeights(weights),

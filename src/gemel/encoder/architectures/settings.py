@@ -27,8 +27,9 @@ def unsupported(message: str) -> ModelError:
 def positive(config: Config, name: str, default: int | None = None) -> int:
     """A size: a whole number of at least 1."""
     value = config.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelError(f"config.json must give {name!r} as a whole number of at least 1, got {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
+        said = f"config.json must give {name!r} as a whole number of at least 1 and at most {LARGEST:,}"
+        raise ModelError(f"{said}, got {value!r:.60}")
     return value
 
 
@@ -56,6 +57,20 @@ def heads_of(config: Config, width: int, name: str = "num_attention_heads") -> i
             f"config.json asks for {heads} attention heads, which do not divide the width {width}"
         )
     return heads
+
+
+LARGEST = 2**20
+"""No size of a real model comes near it; tables are made of these sizes before any weight is compared."""
+
+
+def token_id(config: Config, name: str) -> int | None:
+    """The id of a token; None where the config gives none."""
+    value = config.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
+        raise ModelError(f"config.json must give {name!r} as the number of a token, got {value!r:.60}")
+    return value
 
 
 def activation_of(config: Config, name: str = "hidden_act", default: str = "gelu") -> Activation:

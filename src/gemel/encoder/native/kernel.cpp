@@ -102,7 +102,7 @@ struct Scratch {
         widest = widest > net.table_width ? widest : net.table_width;
         char *base = (char *)memory;
         auto take = [&](int64_t size) {
-            char *at = base + bytes;
+            char *at = base ? base + bytes : nullptr;  // null: only the size is asked for
             bytes += round_up(size, 64);
             return at;
         };

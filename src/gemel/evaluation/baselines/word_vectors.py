@@ -9,20 +9,36 @@ from __future__ import annotations
 import gzip
 import io
 import zipfile
+import zlib
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
 from typing import IO
 
 import numpy as np
 
-from gemel.errors import InputError, MissingExtra
+from gemel.errors import GemelError, InputError, MissingExtra
 from gemel.similarity import checked
 from gemel.types import Vectors
 
 _TEXTS = (".txt", ".vec", ".txt.gz", ".vec.gz")
 _WORD_LISTS = (".txt", ".vocab", ".parquet")
+# What damaged text, zip, gzip and npy files raise; a zip also RuntimeError, for what is encrypted or packed strangely.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    LZMAError,
+    TokenError,
+)
+
+_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +54,15 @@ class WordVectors:
 def read_word_vectors(path: str | Path) -> WordVectors:
     """A file, a folder that holds one set of vectors, or a member of an archive: `glove.6B.zip/glove.6B.50d.txt`."""
     path = Path(path)
+    try:
+        return _read(path)
+    except GemelError:
+        raise
+    except _UNREADABLE as error:
+        raise InputError(f"cannot read {path} as word vectors: {error or type(error).__name__}") from error
+
+
+def _read(path: Path) -> WordVectors:
     if path.is_dir():
         return _read_folder(path)
     if path.is_file():
@@ -61,7 +86,7 @@ def _read_folder(folder: Path) -> WordVectors:
         raise InputError(
             f"{folder} should hold one set of word vectors, found: {names}. Name the file itself"
         )
-    return read_word_vectors(found[0])
+    return _read(found[0])
 
 
 def _looks_right(file: Path) -> bool:
@@ -82,11 +107,8 @@ def _opened(file: Path) -> IO[str]:
 
 
 def _read_text_file(file: Path) -> WordVectors:
-    try:
-        with _opened(file) as stream:
-            return _parse(stream, file, file.name)
-    except (OSError, EOFError) as error:
-        raise InputError(f"cannot read {file}: {error}") from error
+    with _opened(file) as stream:
+        return _parse(stream, file, file.name)
 
 
 def _read_zip(archive: Path, member: str | None) -> WordVectors:
@@ -120,7 +142,7 @@ def _parse(lines: Iterable[str], where: Path, name: str) -> WordVectors:
             values = [float(field) for field in fields[-dim:]]
         except ValueError:
             values = []
-        if dim < 1 or len(fields) <= dim or not np.isfinite(values).all() or not values:
+        if dim < 1 or len(fields) <= dim or not _fits(values) or not values:
             raise InputError(
                 f"{where}:{number}: expected a word and {dim} numbers, got {line.strip()[:60]!r}"
             )
@@ -134,6 +156,11 @@ def _parse(lines: Iterable[str], where: Path, name: str) -> WordVectors:
     if expected is not None and rows != expected:
         raise InputError(f"{where} promises {expected} words but holds {rows}; is the file whole?")
     return WordVectors(name, places, np.frombuffer(numbers, dtype=np.float32).reshape(len(places), -1))
+
+
+def _fits(values: list[float]) -> bool:
+    """Finite, also as float32."""
+    return all(-_FLOAT32 <= value <= _FLOAT32 for value in values)
 
 
 def _word_list(table: Path) -> Path:

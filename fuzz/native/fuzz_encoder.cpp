@@ -1,0 +1,98 @@
+// The encoder's kernel over sizes that the fuzzer chooses. Sanitizers watch the memory; and a text's hidden states must be
+// the same bits alone, with one thread, as in company with several.
+#include <deque>
+
+#include "input.h"
+#include "kernel.cpp"
+
+struct Maker {  // exact sizes, so that one number too far is seen
+    Input &in;
+    int int8;
+    std::deque<std::vector<float>> floats = {};
+    std::deque<std::vector<char>> bytes = {};
+
+    const float *some(long n, float offset = 0) {
+        floats.push_back(in.numbers(n));
+        for (float &x : floats.back()) x = x * .5f + offset;
+        return floats.back().data();
+    }
+
+    Linear linear(long outputs, long inputs) {
+        Linear layer = {};
+        layer.bias = some(round_up(outputs, 64));
+        layer.outputs = outputs;
+        layer.inputs = inputs;
+        bytes.emplace_back(gemel_packed_bytes(outputs, inputs, int8) + 64);
+        void *packed = (void *)round_up((long)bytes.back().data(), 64);
+        if (int8) {
+            std::vector<int8_t> weight(outputs * inputs);
+            for (auto &value : weight) value = (int8_t)(in.number(false) * 127);
+            gemel_pack_int8(weight.data(), outputs, inputs, (int8_t *)packed);
+            layer.scale = some(round_up(outputs, 64), .01f);
+            layer.column_sum = some(round_up(outputs, 64));
+            layer.even = in.flag() ? some(inputs, 1.5f) : nullptr;
+        } else {
+            gemel_pack_float(some(outputs * inputs), outputs, inputs, (float *)packed);
+        }
+        layer.packed = packed;
+        return layer;
+    }
+};
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    Input in = {data, size};
+    const bool modern = in.flag();
+    const long heads = 1 + in.upto(4), head = 1 + in.upto(35), width = heads * head, inner = 1 + in.upto(90);
+    const long words = 1 + in.upto(40), places = 1 + in.upto(70), count = in.upto(3), texts = 1 + in.upto(5);
+    const long table_width = in.flag() ? 1 + in.upto(40) : width;
+    Maker make = {in, HAS_INT8 ? in.flag() : 0};
+    auto norm = [&] { return Norm{make.some(width, 1), in.flag() ? make.some(width) : nullptr, 1e-5}; };
+    std::vector<Block> blocks(count);
+    for (auto &block : blocks) {
+        block = {make.linear(3 * width, width), make.linear(width, width), make.linear(modern ? 2 * inner : inner, width),
+                 make.linear(width, inner), norm(), norm(), nullptr, in.flag() ? in.upto(20) : -1};
+        if (modern && head % 2 == 0) block.rotary = make.some(places * head);
+    }
+    Network net = {};
+    net.word = make.some(words * table_width);
+    net.positions = in.flag() ? make.some(places * table_width) : nullptr;
+    net.relative_bias = !modern && in.flag() ? make.some(heads * (2 * places - 1)) : nullptr;
+    Linear projection;
+    if (table_width != width) {
+        projection = make.linear(width, table_width);
+        net.projection = &projection;
+    }
+    net.blocks = blocks.data();
+    net.block_count = count;
+    net.embedding_norm = {make.some(table_width, 1), make.some(table_width), 1e-5};
+    if (modern) net.final_norm = norm();
+    net.table_width = table_width;
+    net.width = width;
+    net.heads = heads;
+    net.ffn_width = modern ? 2 * inner : inner;
+    net.activation = 1 + in.upto(3);
+    net.max_positions = places;
+    net.prenorm = net.gated = modern;
+
+    std::vector<int64_t> starts = {0};
+    long longest = 0;
+    for (long text = 0; text < texts; text++) {
+        long tokens = 1 + in.upto(places - 1);
+        longest = std::max(longest, tokens);
+        starts.push_back(starts.back() + tokens);
+    }
+    std::vector<int32_t> ids(starts.back());
+    for (auto &id : ids) id = (int32_t)in.upto(words - 1);
+    std::vector<float> hidden(starts.back() * width), alone;
+    std::vector<char> memory(gemel_scratch_bytes(&net, starts.back(), longest));
+    gemel_hidden(&net, ids.data(), starts.data(), texts, longest, hidden.data(), memory.data(), 1 + (int)in.upto(2));
+    for (long text = 0; text < texts; text++) {
+        const int64_t own[2] = {0, starts[text + 1] - starts[text]};
+        alone.assign(own[1] * width, 0);
+        std::vector<char> room(gemel_scratch_bytes(&net, own[1], own[1]));
+        gemel_hidden(&net, ids.data() + starts[text], own, 1, own[1], alone.data(), room.data(), 1);
+        if (memcmp(alone.data(), hidden.data() + starts[text] * width, alone.size() * sizeof(float)))
+            wrong("a text alone has other bits than in company");
+    }
+    return 0;
+}

@@ -1,0 +1,1 @@
+"""The targets, by what they read. `fuzz.target.TARGET_FILES` names the modules."""
