@@ -23,6 +23,7 @@ AIM = 0.985
 _QUESTIONS = 256
 _KINDS = ((0.3,), (0.6,), (1.0, 1.0))
 """What is added to a stored vector to make a question of each kind."""
+_FAR = 2.5  # times the usual lists that a short question visits at least
 _FINEST = 0.995  # a recall up to which it is measured; above, everything is compared
 _WIDEST = 16
 _NEIGHBOURS = 10
@@ -91,8 +92,11 @@ class Lists:
         good = [point for point in self.curve if (point.far if far else point.near) >= aim]
         if not good and recall is not None:
             return None
-        point = good[0] if good else self.curve[-1]
-        return replace(self, visited=max(point.visited, self.visited), wide=max(point.wide, self.wide))
+        point = good[0] if good else self.curve[-1] if self.curve else None
+        visited, wide = (self.visited, self.wide) if point is None else (point.visited, point.wide)
+        if far:  # sums of stored vectors are not as hard as words that no stored text consists of
+            visited = max(visited, math.ceil(_FAR * self.visited))
+        return replace(self, visited=min(visited, int(self.index.nlist)), wide=max(wide, self.wide))
 
     @property
     def measured(self) -> dict[str, float]:
@@ -103,8 +107,9 @@ class Lists:
         if (self.visited, self.wide) in here:
             kinds["questions like the stored texts"] = here[self.visited, self.wide].near
             kinds["questions unlike them"] = here[self.visited, self.wide].far
-        if far is not None and (far.visited, far.wide) in here:
-            kinds["short questions"] = here[far.visited, far.wide].far
+        if far is not None and kinds:
+            reached = [point.far for point in self.curve if point.visited <= far.visited]
+            kinds["short questions"] = max(reached)
         return kinds
 
     @property

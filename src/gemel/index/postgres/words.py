@@ -1,7 +1,7 @@
 """BM25 on the server: candidates by the index of words, scores here, from the texts.
 
-What is approximate, and only in large tables: a word that more than 20,000 passages hold brings no candidates if a
-rarer one is asked for as well, and its number is an estimate; of more than 1,000 candidates those are scored that
+What is approximate, and only in large tables: a word that more than 10,000 passages hold brings no candidates if a
+rarer one is asked for as well, and its number is an estimate; of more than 600 candidates those are scored that
 hold the rarest words; the mean length may be some seconds old. Small tables are ranked as `BM25Index` does it.
 """
 
@@ -24,8 +24,8 @@ from gemel.index.postgres.reading import columns_sql, fetch, passages_from, rows
 from gemel.index.postgres.server import Connection
 from gemel.word_search.words import WordRules
 
-_COMMON = 20_000  # passages; who holds more counts as frequent
-_SCORED = 1_000
+_COMMON = 10_000  # passages; who holds more counts as frequent
+_SCORED = 600
 _MOST_WORDS = 64  # of a query; the rarest are kept
 _K1, _B = 1.2, 0.75  # as gemel.word_search
 
@@ -43,9 +43,16 @@ class _Word:
     text: str
     asked: int
     """Times in the query."""
-    having: int
-    """Passages that hold it."""
-    idf: float
+    expected: int
+    """Passages that hold it, as the planner thinks; 0 in a small table, where they are counted."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    id: str
+    part: int
+    number: int
+    score: float
 
 
 def read_lengths(connection: Connection, table: str) -> Lengths:
@@ -66,38 +73,41 @@ def by_words(
     lengths: Lengths,
 ) -> Passages:
     """The k best that meet the condition; ties go to the lower id, then the lower part."""
+    asked = Counter(searched_words(header.words.query(query)))
+    if not asked:
+        return _fetched(connection, table, header.dim, header.fields, [])
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        asked = searched_words(header.words.query(query))
         words = _words(connection, table, asked, lengths)
-        most = max(_SCORED, k)
-        scored = _scored(connection, table, words, where, lengths, most, header.words) if words else []
-        scored.sort(key=lambda each: (-each[0], each[1], each[2]))
-        return _fetched(connection, table, header.dim, header.fields, scored[:k])
+        found = _scored(connection, table, words, where, lengths, max(_SCORED, k), header.words)
+        found.sort(key=lambda each: (-each.score, each.id, each.part))
+        return _fetched(connection, table, header.dim, header.fields, found[:k])
 
 
-def _words(connection: Connection, table: str, query: list[str], lengths: Lengths) -> list[_Word]:
-    """Those of the query that are in the table, the rarest first."""
-    words = []
-    for word, asked in Counter(query).items():
-        having = _having(connection, table, word, lengths)
-        if having:
-            idf = log(1 + (lengths.passages - having + 0.5) / (having + 0.5))
-            words.append(_Word(word, asked, having, idf))
-    return sorted(words, key=lambda word: word.having)[:_MOST_WORDS]
-
-
-def _having(connection: Connection, table: str, word: str, lengths: Lengths) -> int:
-    """Passages that hold a word: counted, or estimated where they are many and counting takes longer than searching."""
+def _words(connection: Connection, table: str, asked: Counter[str], lengths: Lengths) -> list[_Word]:
+    """Those of the query, the rarest first where that matters."""
     from psycopg.sql import SQL
 
-    if lengths.passages > _COMMON:
-        expected = estimate(connection, table, Filter(SQL("words @@ %s::tsquery"), [_quoted(word)]))
-        if expected > _COMMON:
-            return min(expected, lengths.passages)
-    statement = SQL("SELECT count(*) FROM {} WHERE words @@ %s::tsquery").format(qualified(table))
-    counted = connection.execute(statement, [_quoted(word)]).fetchone()[0]
-    return min(int(counted), lengths.passages)
+    if lengths.passages <= _COMMON and len(asked) <= _MOST_WORDS:
+        return [_Word(text, times, 0) for text, times in asked.items()]
+    words = []
+    for text, times in asked.items():
+        expected = estimate(connection, table, Filter(SQL("words @@ %s::tsquery"), [_quoted(text)]))
+        words.append(_Word(text, times, min(expected, lengths.passages)))
+    return sorted(words, key=lambda word: word.expected)[:_MOST_WORDS]
+
+
+def _leading(words: list[_Word], lengths: Lengths) -> int:
+    """How many of the words bring candidates; the rarest does in any case."""
+    if lengths.passages <= _COMMON:
+        return len(words)
+    total, count = 0, 0
+    for word in words:
+        total += word.expected
+        if count and total > _COMMON:
+            break
+        count += 1
+    return count
 
 
 def _scored(
@@ -108,33 +118,81 @@ def _scored(
     lengths: Lengths,
     most: int,
     rules: WordRules,
-) -> list[tuple[float, str, int, int]]:
-    """(score, id, part, number) of the candidates."""
-    from psycopg.sql import SQL, Literal
+) -> list[_Candidate]:
+    """The candidates that hold the rarest words.
 
-    leading: list[_Word] = []
-    total = 0
-    for word in words:
-        if leading and total + word.having > _COMMON:
-            break
-        leading.append(word)
-        total += word.having
-    holds = SQL("(CASE WHEN words @@ %s::tsquery THEN {} ELSE 0 END)")
-    weight = SQL(" + ").join(holds.format(Literal(word.asked * word.idf)) for word in words)
+    One look at every passage that holds a leading word tells which of the words it holds, and so how many passages
+    hold each: rows are wide, and a look for each word would read the same pages again and again.
+    """
+    from psycopg.sql import SQL, Identifier, Literal
+
+    leading = _leading(words, lengths)
+    places = range(len(words))
+    holds = SQL(", ").join(
+        SQL("(words @@ %s::tsquery)::int AS {}").format(Identifier(f"h{n}")) for n in places
+    )
+    # Of a word that brings no candidates the estimate is all there is.
+    having = SQL(", ").join(
+        SQL("{} AS {}").format(
+            SQL("coalesce(sum({}), 0)::float8").format(Identifier(f"h{n}"))
+            if n < leading
+            else SQL("{}::float8").format(Literal(words[n].expected)),
+            Identifier(f"c{n}"),
+        )
+        for n in places
+    )
+    # Weights once, not for each row, and in float8: a logarithm of numeric takes a thousand times as long.
+    weights = SQL(", ").join(
+        SQL(
+            "{asked} * ln(1 + ({all} - least({c}, {all}) + 0.5::float8) / (least({c}, {all}) + 0.5::float8)) AS {w}"
+        ).format(
+            c=Identifier(f"c{n}"),
+            w=Identifier(f"w{n}"),
+            asked=Literal(float(words[n].asked)),
+            all=Literal(float(lengths.passages)),
+        )
+        for n in places
+    )
+    weight = SQL(" + ").join(SQL("{} * {}").format(Identifier(f"h{n}"), Identifier(f"w{n}")) for n in places)
+    counts = SQL(", ").join(Identifier(f"c{n}") for n in places)
     statement = SQL(
-        "SELECT number, id, part, text, length FROM {} WHERE words @@ %s::tsquery AND {}"
-        " ORDER BY {} DESC, id, part LIMIT {}"
-    ).format(qualified(table), where.sql, weight, Literal(most))
-    asked = [" | ".join(_quoted(word.text) for word in leading)]
-    parameters = [*asked, *where.parameters, *(_quoted(word.text) for word in words)]
+        "WITH hit AS MATERIALIZED (SELECT number, id, part, ({where}) AS inside, {holds} FROM {table}"
+        " WHERE words @@ %s::tsquery), counted AS (SELECT {having} FROM hit),"
+        " weighed AS MATERIALIZED (SELECT *, {weights} FROM counted),"
+        " best AS (SELECT number, {counts} FROM hit, weighed WHERE inside ORDER BY {weight} DESC, id, part"
+        " LIMIT {most})"
+        " SELECT rows.number, id, part, text, length, {counts} FROM best JOIN {table} AS rows USING (number)"
+    ).format(
+        where=where.sql,
+        holds=holds,
+        table=qualified(table),
+        having=having,
+        counts=counts,
+        weights=weights,
+        weight=weight,
+        most=Literal(most),
+    )
+    texts = [_quoted(word.text) for word in words]
+    parameters = [*where.parameters, *texts, " | ".join(texts[:leading])]
     cells = connection.execute(statement, parameters).fetchall()
-    return [(_score(rules.document(row[3]), row[4], words, lengths), row[1], row[2], row[0]) for row in cells]
+    if not cells:
+        return []
+    idf = {word.text: word.asked * _idf(int(cells[0][5 + n]), lengths) for n, word in enumerate(words)}
+    return [
+        _Candidate(row[1], row[2], row[0], _score(rules.document(row[3]), row[4], idf, lengths))
+        for row in cells
+    ]
 
 
-def _score(found: list[str], length: int, words: list[_Word], lengths: Lengths) -> float:
-    counts = Counter(found)
+def _idf(having: int, lengths: Lengths) -> float:
+    having = min(having, lengths.passages)
+    return log(1 + (lengths.passages - having + 0.5) / (having + 0.5))
+
+
+def _score(found: list[str], length: int, idf: Mapping[str, float], lengths: Lengths) -> float:
+    counts = Counter(word for word in found if word in idf)
     allowance = _K1 * (1 - _B + _B * length / lengths.mean)
-    return sum(word.asked * word.idf * counts[word.text] / (counts[word.text] + allowance) for word in words)
+    return sum(idf[word] * count / (count + allowance) for word, count in counts.items())
 
 
 def _fetched(
@@ -142,18 +200,18 @@ def _fetched(
     table: str,
     dim: int,
     fields: Mapping[str, FieldType],
-    scored: list[tuple[float, str, int, int]],
+    scored: list[_Candidate],
 ) -> Passages:
     from psycopg.sql import SQL
 
     statement = SQL("SELECT {} FROM {} WHERE number = ANY(%s)").format(columns_sql(fields), qualified(table))
-    cells: list[Any] = fetch(connection, statement, [[each[3] for each in scored]]) if scored else []
+    cells: list[Any] = fetch(connection, statement, [[each.number for each in scored]]) if scored else []
     rows = rows_from(cells, fields, dim)
     places = {
         (name, int(part)): place for place, (name, part) in enumerate(zip(rows.id, rows.part, strict=True))
     }
-    order = [places[each[1], each[2]] for each in scored]
-    return passages_from(rows, order, np.array([each[0] for each in scored], dtype=np.float32))
+    order = [places[each.id, each.part] for each in scored]
+    return passages_from(rows, order, np.array([each.score for each in scored], dtype=np.float32))
 
 
 def _quoted(word: str) -> str:
