@@ -21,8 +21,9 @@ from gemel.types import Vectors
 
 AIM = 0.985
 _QUESTIONS = 256
-_KINDS = ((0.3,), (0.6,), (1.0, 1.0))
-"""What is added to a stored vector to make a question of each kind."""
+_KINDS = (0.3, 0.6, None)
+"""How much of another stored vector is added to one to make a question; None: of a random direction, `_NOISE`."""
+_NOISE = 1.5
 _FAR = 2.5  # times the usual lists that a short question visits at least
 _FINEST = 0.995  # a recall up to which it is measured; above, everything is compared
 _WIDEST = 16
@@ -94,7 +95,7 @@ class Lists:
             return None
         point = good[0] if good else self.curve[-1] if self.curve else None
         visited, wide = (self.visited, self.wide) if point is None else (point.visited, point.wide)
-        if far:  # sums of stored vectors are not as hard as words that no stored text consists of
+        if far:  # a made question may be easier than a word that no stored text consists of
             visited = max(visited, math.ceil(_FAR * self.visited))
         return replace(self, visited=min(visited, int(self.index.nlist)), wide=max(wide, self.wide))
 
@@ -105,11 +106,11 @@ class Lists:
         here = {(point.visited, point.wide): point for point in self.curve}
         kinds = {}
         if (self.visited, self.wide) in here:
-            kinds["questions like the stored texts"] = here[self.visited, self.wide].near
-            kinds["questions unlike them"] = here[self.visited, self.wide].far
+            kinds["like the stored texts (between two of them)"] = here[self.visited, self.wide].near
+            kinds["unlike them (moved at random)"] = here[self.visited, self.wide].far
         if far is not None and kinds:
             reached = [point.far for point in self.curve if point.visited <= far.visited]
-            kinds["short questions"] = max(reached)
+            kinds["short (moved at random, wider search)"] = max(reached)
         return kinds
 
     @property
@@ -222,18 +223,19 @@ def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
 
 
 def _questions(vectors: Vectors, chance: np.random.Generator) -> Vectors:
-    """Sums of stored vectors: a stored vector itself would be found in the first list.
+    """Stored vectors, moved: a stored vector itself would be found in the first list.
 
-    Of three kinds, one after the other. Two are between two vectors, nearer to the first, as questions like the stored
-    texts are. The last lies between several: no list is near to it, as to a single word or a line of code.
+    Of three kinds, one after the other. Two are moved towards another vector, as questions like the stored texts are;
+    the last in a random direction, to where no stored text is, as a single word or a line of code among sentences.
     """
     out = []
-    for weights in _KINDS:
-        rows = [np.sort(chance.integers(len(vectors), size=_QUESTIONS))]
-        rows += [chance.integers(len(vectors), size=_QUESTIONS) for _ in weights]
-        mixed = vectors[rows[0]].astype(np.float32)
-        for weight, other in zip(weights, rows[1:], strict=True):
-            mixed = mixed + weight * vectors[other]
+    for weight in _KINDS:
+        first = np.sort(chance.integers(len(vectors), size=_QUESTIONS))
+        if weight is None:
+            noise = chance.normal(size=(_QUESTIONS, vectors.shape[1])).astype(np.float32)
+            mixed = vectors[first] + _NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+        else:
+            mixed = vectors[first] + weight * vectors[chance.integers(len(vectors), size=_QUESTIONS)]
         out.append(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-6))
     return np.concatenate(out).astype(np.float32)
 

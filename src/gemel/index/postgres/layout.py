@@ -62,8 +62,10 @@ class Layout:
         here = {breadth: (near, far) for breadth, near, far in self.curve}
         kinds: dict[str, float] = {}
         if self.breadth in here:
-            kinds["questions like the stored texts"], kinds["questions unlike them"] = here[self.breadth]
-            kinds["short questions"] = here[self.tuned_for(None, far=True).breadth][1]
+            kinds["like the stored texts (between two of them)"], kinds["unlike them (moved at random)"] = (
+                here[self.breadth]
+            )
+            kinds["short (moved at random, wider search)"] = here[self.tuned_for(None, far=True).breadth][1]
         return kinds
 
 

@@ -15,8 +15,9 @@ from gemel.index.postgres.reading import fetch
 from gemel.index.postgres.server import Connection
 from gemel.types import Vectors
 
-_OTHERS = ((0.5,), (1.0, 1.0))
-"""What is added to a stored vector for a question like what is stored, and for one unlike it."""
+_OTHERS: tuple[tuple[float, ...], ...] = ((0.5,), ())
+"""What is added to a stored vector for a question like what is stored; nothing but noise for one unlike it."""
+_NOISE = 1.5
 _BREADTHS = (40, 64, 100, 160, 250, 400, 640, 1000)
 _QUERIES = 64
 _K = 10
@@ -100,6 +101,9 @@ def _queries(connection: Connection, table: str, dim: int, limit: int, others: S
     mixed = vectors[:count].copy()
     for place, weight in enumerate(others, 1):
         mixed += weight * vectors[place * count : (place + 1) * count]
+    if not others:
+        noise = np.random.default_rng(1).normal(size=mixed.shape).astype(np.float32)
+        mixed += _NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
     lengths = np.linalg.norm(mixed, axis=1, keepdims=True)
     queries: Vectors = (mixed / np.maximum(lengths, 1e-12)).astype(np.float32)
     return queries
