@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,8 @@ def jobs(tmp_path_factory):
         for start, package in NEEDS.items():
             if name.startswith(start) and name != "config-bert":
                 pytest.importorskip(package)
+        if name.startswith("index-") and find_spec("gemel.index.repairing") is None:
+            pytest.skip("without gemel index repair a damaged index raises errors of its libraries")
         if name not in made:
             made[name] = TARGETS[name].make(tmp_path_factory.mktemp(name.replace(".", "-")))
         return made[name]
