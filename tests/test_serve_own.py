@@ -1,5 +1,7 @@
 """Our own routes: search, pairs, clusters, explain, relation, indexes, status."""
 
+from datetime import date
+
 import httpx
 import numpy as np
 import pytest
@@ -256,6 +258,18 @@ def test_documents_are_added_found_fetched_and_deleted(http, index):
     assert ask(http, "/indexes/notes/documents", "DELETE", ids=["b", "nobody"]) == {"deleted": 1}
     assert ask(http, "/indexes/notes/documents", "DELETE", where="year >= 2022") == {"deleted": 1}
     assert len(index) == 1
+
+
+def test_lists_and_dates_are_fields_over_http(http, index):
+    index.add(["first"], ids=["x"], fields={"tags": [["old"]], "day": [date(2020, 1, 1)]})
+    document = {"id": "y", "text": TEXTS[0], "fields": {"tags": ["new", "red"], "day": "2024-05-06"}}
+    ask(http, "/indexes/notes/documents", documents=[document])
+    for where in ("tags contains 'red' and day > '2023-01-01'", {"tags": {"contains": "red"}}):
+        found = ask(http, "/search", query="first", index="notes", k=2, where=where)["hits"]
+        assert [(row["id"], row["fields"]) for row in found] == [("y", document["fields"])]
+    wrong = [{"text": "a", "fields": {"tags": [["nested"]]}}]
+    answer = http.post("/indexes/notes/documents", json={"documents": wrong})
+    assert answer.status_code == 400 and "'tags' must be a string" in answer.text
 
 
 def test_an_index_answers_as_it_does_without_a_server(http, index):

@@ -211,7 +211,8 @@ def _mismatch(name: str, kind: FieldType, operator: str, value: Literals, fittin
     found = _A[_KINDS[type(value)]]
     text = f"{name} is {_A[kind]} field, but {_short(value)} is {found}"
     if fitting is None:
-        return text
+        dates = kind.removesuffix("s") in ("date", "datetime")
+        return f"{text}: write {name} {operator} '2024-12-31'" if dates else text
     meant = _short(fitting)
     return f"{text}: write {name} {operator} {f'({meant}, ...)' if operator == 'in' else meant}"
 

@@ -25,11 +25,20 @@ class NewDocument(Own):
     def _plain_values_only(cls, fields: Any) -> Any:  # noqa: ANN401 - any JSON
         """The first wrong value is enough: the types would be tried in turn for each of thousands."""
         if isinstance(fields, dict):
-            wrong = next((name for name, value in fields.items() if isinstance(value, list | dict)), None)
+            wrong = next((name for name, value in fields.items() if not _is_plain(value)), None)
             if wrong is not None:
-                sentence = f"the field {wrong[:SHOWN]!r} must be a string, a number, true, false or null"
+                sentence = (
+                    f"the field {wrong[:SHOWN]!r} must be a string, a number, true, false, null, or a list of the "
+                    "first four"
+                )
                 raise PydanticCustomError("field_value", "{sentence}", {"sentence": sentence})
         return fields
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(each, str | int | float) for each in value)
+    return not isinstance(value, dict)
 
 
 class AddRequest(Own):
