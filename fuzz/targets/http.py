@@ -31,7 +31,7 @@ POST = {
     "/relation": {"left": ["a"], "right": ["b"]},
     "/indexes/notes/search": {"query": "a man", "k": 3, "where": "year >= 1", "hybrid": True, "offset": 0},
     "/indexes/notes/get": {"ids": ["a", "zzz"]},
-    "/indexes/notes/documents": {"existing": "replace", "documents": [{"id": "a", "text": "a man", "fields": {"year": 3}}]},
+    "/indexes/notes/documents": {"existing": "replace", "documents": [{"id": "a", "text": "b", "fields": {"year": 3}}]},
 }  # fmt: skip
 GET = ("/", "/health", "/health/live", "/health/ready", "/metrics", "/status", "/info", "/v1/models", "/v1/models/m",
        "/openapi.json", "/page/api.js", "/indexes", "/indexes/notes")  # fmt: skip
