@@ -347,7 +347,8 @@ def check_documents(place: Path, model: Any, writer: Writer) -> dict[str, Any]: 
         "changed_by_an_open_batch": len(changed),
         "stable": stable,
         "in_the_index": total,
-        "verified": str(verified)[:300],
+        "verified": verified.ok,
+        "failed_checks": [f"{check.name}: {check.said}" for check in verified.checks if not check.ok],
     }
 
 
@@ -389,6 +390,7 @@ def problems(result: dict[str, Any], seen: dict[str, Seen], watched: Watched, mi
         found.append(
             f"{documents['missing']} acknowledged documents are missing, {documents['stable']} of {STABLE} stable ones"
         )
+    found += [f"gemel index verify: {each}" for each in documents.get("failed_checks", [])]
     if minutes >= 5:
         for name, row in result["server"]["without_kills"].items():
             if row["last_third"] > STEADY * row["first_third"] + 5:

@@ -1,5 +1,6 @@
 """The fuzz targets for a moment each, what they found once, and that the runner sees crashes, hangs and memory."""
 
+import asyncio
 import json
 import random
 import subprocess
@@ -143,3 +144,23 @@ def test_the_page_says_what_the_results_say():
     command = [sys.executable, "docs/fuzz_page.py", "--check"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_good_requests_of_the_http_target_are_answered(tmp_path):
+    """Else mutation would begin at errors."""
+    pytest.importorskip("fastapi")
+    from fuzz.targets import http
+
+    app, _ = http._app(tmp_path)
+
+    async def statuses():
+        posts = {
+            path: await http._answer(app, http._request("POST", path, body))
+            for path, body in http.POST.items()
+        }
+        gets = {path: await http._answer(app, http._request("GET", path)) for path in http.GET}
+        return {path: status for path, (status, _) in [*posts.items(), *gets.items()]}
+
+    assert {path: status for path, status in asyncio.run(statuses()).items() if status != 200} == {
+        "/embed_sparse": 424
+    }

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fuzz.target import Job, WrongAnswerError, target
 
@@ -31,6 +31,18 @@ TREES: list[dict[str, Any]] = [
     {"or": [{"year": 0}, {"not": {"lang": "de"}}]}, {"and": [{"price": {"between": [0, 2]}}, {"a b": {"!=": "x"}}]},
     {"year": {"not in": [1, 2020]}}, {"id": {"in": ["1", "2"]}},
 ]  # fmt: skip
+NEWER = {"tags": "texts", "sizes": "ints", "day": "date", "at": "datetime"}
+"""Fields of types that an older index does not have: used where they are there."""
+NEWER_ROWS: list[dict[str, Any]] = [
+    {"tags": ["x", "it's"], "sizes": [1, 2**62], "day": "2024-02-29", "at": "2024-02-29T12:00:00+00:00"},
+    {"tags": [], "sizes": None, "day": None, "at": "1970-01-01T00:00:00+00:00"},
+    {"tags": None, "sizes": [], "day": "0001-01-01", "at": None},
+]
+NEWER_TEXTS = [
+    "tags contains 'x' and day >= '2024-01-01'",
+    "not (sizes contains 1) or at < '2000-01-01'",
+    "tags is null",
+]
 COVERS = ("gemel.index.where_parse", "gemel.index.where_dict", "gemel.index.where_check", "gemel.index.where")
 STORES = ("gemel.index.lance.where", "gemel.index.postgres.where", "gemel.index.memory")
 
@@ -58,18 +70,19 @@ def where_json(folder: Path) -> Job:
 
 def _job(folder: Path, seeds: list[bytes], where_of: Any) -> Job:  # noqa: ANN401
     from gemel.index.opening import open_index
+    from gemel.index.port import FieldType
 
     places = {"memory": ":memory:", "lance": str(folder / "index")}
     if address := os.environ.get("GEMEL_FUZZ_POSTGRES"):
         places["postgres"] = f"{address}#fuzz_{os.getpid()}"
-    stores = {name: open_index(place, dim=2, fields=FIELDS) for name, place in places.items()}
+    newer = set(NEWER.values()) <= set(get_args(FieldType))
+    fields = {**FIELDS, **NEWER} if newer else FIELDS
+    stores = {name: open_index(place, dim=2, fields=fields) for name, place in places.items()}
+    more = NEWER_ROWS if newer else [{}]
+    rows = [{**row, **more[number % len(more)]} for number, row in enumerate(ROWS)]
     for index in stores.values():
-        index.add(
-            [f"text {n}" for n in range(len(ROWS))],
-            ids=range(len(ROWS)),
-            vectors=[[1.0, n] for n in range(len(ROWS))],
-            fields=ROWS,
-        )
+        ids, vectors = range(len(rows)), [[1.0, float(number)] for number in range(len(rows))]
+        index.add([f"text {number}" for number in ids], ids=ids, vectors=vectors, fields=rows)
 
     def ask(data: bytes) -> None:
         where = where_of(data)
@@ -83,7 +96,7 @@ def _job(folder: Path, seeds: list[bytes], where_of: Any) -> Job:  # noqa: ANN40
         for index in stores.values():
             index.close()
 
-    return Job(seeds, ask, close)
+    return Job([*seeds, *(text.encode() for text in NEWER_TEXTS)] if newer else seeds, ask, close)
 
 
 def _answer(index: Any, where: Any) -> object:  # noqa: ANN401

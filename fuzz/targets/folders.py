@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fuzz.damage import damaged_copy, files_of, seeds
 from fuzz.target import Job, WrongAnswerError, target
@@ -123,7 +125,7 @@ for _format in ("npy", "safetensors", "jsonl", "parquet"):
 
 
 def _add_json(name: str, file: str, *covers: str) -> None:
-    """The JSON file that says what is in a folder of vectors."""
+    """The JSON file that says what is in a folder of vectors, or how far a run has come."""
 
     @target(name, "json", *covers)
     def make(folder: Path) -> Job:
@@ -133,45 +135,53 @@ def _add_json(name: str, file: str, *covers: str) -> None:
 
         model = gemel.load(tiny_bert(folder / "model", layers=1, width=8, heads=2))
         rows = [Row(str(number), f"text {number}") for number in range(20)]
-        settings = {
-            "fingerprint": {"model": "m"},
-            "format": "safetensors",
-            "keep_texts": True,
-            "shard_rows": 8,
-        }
+        settings: dict[str, Any] = {"format": "safetensors", "keep_texts": True, "shard_rows": 8}
+        settings["fingerprint"] = {"model": "m"}
         gemel.encode_to_folder(model, rows, folder / "vectors", **settings)
-        path = folder / "vectors" / file
-        manifest = (folder / "vectors" / "manifest.json").read_bytes()
-        seed = manifest if file == "manifest.json" else _journal(folder / "vectors")
+        copy = folder / "copy"
+        seed = (folder / "vectors" / "manifest.json").read_bytes()
 
         def read(data: bytes) -> None:
-            path.write_bytes(data)
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(folder / "vectors", copy)
+            (copy / file).write_bytes(data)
             refused = None
             try:
-                found = gemel.read_folder(folder / "vectors")
+                found = gemel.read_folder(copy)
                 len(found), found.dim, found.vectors, found.ids, found.texts, found.verify()
             except gemel.GemelError as error:
                 refused = error
-            gemel.encode_to_folder(model, rows, folder / "vectors", **settings)
-            if refused is not None:
+            gemel.encode_to_folder(model, rows, copy, **settings)
+            if refused is not None and file == "manifest.json":
                 raise refused
 
-        return Job([seed], read)
+        return Job([seed if file == "manifest.json" else _journal(folder / "vectors", rows[:8])], read)
 
 
-def _journal(folder: Path) -> bytes:
+def _journal(folder: Path, rows: list[Any]) -> bytes:
+    """progress.json of a run that was killed when its first shard was full."""
+    from gemel.encode_folder.source import InputHash
+
     found = json.loads((folder / "manifest.json").read_text())
-    kept = {name: found[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")}
+    digest = InputHash()
+    for row in rows:
+        digest.add(row)
+    sizes = {}
+    for name in ("ids.jsonl", "texts.jsonl"):
+        lines = (folder / name).read_bytes().splitlines(keepends=True)
+        sizes[name] = sum(map(len, lines[: len(rows)]))
     state = {
         "kind": found["kind"],
         "version": found["version"],
-        "plan": kept,
-        "rows": 8,
-        "input_sha256": "0" * 64,
+        "plan": {name: found[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")},
+        "rows": len(rows),
+        "input_sha256": digest.hexdigest(),
+        "dtype": "float32",
+        "dim": 8,
+        "sizes": sizes,
+        "shards": found["shards"][:1],
     }
-    return json.dumps(
-        {**state, "dtype": "float32", "dim": 8, "sizes": {"ids.jsonl": 10}, "shards": found["shards"][:1]}
-    ).encode()
+    return json.dumps(state).encode()
 
 
 _add_json(
@@ -180,6 +190,7 @@ _add_json(
     "gemel.encode_folder.folder",
     "gemel.encode_folder.journal",
     "gemel.encode_folder.reopening",
+    "gemel.encode_folder.shapes",
 )
 _add_json("encoded-progress", "progress.json", "gemel.encode_folder.journal", "gemel.encode_folder.job")
 
@@ -211,8 +222,6 @@ def pair_progress(folder: Path) -> Job:
     state = {"plan": plan, "next_row": 0, "pairs": 0, "kept": None}
 
     def read(data: bytes) -> None:
-        import shutil
-
         shutil.rmtree(folder / "pairs", ignore_errors=True)
         shutil.copytree(folder / "done", folder / "pairs")
         (folder / "pairs" / "pairs.json").unlink()

@@ -31,10 +31,10 @@ POST = {
     "/relation": {"left": ["a"], "right": ["b"]},
     "/indexes/notes/search": {"query": "a man", "k": 3, "where": "year >= 1", "hybrid": True, "offset": 0},
     "/indexes/notes/get": {"ids": ["a", "zzz"]},
-    "/indexes/notes/documents": {"documents": [{"id": "a", "text": "a man", "fields": {"year": 3}}]},
+    "/indexes/notes/documents": {"existing": "replace", "documents": [{"id": "a", "text": "b", "fields": {"year": 3}}]},
 }  # fmt: skip
 GET = ("/", "/health", "/health/live", "/health/ready", "/metrics", "/status", "/info", "/v1/models", "/v1/models/m",
-       "/openapi.json", "/page/page.css", "/indexes", "/indexes/notes")  # fmt: skip
+       "/openapi.json", "/page/api.js", "/indexes", "/indexes/notes")  # fmt: skip
 COVERS = tuple(
     f"gemel.serve.{name}" for name in ("shell", "body", "doors", "errors", "framework_errors", "quick",
     "routes.reading", "routes.openai", "routes.tei", "routes.tei_more", "routes.cohere", "routes.search",

@@ -72,7 +72,16 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
     try:
         vectors = np.load(folder / _VECTORS, allow_pickle=False)
         model = json.loads((folder / _RUN).read_text(encoding="utf-8"))["model"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, TokenError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        TokenError,
+        SyntaxError,
+    ) as error:
         raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
     ids, texts = [], []
     if len(clusters.labels):

@@ -26,6 +26,8 @@ def checked_value(option: click.Option, value: Any, where: str) -> Any:  # noqa:
         option.type_cast_value(click.Context(click.Command(None)), result)
     except click.BadParameter as error:
         raise InputError(f"{where}: {error.message}") from error
+    except OverflowError as error:  # a number of hundreds of digits
+        raise InputError(f"{where}: {error}. Give a smaller number") from error
     return result
 
 

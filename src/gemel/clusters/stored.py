@@ -26,6 +26,7 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     TokenError,
+    SyntaxError,
 )
 Arrays = Mapping[str, NDArray[Any]]
 

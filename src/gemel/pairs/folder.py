@@ -125,7 +125,7 @@ class PairFolder:
         """One of our files, mapped."""
         try:
             found: NDArray[Any] = np.load(self._path / name, mmap_mode="r", allow_pickle=False)
-        except (OSError, EOFError, ValueError, TokenError) as error:
+        except (OSError, EOFError, ValueError, TokenError, SyntaxError) as error:
             raise self._damaged(name, error) from error
         if found.ndim != 1 or found.dtype != kind:
             raise self._damaged(name, f"it holds {found.dtype} in the shape {found.shape}")

@@ -32,7 +32,7 @@ def add_error_handlers(app: FastAPI) -> None:
     """Errors that FastAPI would answer by itself get their protocol's shape; all others reach the shell."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        path, problem = request.url.path, _problem_of(error)
+        path, problem = request.scope["path"], _problem_of(error)  # request.url would decode the query
         return Response(
             error_body(path, problem), problem.status, dict(problem.headers), media_type="application/json"
         )

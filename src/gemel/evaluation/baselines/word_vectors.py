@@ -36,6 +36,7 @@ _UNREADABLE = (
     zlib.error,
     LZMAError,
     TokenError,
+    SyntaxError,
 )
 
 _FLOAT32 = float(np.finfo(np.float32).max)
