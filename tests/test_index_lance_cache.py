@@ -251,7 +251,7 @@ def test_many_small_writes_are_merged(tmp_path, monkeypatch):
 def test_lists_are_built_of_few_rows_and_odd_widths():
     vectors = clusters(40, 7)
     built = lists.build(vectors)
-    assert set(built.search(vectors[:1], 40, None)[0]) - {-1} == set(range(40))
+    assert set(built.search(vectors[:1], 40, None).slots[0]) - {-1} == set(range(40))
 
 
 # A place with an address: what a bucket is, played by a folder.
