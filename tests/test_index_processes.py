@@ -408,9 +408,9 @@ def test_a_built_index_takes_little_more_than_twice_its_vectors(tmp_path):
     chance = np.random.default_rng(0)
     words = np.array([f"word{number}" for number in range(2000)])
     texts = [" ".join(words[chance.integers(2000, size=8)]) for _ in range(3000)]
-    vectors = clusters(3000, 256)
+    vectors = clusters(3000, 384)
     home = LancePlace(tmp_path / "notes", large=1000, many=1000)
-    table = home.create(Header(256, {}, {}))
+    table = home.create(Header(384, {}, {}))
     for start in range(0, 3000, 500):
         part = slice(start, start + 500)
         table.write(
