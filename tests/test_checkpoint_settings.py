@@ -119,12 +119,11 @@ def tokens_of_the_end_by_the_file(place: Path) -> Case:
     return folder, [LONG], wanted
 
 
-def fewer_layers(place: Path) -> Case:
-    folder = tiny_bert(place)
-    wanted = encode(tiny_bert(place / "plain", layers=1), TEXTS)
-    # The same numbers come first, so one layer of the two is the network of one layer.
-    change(folder / "sentence_bert_config.json", config_args={"num_hidden_layers": 1})
-    return folder, TEXTS, wanted
+def another_activation(place: Path) -> Case:
+    folder, plain = tiny_bert(place), tiny_bert(place / "plain")
+    change(plain / "config.json", hidden_act="relu")
+    change(folder / "sentence_bert_config.json", config_args={"hidden_act": "relu"})
+    return folder, TEXTS, encode(plain, TEXTS)
 
 
 def arguments_of_the_tokenizer(place: Path) -> Case:
@@ -168,7 +167,7 @@ CASES: list[Callable[[Path], Case]] = [
     a_plain_class_is_the_file,
     tokens_of_the_end,
     tokens_of_the_end_by_the_file,
-    fewer_layers,
+    another_activation,
     arguments_of_the_tokenizer,
     a_length_for_texts,
     special_tokens_as_text,

@@ -35,7 +35,7 @@ BEFORE = {
     "index add": ["gemel index create notes"],
     **{
         f"index {name}": FILLED
-        for name in ("search", "get", "delete", "stats", "compact", "migrate", "verify")
+        for name in ("search", "get", "delete", "stats", "compact", "migrate", "verify", "repair", "words")
     },
 }
 

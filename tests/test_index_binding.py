@@ -231,6 +231,8 @@ def test_a_whole_index_is_verified(place):
         "digests",
         "lengths",
         "search",
+        "words",
+        "structures",
         "canaries",
         "splitting",
         "vectors",

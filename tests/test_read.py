@@ -313,5 +313,5 @@ def test_types_of_columns_are_those_of_every_row(tmp_path, parquet):
     assert RecordFile(path).columns() == ["a", "b"]
     assert RecordFile(write(tmp_path, "in.csv", "a,b\n1,2\n")).types() == {"a": {str}, "b": {str}}
     columns = {"a": [None, 1], "b": ["x", None], "c": [1.5, 2.0], "d": [True, None], "e": [[1], [2]]}
-    types = {"a": {int}, "b": {str}, "c": {float}, "d": {bool}, "e": {object}}
+    types = {"a": {int}, "b": {str}, "c": {float}, "d": {bool}, "e": {list[int]}}
     assert RecordFile(parquet(columns)).types() == types

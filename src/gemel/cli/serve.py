@@ -66,7 +66,7 @@ def _say_ready(options: ServeOptions) -> Callable[[str, ServerServices], None]:
     def say(address: str, services: ServerServices) -> None:
         name = services.model_name
         if ANY_ORIGIN in options.cors_origin:
-            click.echo(CORS_WARNING, err=True)
+            echo(CORS_WARNING, err=True)
         key = ' -H "Authorization: Bearer $KEY"' if options.api_key_file else ""
         echo(f"{name} is served at {address} (the page: {address}/)", err=True)
         for index in services.indexes:

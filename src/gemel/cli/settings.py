@@ -86,7 +86,7 @@ _USER_ONLY = {
 _DESTROYS = "it replaces what is there, so each run has to ask for it"
 _ONE_RUN = "it is about one run"
 _NEVER = {
-    "overwrite": _DESTROYS,
+    **dict.fromkeys(("overwrite", "now"), _DESTROYS),
     "force": "it goes on where a run would stop, so each run has to ask for it",
     **dict.fromkeys(("resume", "save", "forget", "show"), _ONE_RUN),
     **dict.fromkeys(

@@ -77,14 +77,17 @@ def verify(place: str, sample: int, as_json: bool) -> None:
     epilog="""\b
 Examples:
   gemel index repair notes
-  gemel index repair notes --table rows-2.lance""",
+  gemel index repair notes --model ./my-model""",
 )
 @place_argument
 @click.option(
     "--table", metavar="NAME", help="The table to keep, where index.json is lost and there are several."
 )
 @click.option(
-    "-m", "--model", metavar="NAME", help="The model that made the index, where its table does not say it."
+    "-m",
+    "--model",
+    metavar="NAME",
+    help="A model's name, or its folder: what made the index, where its table does not say it.",
 )
 @json_option()
 def repair(place: str, table: str | None, model: str | None, as_json: bool) -> None:
@@ -96,10 +99,10 @@ def repair(place: str, table: str | None, model: str | None, as_json: bool) -> N
 
     done = gemel.repair_index(place, model=model, table=table)
     if as_json:
-        click.echo(json.dumps({"place": place, "actions": list(done.actions)}, ensure_ascii=False))
+        echo_json({"place": place, "actions": list(done.actions)})
         return
     for line in done.lines():
-        click.echo(f"{place}: {line}", err=True)
+        echo(f"{place}: {line}", err=True)
 
 
 @click.command(
