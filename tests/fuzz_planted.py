@@ -29,4 +29,4 @@ def hang(folder):
 
 @target("planted-memory", "bytes", "gemel.errors", limit_mb=100)
 def memory(folder):
-    return Job(SEEDS, lambda data: None if data in SEEDS else bytearray(300_000_000))
+    return Job(SEEDS, lambda data: None if data in SEEDS else b"x" * 300_000_000)
