@@ -407,14 +407,14 @@ def test_a_built_index_takes_little_more_than_twice_its_vectors(tmp_path):
     """Texts of a sentence, vectors of 384 numbers: the table, its copy for search, codes, and the words."""
     chance = np.random.default_rng(0)
     words = np.array([f"word{number}" for number in range(2000)])
-    texts = [" ".join(words[chance.integers(2000, size=8)]) for _ in range(3000)]
-    vectors = clusters(3000, 384)
+    texts = [" ".join(words[chance.integers(2000, size=8)]) for _ in range(9000)]
+    vectors = clusters(9000, 384)
     home = LancePlace(tmp_path / "notes", large=1000, many=1000)
     table = home.create(Header(384, {}, {}))
-    for start in range(0, 3000, 500):
+    for start in range(0, 9000, 500):
         part = slice(start, start + 500)
         table.write(
-            rows_of([f"{n}" for n in range(3000)[part]], texts=texts[part], vectors=vectors[part]),
+            rows_of([f"{n}" for n in range(9000)[part]], texts=texts[part], vectors=vectors[part]),
             replace=True,
         )
     table.compact()

@@ -40,6 +40,8 @@ _BY_MODEL_TYPE = {
 }
 """The class of a tokenizer whose settings name none."""
 
+_DEEPEST = 8
+
 
 def follow_settings(
     tokenizer: Tokenizer, settings: Mapping[str, Any], config: Mapping[str, Any], path: Path
@@ -133,10 +135,14 @@ def _check_ends(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) -
                 )
 
 
-def _parts(rule: object, sequence: type) -> Iterator[Any]:
-    """The rule itself, or the rules that a sequence holds, at any depth."""
+def _parts(rule: object, sequence: type, depth: int = 0) -> Iterator[Any]:
+    """The rule itself, or the rules that a sequence holds."""
+    if depth > _DEEPEST:  # the library may also give a sequence as a part of itself
+        raise ModelError(
+            f"the rules of tokenizer.json are sequences nested more than {_DEEPEST} deep. Write them as one sequence"
+        )
     if isinstance(rule, sequence):
         for part in rule:  # type: ignore[attr-defined]  # a sequence
-            yield from _parts(part, sequence)
+            yield from _parts(part, sequence, depth + 1)
     elif rule is not None:
         yield rule
