@@ -115,7 +115,7 @@ def errors_of(kind, content):
         (index_shapes.AddRequest, {"documents": [{"text": "a", **{f"x{n}": 1 for n in range(1000)}}]}),
         (
             index_shapes.AddRequest,
-            {"documents": [{"text": "a", "fields": {f"x{n}": [] for n in range(1000)}}]},
+            {"documents": [{"text": "a", "fields": {f"x{n}": [[]] for n in range(1000)}}]},
         ),
     ],
 )

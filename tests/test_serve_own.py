@@ -260,15 +260,18 @@ def test_documents_are_added_found_fetched_and_deleted(http, index):
     assert len(index) == 1
 
 
-def test_lists_and_dates_are_fields_over_http(http, index):
-    index.add(["first"], ids=["x"], fields={"tags": [["old"]], "day": [date(2020, 1, 1)]})
+def test_lists_and_dates_are_fields_over_http(model):
     document = {"id": "y", "text": TEXTS[0], "fields": {"tags": ["new", "red"], "day": "2024-05-06"}}
-    ask(http, "/indexes/notes/documents", documents=[document])
-    for where in ("tags contains 'red' and day > '2023-01-01'", {"tags": {"contains": "red"}}):
-        found = ask(http, "/search", query="first", index="notes", k=2, where=where)["hits"]
-        assert [(row["id"], row["fields"]) for row in found] == [("y", document["fields"])]
-    wrong = [{"text": "a", "fields": {"tags": [["nested"]]}}]
-    answer = http.post("/indexes/notes/documents", json={"documents": wrong})
+    wrong = {"text": "a", "fields": {"tags": [["nested"]]}}
+    with open_index(":memory:", model) as index:
+        index.add(["first"], ids=["x"], fields={"tags": [["old"]], "day": [date(2020, 1, 1)]})
+        app = app_of(make_services(model, indexes={"notes": index}))
+        with live(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+            ask(client, "/indexes/notes/documents", documents=[document])
+            for where in ("tags contains 'red' and day > '2023-01-01'", {"tags": {"contains": "red"}}):
+                found = ask(client, "/search", query="first", index="notes", k=2, where=where)["hits"]
+                assert [(row["id"], row["fields"]) for row in found] == [("y", document["fields"])]
+            answer = client.post("/indexes/notes/documents", json={"documents": [wrong]})
     assert answer.status_code == 400 and "'tags' must be a string" in answer.text
 
 
