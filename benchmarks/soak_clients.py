@@ -75,8 +75,7 @@ class Client:
         reader, writer = self._streams
         writer.write(request_of(path, body, self._key))
         lines = (await reader.readuntil(b"\r\n\r\n")).lower()
-        size = int(lines.split(b"content-length: ")[1].split(b"\r\n")[0])
-        content = await reader.readexactly(size)
+        content = await _content(reader, lines)
         if b"connection: close" in lines:
             self.close()
         return int(lines.split()[1]), content
@@ -85,6 +84,18 @@ class Client:
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
+
+
+async def _content(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """The body of an answer; large ones come in chunks."""
+    if b"transfer-encoding: chunked" not in head:
+        return await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
+    parts = []
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        parts.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(parts)
 
 
 def request_of(path: str, body: bytes, key: str | None) -> bytes:
