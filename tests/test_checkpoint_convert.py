@@ -73,6 +73,27 @@ def test_into_a_new_folder_without_the_pickles(tmp_path):
         convert(folder, out)
 
 
+def test_a_link_out_of_the_model_is_not_copied(tmp_path):
+    (tmp_path / "secret").write_text("private", encoding="utf-8")
+    folder = pickled(tiny_bert(tmp_path / "tiny"))
+    (folder / "notes.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(ModelError, match=r"notes.txt is a link to a file outside of the model"):
+        convert(folder, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_links_of_the_hub_s_cache_are_followed(tmp_path):
+    blobs, folder = tmp_path / "models--tiny" / "blobs", tmp_path / "models--tiny" / "snapshots" / "a1"
+    folder.mkdir(parents=True)
+    for number, path in enumerate(sorted(pickled(tiny_bert(blobs)).iterdir())):
+        if path.is_file():
+            (folder / path.name).symlink_to(path.rename(blobs / f"blob{number}"))
+        else:
+            path.rename(folder / path.name)
+    convert(folder, tmp_path / "new")
+    assert read_checkpoint(tmp_path / "new").weights
+
+
 def test_shared_and_strided_tensors_and_old_names_are_written_out(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "model.safetensors").unlink()

@@ -47,6 +47,7 @@ def convert(folder: Path, out: Path | None = None) -> Converted:
         raise InputError(f"{out} exists already. Give a new folder, or none to convert in place")
     working = out.with_name(f".{out.name}.{uuid.uuid4().hex}.part")
     try:
+        _refuse_foreign_links(folder)
         out.parent.mkdir(parents=True, exist_ok=True)
         # The pickles are read where they are; a copy may be gigabytes.
         shutil.copytree(folder, working, ignore=shutil.ignore_patterns(*PICKLES, "*.bin.index.json"))
@@ -55,6 +56,20 @@ def convert(folder: Path, out: Path | None = None) -> Converted:
     finally:
         shutil.rmtree(working, ignore_errors=True)
     return Converted(out, tuple(out / path.relative_to(working) for path in written))
+
+
+def _refuse_foreign_links(folder: Path) -> None:
+    """A copy follows links: one of a stranger's folder could put a private file of the user into the copy.
+
+    The Hub's cache links from models--NAME/snapshots/REVISION to models--NAME/blobs.
+    """
+    real = folder.resolve()
+    root = real.parent.parent if real.parent.name == "snapshots" else real
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(root):
+            raise ModelError(
+                f"{path} is a link to a file outside of the model. Put the file itself there, or remove the link"
+            )
 
 
 def _convert_here(folder: Path, out: Path | None = None) -> list[Path]:
