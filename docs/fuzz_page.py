@@ -25,6 +25,7 @@ def fuzz_part(found: dict[str, Any]) -> str:
         f"On {found['date'][:10]}: {found['inputs']:,} inputs to {found['targets_run']} targets in "
         f"{found['seconds'] / 60:.0f} minutes ({how}). The inputs that were kept reach {share}. "
         f"{len(cases)} inputs that broke something are kept as cases.",
+        *(["", found["note"]] if "note" in found else []),
         "",
         "| target | inputs | refused | seconds | lines reached | cases | open |",
         "|---|---|---|---|---|---|---|",
