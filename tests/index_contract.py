@@ -984,11 +984,9 @@ class TableContract:
             recall = np.mean([len(set(a.id) & set(b)) / 10 for a, b in zip(answers, truth, strict=True)])
             assert recall >= (1.0 if options.get("recall") == 1.0 else 0.97), options
         kinds = table.stats().details.get("recall", {})
-        assert table.stats().recall is None or set(kinds) == {
-            "like the stored texts (between two of them)",
-            "unlike them (moved at random)",
-            "short (moved at random, wider search)",
-        }
+        if table.stats().recall is not None:
+            assert {name.partition(" (")[0] for name in kinds} >= {"like the stored texts", "unlike them"}
+            assert all(0 <= value <= 1 for value in kinds.values())
 
     def test_many_queries_at_once_find_what_one_finds(self, create):
         table = create({"year": "int"})

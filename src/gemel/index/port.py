@@ -190,7 +190,7 @@ class Table(Protocol):
         `exact`: every passage is compared. Else at least 0.98 of the right ones are found, filtered or not, and the
         first j of the answer for k are the answer for j; what a wider search finds comes after the first 10, 50, 250
         (see `depths.py`). `recall`: so many at least. `far`: the queries are unlike the stored texts, as single words
-        are, and need a wider search for the same recall.
+        are, and need a wider search for the same recall; a table may recognize further ones by their vectors.
         """
         ...
 

@@ -30,7 +30,7 @@ from gemel.types import Vectors
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FORMAT = 2
+_FORMAT = 3  # of about.json; a cache of another format is built again
 _CHECKED = "checked.json"
 _CHUNK = 1 << 20
 _FILES = ("stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss")
@@ -63,6 +63,7 @@ def build_from(view: View, folder: Path | None, table: str) -> Built:
             "visited": lists.visited,
             "wide": lists.wide,
             "recall": lists.recall,
+            "edges": lists.edges,
             "curve": [asdict(point) for point in lists.curve],
         }
         (here / "about.json").write_text(json.dumps(about), encoding="utf-8")
@@ -174,7 +175,9 @@ def _load(here: Path, dim: int) -> Built:
     if index.ntotal != len(stamp) or index.d != dim:
         raise ValueError("damaged")
     found = int(about["visited"]), float(about["recall"]), len(stamp), int(about["wide"])
-    lists = Lists(index, len(stamp), *found, curve=tuple(Point(**point) for point in about["curve"]))
+    curve = tuple(Point(**point) for point in about["curve"])
+    usual, careful = (float(edge) for edge in about["edges"])
+    lists = Lists(index, len(stamp), *found, curve=curve, edges=(usual, careful))
     return Built(_mapped(here, stamp, dim), lists, here)
 
 

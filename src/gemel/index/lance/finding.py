@@ -58,7 +58,22 @@ def nearest(
     chosen = None if where is None else sight.chosen(sight.view.meeting(where))
     if chosen is None and not sight.whole:
         chosen = sight.alive
-    lists = None if exact or sight.lists is None else sight.lists.tuned_for(recall, far=far)
+    if exact or sight.lists is None:
+        return _nearest(sight, None, queries, k, chosen)
+    # The vector and the requested recall decide how widely a query is searched: the same in any batch, for any page.
+    wider = np.ones(len(queries), dtype=np.bool_) if far else sight.lists.unlike(queries, recall)
+    out: dict[int, Passages] = {}
+    for kind in (False, True):
+        positions = np.flatnonzero(wider == kind)
+        if len(positions):
+            lists = sight.lists.tuned_for(recall, far=kind)
+            found = _nearest(sight, lists, queries[positions], k, chosen)
+            out.update(zip(positions.tolist(), found, strict=True))
+    return [out[position] for position in range(len(queries))]
+
+
+def _nearest(sight: Sight, lists: Lists | None, queries: Vectors, k: int, chosen: Chosen) -> list[Passages]:
+    """Through these lists; None: every passage is compared."""
     # How many are asked for decides nothing here: another page of the same query goes the same way.
     if lists is None or _few(lists, chosen) or _scan_is_quicker(lists, len(queries), chosen):
         return _passages(sight, _every(sight, queries, k, chosen), exact=True)

@@ -3,6 +3,7 @@
 An object never changes once it answers; adding makes another. How many lists a query visits is found by trying, on
 questions that stored vectors stand for, until 0.985 of the ten exact neighbours are among the candidates. Questions
 unlike what is stored (a single word, a line of code) need more: what each number of lists finds of both kinds is kept.
+Such a query is recognized by its vector: no list is much nearer to it than the average list (`Lists.unlike`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,15 +23,22 @@ from gemel.types import Vectors
 
 AIM = 0.985
 _QUESTIONS = 256
-_KINDS = (0.3, 0.6, None)
-"""How much of another stored vector is added to one to make a question; None: of a random direction, `_NOISE`."""
-_NOISE = 1.5
-_FAR = 2.5  # times the usual lists that a short question visits at least
+_MIXED = (0.3, 0.6)
+"""How much of another stored vector is added to one to make a question like the stored vectors."""
+_REMOVED = 0.95
+"""Part of what a stored vector shares with its centroid that is removed, for a question unlike the stored vectors."""
+_SUMMED = 3  # vectors that are summed after this removal
+_FAR_AIM = 0.95  # recall of questions unlike the stored vectors, unless a search requests another
+_FAR_WIDE = 2  # times the candidates of such a question: the scores of its neighbors differ less
+_EDGES = (0.1, 0.5)
+"""Part of the questions like the stored vectors that is searched widely too: usually, and for a requested recall."""
 _FINEST = 0.995  # a recall up to which it is measured; above, everything is compared
 _WIDEST = 16
 _NEIGHBOURS = 10
 _TRAINED_ON = 40  # vectors a list: k-means is most of the time of a build
 _ROUNDS = 10
+_STEPS = (1.3, 1.15)
+"""From one number of lists that is tried to the next: until the questions like the stored ones are found, and after."""
 _BLOCK = 65_536
 
 
@@ -42,7 +51,7 @@ class Point:
     near: float
     """Recall of questions like the stored vectors."""
     far: float
-    """And of questions unlike them."""
+    """Recall of questions unlike them, with `_FAR_WIDE` times the candidates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +88,30 @@ class Lists:
     """How many times the usual number of candidates are looked up."""
     curve: tuple[Point, ...] = ()
     """As it was measured, from few lists to many."""
+    edges: tuple[float, float] | None = None
+    """A query whose `lead` is smaller is searched widely: usually, and where a recall is requested; None: unknown."""
+
+    @cached_property
+    def centroids(self) -> Vectors:
+        return np.asarray(self.index.quantizer.reconstruct_n(0, int(self.index.nlist)), dtype=np.float32)
+
+    def lead(self, queries: Vectors) -> Vectors:
+        """(queries,) how far the score of the best centroid lies above the mean score of all centroids.
+
+        One product per query, never one for all of them: a batch could round differently, and a query must get the
+        same answer alone and in a batch.
+        """
+        scores = (self.centroids @ query for query in queries)
+        return np.array([score.max() - score.mean() for score in scores], dtype=np.float32)
+
+    def unlike(self, queries: Vectors, recall: float | None = None) -> NDArray[np.bool_]:
+        """(queries,) which of them are unlike the stored vectors and need a wider search for the same recall.
+
+        The border is not sharp, so where more than the usual recall is requested, more of them count.
+        """
+        if self.edges is None:
+            return np.zeros(len(queries), dtype=np.bool_)
+        return np.asarray(self.lead(queries) < self.edges[recall is not None and recall > _FAR_AIM])
 
     def tuned_for(self, recall: float | None, *, far: bool = False) -> Lists | None:
         """These lists with as many visited as find this part; None: none does, so everything is compared.
@@ -89,29 +122,25 @@ class Lists:
             return self
         if recall is not None and recall > _FINEST:
             return None
-        aim = AIM if recall is None else max(recall, AIM)
+        least = _FAR_AIM if far else AIM
+        aim = least if recall is None else max(recall, least)
         good = [point for point in self.curve if (point.far if far else point.near) >= aim]
         if not good and recall is not None:
             return None
         point = good[0] if good else self.curve[-1] if self.curve else None
         visited, wide = (self.visited, self.wide) if point is None else (point.visited, point.wide)
-        if far:  # a made question may be easier than a word that no stored text consists of
-            visited = max(visited, math.ceil(_FAR * self.visited))
-        return replace(self, visited=min(visited, int(self.index.nlist)), wide=max(wide, self.wide))
+        return replace(self, visited=visited, wide=wide * (_FAR_WIDE if far else 1))
 
     @property
     def measured(self) -> dict[str, float]:
         """Recall by the kind of question, as a search goes without further request."""
-        far = self.tuned_for(None, far=True)
-        here = {(point.visited, point.wide): point for point in self.curve}
-        kinds = {}
-        if (self.visited, self.wide) in here:
-            kinds["like the stored texts (between two of them)"] = here[self.visited, self.wide].near
-            kinds["unlike them (moved at random)"] = here[self.visited, self.wide].far
-        if far is not None and kinds:
-            reached = [point.far for point in self.curve if point.visited <= far.visited]
-            kinds["short (moved at random, wider search)"] = max(reached)
-        return kinds
+        if not self.curve:
+            return {}
+        far = next((point for point in self.curve if point.far >= _FAR_AIM), self.curve[-1])
+        return {
+            "like the stored texts (between two of them)": self.recall,
+            "unlike them (as words and code are; wider search)": far.far,
+        }
 
     @property
     def layout(self) -> str:
@@ -181,13 +210,16 @@ def build(vectors: Vectors) -> Lists:
     sample = np.sort(chance.choice(count, min(count, max(4096, _TRAINED_ON * lists)), replace=False))
     _use_threads(faiss, thread_count(None))
     index.train(np.ascontiguousarray(vectors[sample]))
-    questions = _questions(vectors, chance)
+    empty = Lists(index, 0, 1, 0.0, count)
+    questions = _questions(vectors, empty.centroids, chance)
     truth = _Best(len(questions))
     for start in range(0, count, _BLOCK):
         block = np.ascontiguousarray(vectors[start : start + _BLOCK])
         index.add_with_ids(block, np.arange(start, start + len(block), dtype=np.int64))
         truth.see(questions @ block.T, start)
-    return _tuned(Lists(index, count, 1, 0.0, count), questions, truth.slots)
+    near = questions[: len(_MIXED) * _QUESTIONS]
+    usual, careful = np.quantile(empty.lead(near), _EDGES).tolist()
+    return _tuned(replace(empty, count=count, edges=(usual, careful)), questions, truth.slots)
 
 
 def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
@@ -196,14 +228,17 @@ def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
     It is measured on until questions of the other kind are found too, or there is nothing more to visit.
     """
     visited, wide, most = 1, 1, int(lists.index.nlist)
+    near = len(_MIXED) * _QUESTIONS
     chosen: Lists | None = None
     curve: list[Point] = []
     while True:
         tried = replace(lists, visited=visited, wide=wide)
-        found = tried.search(questions, _NEIGHBOURS, None).slots
-        right = (truth[:, :, None] == found[:, None, :]).any(axis=2)
-        kinds = right.reshape(len(_KINDS), -1).mean(axis=1).tolist()
-        point = Point(visited, wide, near=min(kinds[:-1]), far=kinds[-1])
+        if chosen is None or curve[-1].near < _FINEST:  # above it nobody asks how many more are found
+            right = _right(tried, questions[:near], truth[:near])
+            share = float(right.reshape(len(_MIXED), -1).mean(axis=1).min())
+        widely = replace(tried, wide=_FAR_WIDE * wide)
+        far = float(_right(widely, questions[near:], truth[near:]).mean())
+        point = Point(visited, wide, near=share, far=far)
         curve.append(point)
         last = visited >= most and wide >= _WIDEST
         if chosen is None and (point.near >= AIM or last):
@@ -213,8 +248,7 @@ def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
         if visited >= most:
             visited, wide = 1, 2 * wide
         else:
-            step = 1.3 if chosen is None else 1.6
-            visited = min(most, max(visited + 1, int(visited * step)))
+            visited = min(most, max(visited + 1, int(visited * _STEPS[chosen is not None])))
     assert chosen is not None, "the last point is chosen if none before was"
     # Before the chosen one the points are of no use to anybody.
     sizes = [(point.visited, point.wide) for point in curve]
@@ -222,22 +256,38 @@ def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
     return replace(chosen, curve=tuple(curve[first:]))
 
 
-def _questions(vectors: Vectors, chance: np.random.Generator) -> Vectors:
+def _right(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(questions, neighbors) which of the true neighbors are among the candidates."""
+    found = lists.search(questions, _NEIGHBOURS, None).slots
+    return np.asarray((truth[:, :, None] == found[:, None, :]).any(axis=2))
+
+
+def _questions(vectors: Vectors, centroids: Vectors, chance: np.random.Generator) -> Vectors:
     """Stored vectors, moved: a stored vector itself would be found in the first list.
 
-    Of three kinds, one after the other. Two are moved towards another vector, as questions like the stored texts are;
-    the last in a random direction, to where no stored text is, as a single word or a line of code among sentences.
+    Of three kinds, one after the other. Two are moved towards another vector, as questions like the stored texts are.
+    The last are unlike them: sums of vectors without most of what these share with their centroids. So the order of
+    the lists says little about where their neighbors are. Single words and lines of Python code among sentences
+    needed about as many lists or fewer (benchmarks/index_recall.py); random noise on stored vectors needs far fewer.
     """
     out = []
-    for weight in _KINDS:
+    for weight in _MIXED:
         first = np.sort(chance.integers(len(vectors), size=_QUESTIONS))
-        if weight is None:
-            noise = chance.normal(size=(_QUESTIONS, vectors.shape[1])).astype(np.float32)
-            mixed = vectors[first] + _NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
-        else:
-            mixed = vectors[first] + weight * vectors[chance.integers(len(vectors), size=_QUESTIONS)]
-        out.append(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-6))
-    return np.concatenate(out).astype(np.float32)
+        mixed = vectors[first] + weight * vectors[chance.integers(len(vectors), size=_QUESTIONS)]
+        out.append(_unit(mixed))
+    rest = np.zeros((_QUESTIONS, vectors.shape[1]), dtype=np.float32)
+    for _ in range(_SUMMED):
+        some = vectors[chance.integers(len(vectors), size=_QUESTIONS)]
+        scores = some @ centroids.T
+        best = scores.argmax(axis=1)
+        rest += _unit(some - _REMOVED * scores.max(axis=1, keepdims=True) * centroids[best])
+    out.append(_unit(rest))
+    return np.concatenate(out)
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
 
 
 class _Best:
