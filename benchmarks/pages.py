@@ -138,6 +138,17 @@ def index(results: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def index_recall(results: dict[str, Any]) -> str:
+    """One row per kind of query: recall by setting. Times are left out: the machine was busy."""
+    rows = [["recall@10 of queries", "as texts", "as vectors", "as texts, `recall=0.99`", "as vectors"]]
+    for kind, settings in results["kinds"].items():
+        found = [settings[name] for name in ("default", "recall=0.99")]
+        cells = [f"{each[by]:.3f}" for each in found for by in ("recall_by_text", "recall_by_vector")]
+        rows.append([kind, *cells])
+    claimed = "; ".join(f"{recall:.3f} for questions {kind}" for kind, recall in results["claimed"].items())
+    return f"{results['title']}:\n\n{grid(rows)}\n\n`stats` says, for a search without `recall`: {claimed}."
+
+
 def _index_row(each: dict[str, Any]) -> list[str]:
     if "failed" in each:
         return [each["title"], each["failed"], *[""] * 14]
@@ -244,6 +255,7 @@ BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "grouping": ("training.md", "train_grouping.json", grouping),
     "pairs": ("pairs.md", "pairs.json", pairs),
     "index": ("semantic-index.md", "index.json", index),
+    "index_recall": ("semantic-index.md", "index_recall.json", index_recall),
     "scale": ("how-to/cluster.md", "scale.json", scale),
     "serve": ("serve.md", "serve.json", serve),
     "postprocess": ("postprocess.md", "postprocess.json", postprocess),
