@@ -11,9 +11,10 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.index.port import FORMAT, LISTS, FieldType, FieldValue, Header, Rows
@@ -22,6 +23,8 @@ from gemel.word_search.words import WordRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Number = TypeVar("Number", bound=np.generic)
 
 WORDS = "words"
 _PREFIX = "f_"
@@ -168,6 +171,20 @@ def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> Rows:
             name: python_values(values[column_of(name)].to_pylist(), kind) for name, kind in fields.items()
         },
     )
+
+
+def numbers(array: pa.Array, kind: type[Number]) -> NDArray[Number]:
+    """An array without nulls, not copied. Arrow's own `to_numpy` would import pandas."""
+    if not len(array):
+        return np.empty(0, dtype=kind)
+    return np.frombuffer(array.buffers()[1], kind, count=array.offset + len(array))[array.offset :]
+
+
+def indices(rows: NDArray[np.int64]) -> pa.Array:
+    """For `take`, not copied. To be given an array of numpy, Arrow would import pandas."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))])
 
 
 def matrix(column: pa.ChunkedArray | pa.Array) -> Vectors:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import matrix
+from gemel.index.lance.columns import indices, matrix
 from gemel.index.lance.view import Positions, View
 from gemel.scan.pair_scores import dot_scores
 from gemel.types import Vectors
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXTS_A_BATCH = 65_536
+_CELLS = 32  # so many texts are read one by one; more are taken at once
 _BLOCK = 16_384  # rows that are read at once: 16,384 x 384 x 4 bytes = 25 MB
 
 
@@ -39,12 +40,25 @@ class Base:
     def text_at(self, slot: int) -> str:
         return str(self.text[slot // TEXTS_A_BATCH][slot % TEXTS_A_BATCH].as_py())
 
+    def texts_at(self, slots: NDArray[np.int64]) -> list[str]:
+        """The same of many, batch by batch."""
+        batch, rows = np.divmod(slots, TEXTS_A_BATCH)
+        out: list[str] = [""] * len(slots)
+        for number in np.flatnonzero(np.bincount(batch)).tolist():
+            at = np.flatnonzero(batch == number)
+            for place, text in zip(
+                at.tolist(), self.text[number].take(indices(rows[at])).to_pylist(), strict=True
+            ):
+                out[place] = text
+        return out
+
 
 class Copies:
     """Grows at its end only, so whoever holds a count may read below it while others add."""
 
-    def __init__(self, base: Base) -> None:
-        self.base = base
+    def __init__(self, base: Base, cache: str | None = None) -> None:
+        """`cache`: name of the list cache that the base is mapped from; None: it is in memory."""
+        self.base, self.cache = base, cache
         self._lock = threading.Lock()
         self._first = len(base.stamp)
         self._count = self._first
@@ -115,6 +129,8 @@ class Copies:
             yield self._first, self._vector[: count - self._first]
 
     def texts(self, slots: NDArray[np.int64]) -> list[str]:
+        if len(slots) > _CELLS and int(slots.max()) < self._first:
+            return self.base.texts_at(slots)
         return [
             self.base.text_at(slot) if slot < self._first else self._text[slot - self._first]
             for slot in slots.tolist()

@@ -16,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -338,7 +339,6 @@ def _as_stored(bound: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _check_installed() -> None:
-    try:
-        import lance  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("an index in a folder", "pylance", "index") from error
+    """Without importing it: a search may do without."""
+    if find_spec("lance") is None:
+        raise MissingExtra("an index in a folder", "pylance", "index")

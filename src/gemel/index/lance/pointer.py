@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
+from gemel.index.lance import snapshot
 from gemel.index.lance.disk import write_json
 from gemel.index.lance.recovery import versions_in
 from gemel.index.port import FORMAT
@@ -108,6 +109,7 @@ class Folder:
     def drop(self, table: str) -> None:
         shutil.rmtree(self.path / table, ignore_errors=True)
         self.readers(table).unlink(missing_ok=True)
+        snapshot.drop(self.cache, Path(table).stem)
         for cache in self.cache.glob(f"{Path(table).stem}-*"):
             shutil.rmtree(cache, ignore_errors=True)
 

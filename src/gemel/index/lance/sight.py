@@ -23,6 +23,8 @@ from gemel.types import Vectors
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gemel.index.lance.snapshot import Snapshot
+
 LARGE = 20_000
 """Passages from which on lists are built; below it every search compares all."""
 _TAIL = 4096  # slots outside the lists that are compared one by one before they are put in
@@ -71,9 +73,13 @@ class Sight:
 class Sights:
     """Keeps the newest sight of one table, and decides when lists are built."""
 
-    def __init__(self, folder: Path | None, table: str, *, large: int = LARGE) -> None:
-        """`folder`: where the cache is; None: nowhere."""
+    def __init__(
+        self, folder: Path | None, table: str, *, large: int = LARGE, start: Snapshot | None = None
+    ) -> None:
+        """`folder`: where the cache is; None: nowhere. `start`: copies that need not be read from the table."""
         self._folder, self._table, self._large = folder, table, large
+        self._start = start
+        self._unsaved = start is None
         self._lock = threading.Lock()
         self._building = threading.Lock()
         self._now: Sight | None = None
@@ -87,6 +93,13 @@ class Sights:
                 if now is None or now.view.version < view.version:
                     now = self._now = self._moved(view, build=build)
         return self._kept_up(now) if build else now
+
+    def to_save(self, sight: Sight) -> bool:
+        """A snapshot of it is due: asked for the first time, and for the first time after lists were built."""
+        if not self._unsaved or (sight.lists is None and sight.view.passages >= self._large):
+            return False
+        self._unsaved = False
+        return True
 
     def peek(self, view: View) -> Sight | None:
         """Without reading the vectors of a table for which nothing is built: None for that."""
@@ -129,7 +142,8 @@ class Sights:
             return sight
         with self._lock:
             newest = self._now.view if self._now is not None else sight.view
-            self._now = _sighted(newest, Copies(built.base), built.lists, None)
+            self._now = _sighted(newest, _copies_of(built), built.lists, None)
+            self._unsaved = True
             return self._now
 
     def _built(self, view: View, *, wait: bool) -> cache.Built | None:
@@ -167,9 +181,14 @@ class Sights:
         built = self._loaded(view)
         if built is None and build and view.passages >= self._large:
             built = self._built(view, wait=True)
-        if built is None:
-            return _sighted(view, Copies(_nothing(view)), None, None)
-        return _sighted(view, Copies(built.base), built.lists, None)
+        copies = Copies(_nothing(view)) if built is None else _copies_of(built)
+        if self._start is not None:
+            new = ~_among(self._start.stamp, copies.base.stamp)
+            text = [self._start.text[place] for place in np.flatnonzero(new).tolist()]
+            copies.add(self._start.stamp[new], self._start.vector[new], text)
+            self._unsaved |= self._start.cache != copies.cache
+            self._start = None
+        return _sighted(view, copies, None if built is None else built.lists, None)
 
     def _loaded(self, view: View) -> cache.Built | None:
         """From disk, if it is for the most part of passages that are still there."""
@@ -179,10 +198,13 @@ class Sights:
         if built is None:
             return None
         live = np.flatnonzero(view.live)
-        shared = live[np.isin(view.stamp[live], built.base.stamp)]
-        if 2 * len(shared) <= len(built.base.stamp) or not _same_vectors(view, shared, built.base):
+        shared = live[_among(view.stamp[live], built.base.stamp)]
+        if 2 * len(shared) <= len(built.base.stamp):
             return None
-        return built
+        compared = (
+            self._start is not None and built.folder is not None and self._start.cache == built.folder.name
+        )
+        return built if compared or _same_vectors(view, shared, built.base) else None
 
 
 def _renewed(sight: Sight) -> Sight:
@@ -208,6 +230,19 @@ def _same_vectors(view: View, shared: NDArray[np.int64], base: Base) -> bool:
     order = np.argsort(base.stamp, kind="stable")
     slots = order[np.searchsorted(base.stamp, view.stamp[some], sorter=order)]
     return np.array_equal(matrix(view.take(some, ["vector"])["vector"]), base.vector[slots])
+
+
+def _among(stamps: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(stamps,) which of them are among the others. `np.isin` would import numpy.ma, for 20 ms."""
+    if not len(others):
+        return np.zeros(len(stamps), dtype=np.bool_)
+    ordered = np.sort(others)
+    place = np.minimum(np.searchsorted(ordered, stamps), len(ordered) - 1)
+    return np.asarray(ordered[place] == stamps)
+
+
+def _copies_of(built: cache.Built) -> Copies:
+    return Copies(built.base, None if built.folder is None else built.folder.name)
 
 
 def _nothing(view: View) -> Base:

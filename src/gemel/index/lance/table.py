@@ -16,14 +16,14 @@ import numpy as np
 
 from gemel.errors import InputError, WorkError
 from gemel.index.field_types import new_fields
-from gemel.index.lance import cache, finding, repairing
+from gemel.index.lance import cache, finding, repairing, snapshot
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
 from gemel.index.lance.disk import Readers, bytes_below
 from gemel.index.lance.optimistic import Added
 from gemel.index.lance.recovery import RecoveredWarning
 from gemel.index.lance.seal import repeated
-from gemel.index.lance.sight import LARGE, Sights
+from gemel.index.lance.sight import LARGE, Sight, Sights
 from gemel.index.lance.versions import Versions, reading
 from gemel.index.lance.view import Positions, View
 from gemel.index.lance.words import MANY, Words
@@ -117,11 +117,14 @@ class LanceTable:
         """In a bucket: the cache is this machine's own, and no lock keeps other writers out."""
 
         def handles() -> _Handles:
+            # First, so that nobody deletes what the version that is opened next needs.
+            held = Readers(readers) if readers is not None else None
+            start = None if cache is None or self._shared else snapshot.load(cache, uri, place)
+            view = None if start is None else start.view
             return _Handles(
-                # First, so that nobody deletes what the version that is opened next needs.
-                readers=Readers(readers) if readers is not None else None,
-                versions=Versions(uri, place, durable=durable, options=options),
-                sights=Sights(cache, Path(uri).stem, large=large),
+                readers=held,
+                versions=Versions(uri, place, durable=durable, options=options, start=view),
+                sights=Sights(cache, Path(uri).stem, large=large, start=start),
                 words=Words(many),
             )
 
@@ -215,6 +218,7 @@ class LanceTable:
     ) -> list[Passages]:
         with self._reading():
             sight = self._sights.at(self._versions.newest(), build=not exact)
+            self._save_snapshot(sight)
         return finding.nearest(sight, queries, k, where, exact=exact, recall=recall, far=far)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
@@ -356,6 +360,12 @@ class LanceTable:
             self._change(lambda each: each.cleanup_old_versions(older_than=kept, delete_unverified=True))
             return idle and only
 
+    def _save_snapshot(self, sight: Sight) -> None:
+        """For processes to come, at the first search of a handle and when lists were built; after every write it would
+        cost more than it saves."""
+        if self._cache is not None and not self._shared and self._sights.to_save(sight):
+            snapshot.save(self._cache, self._uri, sight)
+
     def _tend_words(self) -> None:
         """An index of words where one is due, of all rows, and whole."""
         view = self._versions.recovered()
@@ -403,6 +413,8 @@ class LanceTable:
         if self._cache is None:
             return here
         caches = self._cache.glob(f"{Path(self._uri).stem}-*")
+        saved = snapshot.snapshot_file(self._cache, Path(self._uri).stem)
+        here += saved.stat().st_size if saved.exists() else 0
         return here + sum(bytes_below(folder) for folder in caches)
 
 

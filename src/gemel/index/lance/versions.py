@@ -41,14 +41,23 @@ def same_rows(one: View, other: View) -> bool:
 class Versions:
     """Safe to use from several threads; writers are serialised by the table above it."""
 
-    def __init__(self, uri: str, place: str, *, durable: bool, options: dict[str, str] | None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        place: str,
+        *,
+        durable: bool,
+        options: dict[str, str] | None,
+        start: View | None = None,
+    ) -> None:
+        """`start`: the newest version, if it is known without opening it."""
         self._uri, self._place, self._options = uri, place, options
         self._lock = threading.Lock()
         self._shared = "://" in uri
         """No lock keeps other writers out."""
         self._synced = Synced(Path(uri)) if durable and not self._shared else None
         with reading(place):
-            good = open_last_good(uri, options, place)
+            good = open_last_good(uri, options, place) if start is None else Good(start, start.version)
         self._view, self._good, self._lost = good.view, good.newest, good.lost
         """`_good`: newest version when we looked; greater than the view's own where that one could not be read."""
 
@@ -70,13 +79,22 @@ class Versions:
         """As it is now, writes of other processes included."""
         with reading(self._place):
             view = self._view
-            if view.dataset.latest_version == self._good:
+            if self._latest(view) == self._good:
                 return view
             with self._lock:
-                newest = self._view.dataset.latest_version
+                newest = self._latest(self._view)
                 if newest != self._good:
                     self._adopt(self._at(newest))
                 return self._view
+
+    def _latest(self, view: View) -> int:
+        """The number of the newest version."""
+        if view.opened or self._shared:
+            return int(view.dataset.latest_version)
+        numbers = versions_in(Path(self._uri))
+        if not numbers:
+            raise OSError(f"{self._uri} holds no table")
+        return numbers[0]
 
     def commit(self, seen: View, removed: Positions, added: Added | None) -> View:
         """One new version without the rows of `removed` and with those of `added`, which were found in `seen`."""

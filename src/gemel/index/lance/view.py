@@ -6,7 +6,7 @@ new version reads only what it does not share with the version before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import column_of, header_of, python_values
+from gemel.index.lance.columns import column_of, header_of, indices, python_values
 from gemel.index.port import Count, FieldValue, Header
 from gemel.index.where import Condition
 
@@ -45,15 +45,23 @@ class Piece:
 class View:
     """All pieces of one version, in the order of their fragments."""
 
-    dataset: Any
+    version: int
     header: Header
     pieces: tuple[Piece, ...]
+    open: Callable[[], Any]
+    """This version as Lance gives it."""
     _last: dict[str, tuple[tuple[str, ...], Positions]] = field(default_factory=dict)
     """The ids that were asked for last, and where they are."""
 
+    @cached_property
+    def dataset(self) -> Any:  # noqa: ANN401 - lance has no types
+        """For what is not in the view. A view from a snapshot opens it here, at the first use."""
+        return self.open()
+
     @property
-    def version(self) -> int:
-        return int(self.dataset.version)
+    def opened(self) -> bool:
+        """Lance has opened this version."""
+        return "dataset" in vars(self)
 
     @cached_property
     def starts(self) -> Positions:
@@ -192,7 +200,9 @@ class View:
         out: list[Any] = [None] * len(positions)
         for number in np.unique(place).tolist():
             at = np.flatnonzero(place == number)
-            for where, value in zip(at.tolist(), arrays[number].take(rows[at]).to_pylist(), strict=True):
+            for where, value in zip(
+                at.tolist(), arrays[number].take(indices(rows[at])).to_pylist(), strict=True
+            ):
                 out[where] = value
         return out
 
@@ -221,7 +231,9 @@ def look(dataset: Any, before: View | None, place: str) -> View:  # noqa: ANN401
             kept[number] = piece
     for piece in _read(dataset, stale, header):
         kept[piece.fragment] = piece
-    return View(dataset, header, tuple(kept[number] for number in fragments))
+    view = View(int(dataset.version), header, tuple(kept[number] for number in fragments), lambda: dataset)
+    vars(view)["dataset"] = dataset  # opened already
+    return view
 
 
 def _with_deletions(dataset: Any, piece: Piece, fragment: Any) -> Piece:  # noqa: ANN401
