@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.cross_model import CrossModel
-from gemel.cross_options import CrossOptions
 from gemel.errors import InputError
 from gemel.index.depths import depths, joined
 from gemel.index.port import FieldValue, Passages
@@ -20,6 +19,9 @@ from gemel.index.where import Condition
 from gemel.scan.exact import exact_scores
 from gemel.types import Vectors
 from gemel.word_search.fusion import STEADY
+
+if TYPE_CHECKING:
+    from gemel.cross_model import CrossModel
 
 _CANDIDATES = 50  # documents a query that fusion and reranking look at
 _FEW_LETTERS = 60  # of a short query: one without spaces may be a sentence in Chinese
@@ -102,8 +104,9 @@ def _page(ranking: list[Hit], question: Question) -> tuple[Hit, ...]:
     """Best first; ties by id, those of a cross-encoder as they were."""
     page = ranking[question.offset : question.last]
     if question.rerank is None:
-        page.sort(key=lambda hit: hit.id)
-    page.sort(key=lambda hit: -hit.score)
+        page.sort(key=lambda hit: (-hit.score, hit.id))
+    else:
+        page.sort(key=lambda hit: -hit.score)
     return tuple(page)
 
 
@@ -144,6 +147,8 @@ def _found(asked: _Asked, width: int) -> list[_Near]:
 
 
 def _one_ranking(found: tuple[_Near, ...], question: Question) -> list[Hit]:
+    if len(found) == 1:  # whose documents are distinct
+        return found[0].hits[: question.widths[0]]
     order = joined([[hit.id for hit in each.hits] for each in found], question.widths)
     return [found[number].hits[place] for number, place in order]
 
@@ -203,24 +208,23 @@ def _cosines(passages: Passages, vector: Vectors) -> Vectors:
 
 def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:
     """The first passage of each document, in order."""
-    best: dict[str, int] = {}
-    for place, id_ in enumerate(passages.id):
-        best.setdefault(id_, place)
-    return [
-        Hit(
-            id=id_,
-            score=float(passages.score[place]),
-            cosine=float(cosine[place]),
-            text=passages.text[place],
-            part=int(passages.part[place]),
-            fields=_row(passages.fields, place),
-        )
-        for id_, place in best.items()
-    ]
+    scores = passages.score.tolist()
+    cosines = scores if cosine is passages.score else cosine.tolist()
+    rows = _rows(passages.fields, len(passages))
+    hits = list(map(Hit, passages.id, scores, cosines, passages.text, passages.part.tolist(), rows))
+    if len(set(passages.id)) == len(hits):
+        return hits
+    best: dict[str, Hit] = {}
+    for hit in hits:
+        best.setdefault(hit.id, hit)
+    return list(best.values())
 
 
-def _row(columns: Mapping[str, Sequence[FieldValue]], place: int) -> dict[str, FieldValue]:
-    return {name: values[place] for name, values in columns.items()}
+def _rows(columns: Mapping[str, Sequence[FieldValue]], count: int) -> Iterable[dict[str, FieldValue]]:
+    if not columns:
+        return [{} for _ in range(count)]
+    names = tuple(columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _fused(near: list[Hit], words: list[Hit], width: int) -> list[Hit]:
@@ -238,6 +242,8 @@ def _fused(near: list[Hit], words: list[Hit], width: int) -> list[Hit]:
 
 def _reranked(cross: CrossModel, queries: Sequence[str], found: list[list[Hit]]) -> list[list[Hit]]:
     """The same documents in the order of the cross-encoder's scores of their passages; ties keep their order."""
+    from gemel.cross_options import CrossOptions
+
     pairs = [(query, hit.text) for query, hits in zip(queries, found, strict=True) for hit in hits]
     if not pairs:
         return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +101,8 @@ class Binding:
 
 def bind(coder: ModelCoder) -> Binding:
     """The binding of a new index: encodes the canaries."""
+    from importlib.metadata import version
+
     model = coder.model()
     return Binding(
         model=model.name,

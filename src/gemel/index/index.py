@@ -13,18 +13,15 @@ from numpy.typing import ArrayLike
 from gemel.errors import InputError, WorkError
 from gemel.index.answering import Question, answer
 from gemel.index.asked import checked_ids, one_query, query_texts, query_vectors
-from gemel.index.bridge import Bridge, BridgedCoder, build_bridge
 from gemel.index.bulk import add_all
 from gemel.index.coder import ModelCoder
 from gemel.index.facts import stats_of
 from gemel.index.field_types import check_fields, check_name
 from gemel.index.incoming import FieldsGiven, Incoming
-from gemel.index.migrating import Migrated, Target, migrate, rebuild_words
 from gemel.index.port import Count, FieldType, Place
 from gemel.index.state import State
 from gemel.index.stored import stored_documents
 from gemel.index.types import Answer, Document, Existing, IndexStats, Written
-from gemel.index.verifying import Verified, verify
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model, load
@@ -33,6 +30,9 @@ from gemel.word_search.words import WordRules
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
+    from gemel.index.bridge import Bridge
+    from gemel.index.migrating import Migrated
+    from gemel.index.verifying import Verified
 
 Where: TypeAlias = str | Mapping[str, Any] | Condition | None
 Done = TypeVar("Done")
@@ -75,6 +75,8 @@ class Index:
     @property
     def bridge(self) -> Bridge | None:
         """Of an index that `bridge_to` made: what it was fitted on, and its measured loss."""
+        from gemel.index.bridge import BridgedCoder
+
         coder = self._open().coder
         return coder.bridge if isinstance(coder, BridgedCoder) else None
 
@@ -226,6 +228,8 @@ class Index:
 
     def verify(self, sample: int = 100) -> Verified:
         """Read every row, encode the canaries and `sample` documents again, and compare."""
+        from gemel.index.verifying import verify
+
         if isinstance(sample, bool) or sample < 1:
             raise InputError(f"sample must be at least 1, got {sample!r}")
         return self._run(lambda state: verify(state, sample))
@@ -246,6 +250,8 @@ class Index:
         taken. Killed in the middle, run it again: what is done is kept. Other handles that are open to the index have
         to be opened again afterwards.
         """
+        from gemel.index.migrating import Target, migrate
+
         self._writable()
         target = Target(to, options, dim, precision, passage_tokens)
         with self._migrating:
@@ -257,6 +263,8 @@ class Index:
         stemming: a language whose endings are removed ("english"); None: no stemming. Vectors stay as they are. Reads
         and writes go on until the switch at the end; other handles that are open have to be opened again afterwards.
         """
+        from gemel.index.migrating import rebuild_words
+
         self._writable()
         rules = WordRules(stemming=stemming)
         with self._migrating:
@@ -269,6 +277,8 @@ class Index:
 
         A map to the stored vectors is fitted on `sample` stored passages. The result only reads.
         """
+        from gemel.index.bridge import build_bridge
+
         state = self._open()
         if state.coder.bridged:
             raise InputError("this is a bridge already. Make another of the index itself")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 from gemel.errors import InputError, ModelError
@@ -12,7 +11,6 @@ from gemel.index.binding import Binding, bind, check_binding, load_for, made_by
 from gemel.index.coder import Coder, LateCoder, ModelCoder, NoCoder
 from gemel.index.field_types import check_fields, unknown_field
 from gemel.index.index import Index
-from gemel.index.memory_place import MemoryPlace
 from gemel.index.port import AlreadyThere, FieldType, Header, Place, Table
 from gemel.index.state import State
 from gemel.model import Model, load
@@ -84,6 +82,8 @@ def place_of(place: str | Path | Place, *, durable: bool = True, read_only: bool
             "the place of an index is empty. Give a folder, an s3:// or postgresql:// address, or ':memory:'"
         )
     if said == ":memory:":
+        from gemel.index.memory_place import MemoryPlace
+
         return MemoryPlace()
     if said.startswith(("postgresql://", "postgres://")):
         from gemel.index.postgres.place import PostgresPlace
@@ -131,6 +131,8 @@ def _created(home: Place, asked: _Asked, fields: Mapping[str, FieldType] | None)
 
 
 def _bound_to_none() -> dict[str, str | None]:
+    from importlib.metadata import version
+
     return {"model": None, "gemel": version("gemel")}
 
 
