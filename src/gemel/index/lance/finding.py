@@ -58,7 +58,8 @@ def nearest(
     chosen = None if where is None else sight.chosen(sight.view.meeting(where))
     if chosen is None and not sight.whole:
         chosen = sight.alive
-    if exact or sight.lists is None:
+    usual = None if exact or sight.lists is None else sight.lists.tuned_for(recall)
+    if sight.lists is None or usual is None or _scan_is_quicker(usual, len(queries), chosen):
         return _nearest(sight, None, queries, k, chosen)
     # The vector and the requested recall decide how widely a query is searched: the same in any batch, for any page.
     wider = np.ones(len(queries), dtype=np.bool_) if far else sight.lists.unlike(queries, recall)
