@@ -11,7 +11,11 @@ KERNELS = {  # module: its source, the headers next to it, and what it asks of t
     # Multiply and add are fused where the source says so and nowhere else: the bits of a row depend on it.
     "gemel.encoder.native": ("kernel.cpp", ("vector", "matmul", "team"), ["-ffp-contract=off"]),
     # Sums here are bounds with room for every rounding, or exact: fused or not does not show.
-    "gemel.scan.native": ("scan.cpp", ("exact", "rows", "tile", "block", "../../encoder/native/vector"), []),
+    "gemel.vectors.scan.native": (
+        "scan.cpp",
+        ("exact", "rows", "tile", "block", "../../../encoder/native/vector"),
+        [],
+    ),
 }
 FLAGS = [
     "-O3",

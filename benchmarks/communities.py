@@ -24,9 +24,9 @@ import numpy as np
 import pair_data
 from asked import WORK, comparison, environments_of, result_file
 from environments import Environments, InstallError
-from gemel.clusters.communities import around_centres
-from gemel.clusters.neighbours import neighbours_above
-from gemel.similarity import normalize
+from gemel.groups.communities import around_centres
+from gemel.groups.neighbors import neighbours_above
+from gemel.vectors.similarity import normalize
 from machine import describe
 from workers import Worker, WorkerError, say, surroundings
 

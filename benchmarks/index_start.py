@@ -49,7 +49,7 @@ def mark(name):
     marks.append((name, time.monotonic()))
 import numpy; mark("import numpy")
 import gemel; gemel.open_index; mark("import gemel.index")
-import gemel.index.lance.place; mark("import gemel.index.lance")
+import gemel.index.lance.store; mark("import gemel.index.lance")
 index = gemel.open_index({folder!r}); mark("open the index")
 index.model; mark("load the model")
 vector = index.model.encode_query(["a man plays a guitar on a stage"])[0]; mark("encode the query")

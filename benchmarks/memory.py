@@ -72,8 +72,8 @@ def inside(options: argparse.Namespace) -> None:
     from protocol import die_with_parent, memory_mb
 
     import gemel
-    from gemel.encode_folder import FolderProgress, encode_to_folder
-    from gemel.text.rows import Row
+    from gemel.files.lines import Row
+    from gemel.texts.encode_folder import FolderProgress, encode_to_folder
 
     die_with_parent()
     model = gemel.load(options.model, precision=options.precision)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gemel.scale_plan import Constants, Question, committed, costs
+from gemel.texts import plan_costs as costs
+from gemel.texts.plan_costs import Constants, PlanQuestion, committed
 from plan_fit import read, used
 
 HELD = 0.20
@@ -49,7 +50,7 @@ def encoding(known: Constants) -> Iterator[Check]:
         texts = found["texts"][kind]
         for precision, system in (("float32", "gemel"), ("int8", "gemel-int8")):
             seconds = found["systems"][system]["rates"][kind]["seconds"]
-            asked = Question(
+            asked = PlanQuestion(
                 texts=texts["distinct"], mean_tokens=texts["tokens"] / texts["texts"], precision=precision
             )
             yield Check(
@@ -60,7 +61,7 @@ def encoding(known: Constants) -> Iterator[Check]:
                 loose="one round only" if len(seconds) == 1 else "",
             )
     found = read("scale")
-    asked = Question(texts=found["count"], mean_tokens=found["mean_tokens"], precision="float32")
+    asked = PlanQuestion(texts=found["count"], mean_tokens=found["mean_tokens"], precision="float32")
     for place, said in (("alone", "by one process"), ("ray", "on Ray")):
         yield Check(
             f"encode {asked.texts:,} texts of {asked.mean_tokens:.0f} tokens to a folder, float32, {said}",
@@ -69,7 +70,7 @@ def encoding(known: Constants) -> Iterator[Check]:
             sets=place == "alone",
         )
     found = read("memory")
-    asked = Question(texts=found["texts"], mean_tokens=MILLION_TOKENS, precision=found["precision"])
+    asked = PlanQuestion(texts=found["texts"], mean_tokens=MILLION_TOKENS, precision=found["precision"])
     yield Check(
         f"encode {found['texts']:,} texts of {MILLION_TOKENS:.0f} tokens to a folder, {found['precision']}",
         found["seconds"] * found["threads"],
@@ -87,7 +88,7 @@ def scanning(known: Constants) -> Iterator[Check]:
         yield Check(
             found["title"],
             found["systems"]["gemel"]["best"] * cores,
-            costs.pair_seconds(Question(texts=count), known, count),
+            costs.pair_seconds(PlanQuestion(texts=count), known, count),
             sets=case == "pairs-50k",
             loose="a tenth of a second: the start counts" if case == "pairs-10k" else "",
         )
@@ -97,7 +98,7 @@ def scanning(known: Constants) -> Iterator[Check]:
         yield Check(
             found["title"],
             found["systems"]["gemel"]["best"] * cores,
-            1000 * costs.scan_seconds(Question(texts=count), known, count),
+            1000 * costs.scan_seconds(PlanQuestion(texts=count), known, count),
             sets=True,
         )
 
@@ -107,7 +108,7 @@ def indexing(known: Constants) -> Iterator[Check]:
     for place, at in enumerate(found["sizes"]):
         count = at["rows"]
         last = place == len(found["sizes"]) - 1
-        asked = Question(
+        asked = PlanQuestion(
             texts=count, dim=found["dim"], block=found["block"], text_bytes=at["text_bytes"] / count
         )
         build = costs.copy_seconds(known, count) + costs.list_seconds(asked, known, count)

@@ -1,4 +1,4 @@
-"""The constants of `gemel plan` out of committed results: src/gemel/data/scale.json.
+"""The constants of `gemel plan` out of committed results: src/gemel/texts/plan_costs.json.
 
     python benchmarks/plan_fit.py            write it
     python benchmarks/plan_fit.py --check    fail when it is stale
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-OUT = Path(__file__).parent.parent / "src" / "gemel" / "data" / "scale.json"
+OUT = Path(__file__).parent.parent / "src" / "gemel" / "texts" / "plan_costs.json"
 LISTS = re.compile(r"IVF(\d+),(?:PQ(\d+)x4fs|SQ8) \((\d+) lists asked\)")
 
 
@@ -38,9 +38,9 @@ def encoding() -> dict[str, float]:
     int8 is so many times as fast as float32 as it was in turns with it.
     """
     short, found = _short_rounds(), read("scale")
-    from gemel.scale_plan import Question
+    from gemel.texts.plan_costs import PlanQuestion
 
-    work = found["count"] * Question(texts=found["count"]).flop(found["mean_tokens"])
+    work = found["count"] * PlanQuestion(texts=found["count"]).flop(found["mean_tokens"])
     long = work / (2 * min(found["results"]["encode"]["alone"]))
     sustained = math.sqrt(long / short["float32"])
     return {name: rate * sustained for name, rate in short.items()}
@@ -75,7 +75,7 @@ def scanning() -> dict[str, float]:
 
 
 def indexing() -> dict[str, float]:
-    from gemel.scale_plan.costs import ROUNDS, TRAINED_ON
+    from gemel.texts.plan_costs import ROUNDS, TRAINED_ON
 
     found = read("plan")
     dim, block = found["dim"], found["block"]

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from gemel.index.port import Header, Rows
-from gemel.index.postgres.place import PostgresPlace
+from gemel.index.port import Header, PassageRows
+from gemel.index.postgres.store import PostgresStore
 from gemel.index.postgres.table import PostgresTable
 
 TAILS = (0, 1000, 5000, 20_000)
@@ -29,7 +29,7 @@ def main() -> None:
     """Load, build, ask with growing tails, then put 1,000 rows into the graph itself."""
     options = _parser().parse_args()
     corpus, queries = np.load(options.corpus).astype(np.float32), np.load(options.queries).astype(np.float32)
-    place = PostgresPlace(options.place)
+    place = PostgresStore(options.place)
     table = place.create(Header(corpus.shape[1], {}, {}))
     found: dict[str, Any] = {"rows": len(corpus)}
     found["load_s"] = _timed(lambda: _write(table, corpus, "row"))
@@ -65,7 +65,9 @@ def _write(table: PostgresTable, vectors: np.ndarray[Any, Any], name: str) -> No
         block = vectors[start : start + 2048]
         n = len(block)
         ids = [f"{name}-{start + place}" for place in range(n)]
-        table.write(Rows(ids, np.zeros(n, np.int32), ["a short text"] * n, ["d"] * n, block), replace=False)
+        table.write(
+            PassageRows(ids, np.zeros(n, np.int32), ["a short text"] * n, ["d"] * n, block), replace=False
+        )
 
 
 def _server_ms(table: PostgresTable, queries: np.ndarray[Any, Any], *, exact: bool = False) -> float:

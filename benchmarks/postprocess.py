@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import gemel
-from gemel.postprocess import Settings, save_postprocessed
-from gemel.text.read import read_rows
+from gemel.files.rows import read_rows
+from gemel.texts.whitening import Settings, save_postprocessed
 from machine import describe
 
 HERE = Path(__file__).parent

@@ -117,7 +117,8 @@ class Bench:
         import numpy as np
 
         from gemel import similar_pairs
-        from gemel.on_ray import open_cluster, pairs_on_ray
+        from gemel.integrations.ray.cluster import open_cluster
+        from gemel.integrations.ray.pairs import pairs_on_ray
 
         vectors = np.load(pair_data.clustered(self.options.count, self.folder))
         alone: list[float] = []

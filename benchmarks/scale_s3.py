@@ -43,8 +43,7 @@ def measure(rows: int = 40_000, dim: int = 384, queries: int = 200) -> dict[str,
 
 
 def _make_bucket() -> None:
-    from gemel.index.lance.bucket import Bucket
-    from gemel.index.lance.pointer import Pointer
+    from gemel.index.lance.location import Bucket, Pointer
 
     Bucket("s3://scale/first").write(Pointer(1))  # this store makes a bucket for the first object
 

@@ -84,7 +84,7 @@ def _sample_texts(tokens: Callable[[list[str]], list[int]], max_length: int, doc
 
 
 def _shipped() -> list[str]:
-    folder = resources.files("gemel") / "data"
+    folder = resources.files("gemel.texts")
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
         if file.name.endswith(".txt"):
             return distinct([line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()])

@@ -132,8 +132,8 @@ def largest_label_share(rows: Path, batch: int) -> dict[str, float]:
     """The share of the most frequent label of a batch, mean over the batches of the first epoch of seed 0."""
     import numpy as np
 
-    from gemel.objectives.table import make_objective
     from gemel.training.data import open_examples
+    from gemel.training.objectives.base import make_objective
     from gemel.training.sampler import EpochSampler
 
     examples = open_examples(str(rows), make_objective("classification").needs)

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import gemel
-from gemel.cli.options import field_docs
+from gemel.cli.flags import field_docs
 
 GROUPS = {
     "Models and encoding": (

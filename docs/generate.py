@@ -17,10 +17,9 @@ from pathlib import Path
 import click
 from api_page import python_api
 
+from gemel.cli.flags import field_docs
 from gemel.cli.main import cli
-from gemel.cli.options import field_docs
-from gemel.objectives.listing import listed
-from gemel.objectives.table import OBJECTIVE_FILES, objective_class
+from gemel.training.objectives.base import OBJECTIVE_FILES, listed, objective_class
 
 DOCS = Path(__file__).parent
 OPTIONS = DOCS.parent / "src" / "gemel" / "options.py"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gemel
-from gemel.postprocess import fit_whitening
+from gemel.texts.whitening import fit_whitening
 
 MODEL = "all-MiniLM-L6-v2"
 PAIR = ("My parcel has not arrived.", "Where is my delivery?")
@@ -18,7 +18,7 @@ BINS = 80
 
 def measure(plain: str) -> dict[str, Any]:
     """`plain` is an encoder that was never trained for sentences."""
-    texts = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()
+    texts = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
     raw = gemel.load(plain).encode(texts, normalize=False)
     white = fit_whitening(raw, dim=64).apply(raw)
     return {

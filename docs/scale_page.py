@@ -1,4 +1,4 @@
-"""Write the tables of docs/explanation/scale.md out of `gemel.scale_plan`; with `--check`, fail when they are stale."""
+"""Write the tables of docs/explanation/scale.md out of `gemel.texts.plan`; with `--check`, fail when they are stale."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gemel.scale_plan import Plan, Question, committed, plan
-from gemel.scale_plan.words import amount, duration, moment, size
+from gemel.texts.plan import Plan, amount, duration, moment, plan, size
+from gemel.texts.plan_costs import PlanQuestion, committed
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
@@ -17,7 +17,7 @@ MACHINE = {"mean_tokens": 20, "cores": 64, "memory": "256GB", "price_core_hour":
 
 
 def plans() -> dict[str, Plan]:
-    return {name: plan(Question(texts=texts, **MACHINE)) for name, texts in SIZES.items()}
+    return {name: plan(PlanQuestion(texts=texts, **MACHINE)) for name, texts in SIZES.items()}
 
 
 def costs_table() -> str:
@@ -94,8 +94,8 @@ def checks_table() -> str:
 
 
 def constants_table() -> str:
-    from gemel.cli.options import field_docs
-    from gemel.scale_plan import Constants
+    from gemel.cli.flags import field_docs
+    from gemel.texts.plan_costs import Constants
 
     docs, known = field_docs(Constants), committed().to_json()
     rows = []

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 import uvicorn
 
-from gemel.index.opening import open_index
+from gemel.index.open import open_index
 from gemel.model import load
 from gemel.serve.app import create_app
 from gemel.serve.options import ServeOptions

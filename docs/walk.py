@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from gemel.encoder.batches import same_length_batches
 from gemel.encoder.pooling import pool
 from gemel.model import load
-from gemel.nearest import search
-from gemel.pairs import similar_pairs
-from gemel.similarity import normalize
-from gemel.text.batches import same_length_batches
+from gemel.vectors.pairs import similar_pairs
+from gemel.vectors.search import search
+from gemel.vectors.similarity import normalize
 
 PAGE = Path(__file__).parent.parent / "ARCHITECTURE.md"
 TEXTS = [

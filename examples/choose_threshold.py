@@ -7,7 +7,7 @@ from importlib.resources import files
 import gemel
 
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
-texts = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()
+texts = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 vectors = model.encode(texts)
 
 found = gemel.calibrate(vectors)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import gemel
-from gemel.integrations.tables import encode_column, vectors_of
+from gemel.integrations.tables.table import encode_column, vectors_of
 
 TICKETS = ["My parcel has not arrived.", "The app crashes at start.", None, "My parcel has not arrived."]
 

@@ -7,10 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import gemel
-from gemel.postprocess import Settings, save_postprocessed
+from gemel.texts.whitening import Settings, save_postprocessed
 
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
-texts = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()
+texts = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
 with tempfile.TemporaryDirectory() as place:
     done = save_postprocessed(model, texts, Path(place) / "white", settings=Settings(dim=16))

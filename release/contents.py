@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-KERNELS = ("gemel/encoder/native/_", "gemel/scan/native/_")
+KERNELS = ("gemel/encoder/native/_", "gemel/vectors/scan/native/_")
 LEVELS = {"x86_64": ("baseline", "avx2", "avx512", "avx512vnni")}
 """Processor levels that setup.py compiles for; one elsewhere."""
 IN_WHEEL = (
     "gemel/__init__.py",
     "gemel/py.typed",
-    "gemel/data/sentences.txt",
+    "gemel/texts/sentences.txt",
     "gemel/data/glyphs-licence.txt",
     "gemel/serve/page/index.html",
 )
@@ -25,8 +25,8 @@ IN_ARCHIVE = (
     "setup.py",
     "src/gemel/encoder/native/kernel.cpp",
     "src/gemel/encoder/native/matmul.h",
-    "src/gemel/scan/native/scan.cpp",
-    "src/gemel/scan/native/tile.h",
+    "src/gemel/vectors/scan/native/scan.cpp",
+    "src/gemel/vectors/scan/native/tile.h",
     "src/gemel/serve/page/index.html",
 )
 NOWHERE = (".pyc", ".so.part", ".gemel/", "__pycache__/", ".part", "tests/", "benchmarks/")

@@ -17,11 +17,11 @@ assert model.engine_name == "native", f"{model.engine_name}: were the kernels co
 vectors = model.encode(texts)
 assert len(gemel.similar_pairs(vectors, k=3)) == 3
 assert gemel.search(vectors[:1], vectors, k=1).index.tolist() == [[0]]
-from gemel.exporting import export
+from gemel.export.export import export
 assert export(model, "m.onnx").agreement.difference < 1e-5
 """,
     "hub": """
-from gemel.checkpoint.hub import hub_installed
+from gemel.checkpoint.sources import hub_installed
 assert hub_installed()
 """,
     "parquet": """

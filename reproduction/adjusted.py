@@ -10,7 +10,7 @@ from gemel.types import Vectors
 
 if TYPE_CHECKING:
     from gemel.model import Model
-    from gemel.postprocess.methods import Fitted
+    from gemel.texts.whitening import Fitted
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def adjusted(
     source: str, method: str, pooling: str | None, texts: Sequence[str], threads: int | None
 ) -> Adjusted:
     import gemel
-    from gemel.postprocess import METHODS, Settings
+    from gemel.texts.whitening import METHODS, Settings
 
     model = gemel.load(source, pooling=pooling)
     fitted = METHODS[method](model.encode(texts, threads=threads), Settings())

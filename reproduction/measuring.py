@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from gemel.evaluation.samples import (
-    Comparison,
+from gemel.evaluation.statistics import (
     CorrelationSample,
     MeanSample,
+    PairedComparison,
     Sample,
     WeightedSample,
     compare,
 )
-from gemel.evaluation.scores import Scores
+from gemel.evaluation.task import Scores
 from reproduction.adjusted import adjusted
 from reproduction.derived import files_of
 from reproduction.locks import alone
@@ -107,7 +107,7 @@ def _scores(results: Sequence[Scores]) -> dict[str, Any]:
         result.task != "arguments" for result in results
     )  # three readings of one set have no mean
     if len(whole) > 1 and AVERAGE not in found and same_kind:
-        from gemel.evaluation.run import average
+        from gemel.evaluation.evaluate import average
 
         mean = average([result for result in results if result.dataset != AVERAGE])
         main = mean.values[mean.main]
@@ -145,6 +145,6 @@ def _sample(arrays: Any, name: str) -> Sample:  # noqa: ANN401 - numpy does not 
     return CorrelationSample(arrays[f"{name}:gold"], arrays[f"{name}:predicted"])
 
 
-def difference(first: Row, second: Row, dataset: str, folders: Folders, rounds: int) -> Comparison:
+def difference(first: Row, second: Row, dataset: str, folders: Folders, rounds: int) -> PairedComparison:
     """Second minus first, as a share, by the same items drawn for both."""
     return compare(sample_of(first, folders, dataset), sample_of(second, folders, dataset), rounds=rounds)

@@ -51,7 +51,7 @@ def _timed(model: str, systems: dict[str, Encode], texts: Sequence[str]) -> list
 
 
 def _glove(folders: Folders) -> Encode:
-    from gemel.evaluate_models import open_encoder
+    from gemel.evaluation.evaluate import open_encoder
 
     return open_encoder(f"glove:{folders.glove}").encode
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from tiny import tiny_bert, tiny_tokenizer
 
 MODEL = "all-MiniLM-L6-v2"
-SENTENCES = files("gemel").joinpath("data/sentences.txt").read_text(encoding="utf-8").splitlines()[:120]
+SENTENCES = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()[:120]
 BUGS = (
     "pasting images from a web page hangs the program",
     "application freezes when a picture is pasted from the browser",

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gemel.encode_folder import encode_to_folder
 from gemel.errors import GemelError
-from gemel.text.rows import Row
+from gemel.files.lines import Row
+from gemel.texts.encode_folder import encode_to_folder
 
 DIM = 6
 STEPS = (

@@ -14,8 +14,8 @@ import sys
 
 import numpy as np
 
-from gemel.index.lance.place import LancePlace
-from gemel.index.port import Header, Rows
+from gemel.index.lance.store import LanceStore
+from gemel.index.port import Header, PassageRows
 
 DIM = 8
 SIZES = {"large": 40, "many": 40}  # passages from which on lists and words are built: at once
@@ -31,7 +31,7 @@ def rows_of(documents):
     """{id: digest} as rows; a digest "7x3" has three passages."""
     parts = [(each, digest, part) for each, digest in documents.items() for part in range(passages(digest))]
     texts = [text_of(*each) for each in parts]
-    return Rows(
+    return PassageRows(
         id=[each for each, _, _ in parts],
         part=np.array([part for *_, part in parts], np.int32),
         text=texts,
@@ -54,7 +54,7 @@ class Writer:
     def __init__(self, folder, seed, *, beside=False):
         self.chance = random.Random(seed)
         self.name = f"w{seed}"
-        self.place = LancePlace(folder, **SIZES)
+        self.place = LanceStore(folder, **SIZES)
         self.table = self.place.open()
         there = [] if beside else self.table.scan()
         self.mine = [each for rows in there for each in dict.fromkeys(rows.id)]
@@ -115,7 +115,7 @@ def say(word, **what):
 
 def read(folder, seed):
     """Reads until standard input ends; every answer must be of whole documents."""
-    table = LancePlace(folder, **SIZES).open()
+    table = LanceStore(folder, **SIZES).open()
     chance = np.random.default_rng(seed)
     os.set_blocking(0, False)
     while os.read(0, 1) if can_read() else True:

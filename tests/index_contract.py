@@ -3,7 +3,7 @@
     class TestLance(TableContract):
         @pytest.fixture
         def store(self, tmp_path):
-            return LanceStore(tmp_path / "notes")      # a Store: see below
+            return LanceCase(tmp_path / "notes")      # a StoreCase: see below
 
 `Place` is the only door that the laws use, so a store has little to say.
 """
@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import FORMAT, Count, Header, Place, Rows
+from gemel.index.port import FORMAT, Count, Header, PassageRows, Store
 from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches, show
-from gemel.word_search.words import WordRules
+from gemel.vectors.bm25 import WordRules
 
 FIELDS = {
     "lang": "text",
@@ -37,10 +37,10 @@ LISTED = {"tags": ["a", "b", "it's", "日本", "", '"', "{}", "NULL", "\\"], "si
 DIM = 8
 
 
-class Store:
+class StoreCase:
     """One place. What a test of the contract is given."""
 
-    def place(self) -> Place:
+    def place(self) -> Store:
         """A fresh handle on the place, as another process would have; where nothing is shared, the one there is."""
         raise NotImplementedError
 
@@ -72,7 +72,7 @@ def rows_of(ids, *, texts=None, vectors=None, digests=None, fields=None, header_
     """Documents of one passage each; `fields` holds the columns that are not null."""
     n = len(ids)
     given = {name: [None] * n for name in header_fields} | (fields or {})
-    return Rows(
+    return PassageRows(
         id=list(ids),
         part=np.zeros(n, np.int32),
         text=list(texts) if texts is not None else [f"text of {each}" for each in ids],
@@ -85,7 +85,7 @@ def rows_of(ids, *, texts=None, vectors=None, digests=None, fields=None, header_
 def document(name, passages, *, digest="d", seed=0, fields=None):
     """One document of several passages."""
     n = len(passages)
-    return Rows(
+    return PassageRows(
         id=[name] * n,
         part=np.arange(n, dtype=np.int32),
         text=list(passages),
@@ -846,7 +846,7 @@ class TableContract:
         for start in range(0, 30, 3):
             part = slice(start, start + 3)
             table.write(
-                Rows(
+                PassageRows(
                     id=rows.id[part],
                     part=rows.part[part],
                     text=rows.text[part],

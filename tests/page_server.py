@@ -7,7 +7,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from gemel.serve.routes.page import router
+from gemel.serve.protocols.page import router
 
 TRAP = '<img src=x onerror="window.trapped = 1">'
 KEY = "a-key-that-is-long-enough"

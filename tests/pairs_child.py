@@ -6,7 +6,10 @@ import sys
 
 import numpy as np
 
-from gemel.pairs import exact, folder, similar_pairs, walk
+from gemel.vectors import pair_folder as folder
+from gemel.vectors import pair_scan as walk
+from gemel.vectors import pairs as exact
+from gemel.vectors.pairs import similar_pairs
 
 
 def die() -> None:

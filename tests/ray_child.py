@@ -8,9 +8,11 @@ import sys
 import numpy as np
 
 import gemel
-from gemel.on_ray import Ahead, load_on_ray, open_cluster, pairs_on_ray, search_on_ray
+from gemel.files.rows import read_rows
+from gemel.integrations.ray.cluster import open_cluster
+from gemel.integrations.ray.encode import RowPrefetcher, load_on_ray
+from gemel.integrations.ray.pairs import pairs_on_ray, search_on_ray
 from gemel.options import EncodeOptions
-from gemel.text.read import read_rows
 
 
 def main(folder: str, path: str, out: str) -> dict[str, object]:
@@ -20,7 +22,7 @@ def main(folder: str, path: str, out: str) -> dict[str, object]:
     with open_cluster("ray") as cluster:
         model = load_on_ray(folder, cluster)
         model._block_tokens = 1024
-        ahead = Ahead(model, read_rows(path), EncodeOptions())
+        ahead = RowPrefetcher(model, read_rows(path), EncodeOptions())
         gemel.encode_to_folder(ahead, ahead, out, fingerprint=model.fingerprint.to_json())
         pairs = pairs_on_ray(cluster, vectors, k=100)
         hits = search_on_ray(cluster, vectors, vectors[:300], 5)

@@ -3,7 +3,7 @@
 import sys
 
 from gemel.errors import InputError, WorkError
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance.store import LanceStore
 from index_contract import rows_of
 
 
@@ -43,5 +43,5 @@ def persist(table, count):
 if __name__ == "__main__":
     verb, url, *rest = sys.argv[1:]
     verbs = {"write": write, "delete": delete, "contend": contend, "persist": persist}
-    for said in verbs[verb](LancePlace(url).open(), *rest):
+    for said in verbs[verb](LanceStore(url).open(), *rest):
         print(said, flush=True)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from gemel.encoder.tokenizer import Windows
 from gemel.errors import InputError
-from gemel.model import Prepared
-from gemel.text.windows import Windows
+from gemel.model import PreparedTexts
 
 DIM = 4
 
@@ -32,7 +32,7 @@ class FakeModel:
     def prepare(self, texts, options):
         if (options.dim or 0) > DIM:
             raise InputError(f"dim must be at most {DIM}, the model's own, got {options.dim}")
-        return Prepared(tuple(_windows(text) for text in texts), options)
+        return PreparedTexts(tuple(_windows(text) for text in texts), options)
 
     def run(self, prepared):
         self.batches.append([window.pieces[0] for window in prepared.windows])

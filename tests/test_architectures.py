@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from gemel.encoder.architectures import FILES, is_known, read_network
+from gemel.encoder.architectures.table import FILES, is_known, read_network
 from gemel.encoder.engines.onnx import OnnxEngine
-from gemel.encoder.engines.plain import PlainNetwork
+from gemel.encoder.engines.reference import PlainNetwork
 from gemel.errors import ModelError
 from tiny import ARCHITECTURES, tiny_bert, tiny_checkpoint
 
@@ -111,7 +111,7 @@ def test_rotary_angles_are_those_of_the_reference_at_every_place(theta):
     from transformers import ModernBertConfig
     from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
-    from gemel.encoder.engines.rotary import rotary_tables
+    from gemel.encoder.network import rotary_tables
 
     kinds = {
         name: {"rope_type": "default", "rope_theta": theta}

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import gemel
 from gemel.encoder.engines.native import int8_bits, levels
-from gemel.encoder.int8_weights import quick_digest
+from gemel.encoder.int8 import quick_digest
 from gemel.errors import ModelError
 from gemel.options import EncodeOptions
 from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
@@ -149,7 +149,7 @@ def test_a_change_between_the_samples_is_seen_too(tmp_path):
 
 @INT8
 def test_untouched_weights_are_compared_in_full_once(tmp_path, monkeypatch):
-    from gemel.encoder import int8_weights
+    from gemel.encoder import int8 as int8_weights
 
     folder = tiny_bert(tmp_path / "model")
     first = gemel.load(folder, precision="int8").encode(["a man"])

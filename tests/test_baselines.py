@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.baselines import BASELINES, is_baseline, open_baseline
-from gemel.evaluation.baselines.bm25 import BM25
-from gemel.evaluation.baselines.tfidf import TfIdf
-from gemel.evaluation.baselines.word_vectors import read_word_vectors
+from gemel.evaluation.baselines import BASELINES, BM25, TfIdf, is_baseline, open_baseline
+from gemel.evaluation.word_vectors import read_word_vectors
 from gemel.model import load
-from gemel.word_search.words import words_of
+from gemel.vectors.bm25 import words_of
 from tiny import tiny_bert
 
 LINES = "cat 1 0\ndog 0 1\nthe 4 4\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.similarity import scores
+from gemel.vectors.similarity import scores
 
 
 def directions(rows, dim=64, seed=0):

@@ -12,8 +12,8 @@ import pytest
 
 from gemel.checkpoint.convert import convert
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.foreign_error import reason_of
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.json_file import reason_of
+from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.errors import InputError, MissingExtra, ModelError
 from tiny import tiny_bert
 

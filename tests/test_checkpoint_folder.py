@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gemel.checkpoint.folder import Pooling, read_checkpoint
-from gemel.checkpoint.static_table import static_table
+from gemel.checkpoint.folder import Pooling, read_checkpoint, static_table
 from gemel.errors import ModelError
 from tiny import POOLINGS, tiny_bert, tiny_tokenizer, tiny_vocabulary
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.checkpoint import known_keys
+from gemel.checkpoint import keys as known_keys
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.known_keys import refuse_unknown_config
-from gemel.encoder.architectures import FILES
+from gemel.checkpoint.keys import refuse_unknown_config
+from gemel.encoder.architectures.table import FILES
 from gemel.errors import InputError, ModelError
 from tiny import tiny_bert, tiny_checkpoint
 

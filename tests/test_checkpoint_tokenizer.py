@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, normalizers
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.errors import ModelError
 from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
 

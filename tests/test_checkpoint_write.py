@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.checkpoint.flow import Coupling, Flow
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.head import Dense
+from gemel.checkpoint.head import Coupling, Dense, Flow
 from gemel.checkpoint.tensors import Tensors
 from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError, ModelError, WorkError
-from gemel.postprocess import Settings, save_postprocessed
+from gemel.texts.whitening import Settings, save_postprocessed
 from tiny import tiny_bert, tiny_tokenizer
 
 TEXTS = ["a man is playing a guitar", "hello world", "", "how do i reset my password " * 20, "日本語 !"]
@@ -145,7 +144,7 @@ def test_a_new_layer_runs_and_changes_the_fingerprint(tmp_path, layer):
 def test_fit_save_load_gives_the_bits_of_the_fit(tmp_path, method):
     if method == "flow":
         pytest.importorskip("torch", reason="training a flow needs the extra train")
-    from gemel.similarity import normalize
+    from gemel.vectors.similarity import normalize
 
     model = gemel.load(tiny_bert(tmp_path / "one"))
     settings = Settings(epochs=1) if method == "flow" else Settings()
@@ -176,7 +175,7 @@ def test_the_files_are_those_of_the_layout(tmp_path):
         ("", "sentence_transformers.models.Transformer"),
         ("1_Pooling", "sentence_transformers.models.Pooling"),
         ("2_Dense", "sentence_transformers.models.Dense"),
-        ("3_Flow", "gemel.postprocess.Flow"),
+        ("3_Flow", "gemel.checkpoint.head.Flow"),
         ("4_Normalize", "sentence_transformers.models.Normalize"),
     ]
     assert json.loads((tmp_path / "two" / "2_Dense" / "config.json").read_text()) == {
@@ -286,6 +285,6 @@ def test_a_flow_of_another_package_is_refused(tmp_path):
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "one"))
     folder = write_checkpoint(checkpoint, tmp_path / "two", dense=[flow(32)])
     text = (folder / "modules.json").read_text()
-    (folder / "modules.json").write_text(text.replace("gemel.postprocess.Flow", "other.postprocess.Flow"))
+    (folder / "modules.json").write_text(text.replace("gemel.checkpoint.head.Flow", "other.postprocess.Flow"))
     with pytest.raises(ModelError, match=r"unknown module 'other.postprocess.Flow'"):
         read_checkpoint(folder)

@@ -203,15 +203,15 @@ def test_the_demo_in_json_has_the_same_facts(capsys, model):
 
 
 def test_the_demo_has_tables_on_a_terminal(capsys, model):
-    from gemel.cli.demo import _show
-    from gemel.cli.demo import run as demo
+    from gemel.cli.verbs.demo import _show
+    from gemel.cli.verbs.demo import run as demo
 
     _show(demo(model))
     assert "The most similar pairs" in capsys.readouterr().out
 
 
 def test_the_sample_has_a_few_hundred_different_sentences():
-    from gemel.cli.demo import sentences
+    from gemel.cli.verbs.demo import sentences
 
     texts = sentences()
     assert 280 <= len(texts) == len(set(texts)) <= 350

@@ -84,7 +84,7 @@ def here(place, monkeypatch):
     for name, value in {"CACHE": str(place / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
         monkeypatch.setenv(f"GEMEL_{name}", value)
     monkeypatch.setenv("GEMEL_THREADS", "1")
-    monkeypatch.setattr("gemel.trial.measuring.BATCH_TOKENS", (256,))
+    monkeypatch.setattr("gemel.texts.benchmark.BATCH_TOKENS", (256,))
 
 
 def test_every_verb_that_prints_has_json():
@@ -296,7 +296,7 @@ def test_colours_are_for_terminals_and_no_color_is_honoured():
 
 @pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "bench --show", "models list"])
 def test_what_is_piped_has_no_colours(line, capsys, monkeypatch):
-    monkeypatch.setattr("gemel.cli.demo.sentences", lambda: ["a dog", "a cat", "the rain", "a man"] * 3)
+    monkeypatch.setattr("gemel.cli.verbs.demo.sentences", lambda: ["a dog", "a cat", "the rain", "a man"] * 3)
     assert main(line.split()) == 0
     shown = capsys.readouterr()
     assert "\x1b" not in shown.out + shown.err

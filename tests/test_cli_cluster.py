@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gemel.cli.main import main
-from gemel.clusters import Clusters
+from gemel.groups.cluster import Clusters
 from tiny import tiny_bert
 
 PETS = [f"the cat is sleeping {word}" for word in ("now", "here", "there", "again")]

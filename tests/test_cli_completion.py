@@ -95,7 +95,7 @@ def test_zsh_and_fish_get_the_lines_of_help_too(offered):
 def test_completing_a_verb_imports_none(tmp_path):
     code = (
         "import sys; from gemel.cli.main import main; main([]); "
-        "print([name for name in sys.modules if name in ('gemel.cli.encode', 'gemel.cli.train', 'numpy')])"
+        "print([name for name in sys.modules if name in ('gemel.cli.verbs.encode', 'gemel.cli.verbs.train', 'numpy')])"
     )
     asked = {"_GEMEL_COMPLETE": "bash_complete", "COMP_WORDS": "gemel ", "COMP_CWORD": "1"}
     done = subprocess.run(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gemel.cli import config_files, encode
-from gemel.cli.index import writing
+from gemel.cli import config as config_files
 from gemel.cli.main import main
+from gemel.cli.verbs import encode
+from gemel.cli.verbs import index_write as writing
 
 
 @pytest.fixture(autouse=True)
@@ -237,7 +238,7 @@ def test_a_chosen_file_has_to_exist(refused, monkeypatch):
 
 
 def test_words_that_mean_another_thing_do_not_hear_the_defaults(project, monkeypatch, capsys):
-    from gemel.cli import plan
+    from gemel.cli.verbs import plan
 
     seen = {}
     monkeypatch.setattr(plan.command, "callback", lambda **values: seen.update(values))
@@ -335,7 +336,7 @@ def loaded(*arguments, work):
     code = (
         "import sys; from gemel.cli.main import main; main(sys.argv[1:]); "
         "print('\\n' + ' '.join(sorted(name for name in sys.modules if name in "
-        "('tomllib', 'numpy', 'gemel.cli.config', 'gemel.cli.settings'))))"
+        "('tomllib', 'numpy', 'gemel.cli.config', 'gemel.cli.config'))))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, cwd=work

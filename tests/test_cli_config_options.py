@@ -6,20 +6,21 @@ from pathlib import Path
 import click
 import pytest
 
-from gemel.cli.config import settings_of
-from gemel.cli.config_files import ConfigFile, Place
-from gemel.cli.main import VERBS, cli
-from gemel.cli.settings import (
+from gemel.cli.config import (
     APART,
     GENERAL,
     SHARED,
+    ConfigFile,
+    ConfigLocation,
     is_shared,
     key_of,
     options_by_key,
     rule_of,
+    settings_of,
     variables_of,
     verbs_below,
 )
+from gemel.cli.main import VERBS, cli
 
 DOCS = Path(__file__).parent.parent / "docs"
 LEAVES = [leaf for name in VERBS for leaf in verbs_below(cli.get_command(click.Context(cli), name), (name,))]
@@ -107,7 +108,7 @@ def test_every_option_that_a_file_may_set_arrives(tmp_path):
         table = {key: value}
         for word in reversed(words):
             table = {word: table}
-        file = ConfigFile(Place(Path("mine.toml"), "chosen"), table)
+        file = ConfigFile(ConfigLocation(Path("mine.toml"), "chosen"), table)
         settings = settings_of(command, words, [file])
         inner = settings.default_map()
         for word in words:

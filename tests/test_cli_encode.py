@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.cli.encode import command
+from gemel.cli.flags import DEFAULT_MODEL, field_docs
 from gemel.cli.main import main
-from gemel.cli.options import DEFAULT_MODEL, field_docs
-from gemel.encode_folder.formats import FORMATS
+from gemel.cli.verbs.encode import command
+from gemel.files.rows import InputFormat
 from gemel.options import EncodeOptions
-from gemel.text.read import InputFormat
+from gemel.texts.formats import FORMATS
 from tiny import tiny_bert
 
 TEXTS = ["a man is playing a guitar", "", "the stock market fell", "a man is playing a guitar", "été 日本 😀"]

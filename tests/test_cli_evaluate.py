@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from gemel.cli import evaluate as module
 from gemel.cli.main import main
+from gemel.cli.verbs import evaluate as module
 from gemel.evaluation.task import TASK_FILES
 from test_evaluation_sts import table
 from tiny import tiny_bert
@@ -153,7 +153,7 @@ def test_a_warning_is_one_line_on_standard_error(run, models, tmp_path):
 
 
 def test_a_folder_gets_the_report(run, models, data, tmp_path):
-    pytest.importorskip("gemel.evaluation.report")
+    pytest.importorskip("gemel.evaluation.report.write")
     code, _, err = run(*models, "--task", "sts", "--data", data, "--rounds", 20, "-o", tmp_path / "report")
     assert code == 0
     assert {path.name for path in (tmp_path / "report").iterdir()} == {

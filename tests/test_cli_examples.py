@@ -54,8 +54,10 @@ def place(source, tmp_path, monkeypatch):
     for name, value in {"CACHE": str(folder / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
         monkeypatch.setenv(f"GEMEL_{name}", value)
     monkeypatch.setenv("GEMEL_THREADS", "1")
-    monkeypatch.setattr("gemel.trial.measuring.BATCH_TOKENS", (256,))
-    monkeypatch.setattr("gemel.cli.demo.sentences", lambda: (folder / "texts.txt").read_text().splitlines())
+    monkeypatch.setattr("gemel.texts.benchmark.BATCH_TOKENS", (256,))
+    monkeypatch.setattr(
+        "gemel.cli.verbs.demo.sentences", lambda: (folder / "texts.txt").read_text().splitlines()
+    )
     return folder
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from gemel.checkpoint import wheels
-from gemel.cli import models
+from gemel.cli.verbs import models
 from gemel.errors import GemelError, ModelError
 from test_sources import make_wheel
 from tiny import tiny_bert

@@ -7,7 +7,7 @@ import pytest
 
 import gemel
 from gemel.cli.main import main
-from gemel.postprocess import METHODS
+from gemel.texts.whitening import METHODS
 from test_checkpoint_write import MANY
 from test_without_torch import python
 from tiny import tiny_bert

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.clusters import METHODS
-from gemel.clusters.keywords import keywords, words_of
-from gemel.clusters.points import points_of
 from gemel.errors import InputError
+from gemel.groups.describe import keywords, words_of
+from gemel.groups.methods import METHODS, points_of
 
 SETTINGS = {
     "communities": {"min_score": 0.6},

@@ -10,11 +10,11 @@ import pytest
 import gemel
 from gemel.checkpoint.cross import CLASSES, read_cross, write_cross
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.cross_heads import LAYOUTS
+from gemel.encoder.cross_head import LAYOUTS
 from gemel.encoder.engines import native
+from gemel.encoder.pair_tokenizer import longest_first
+from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError, ModelError, WorkError
-from gemel.text.long_texts import TruncationWarning
-from gemel.text.pair_tokens import longest_first
 from test_without_torch import python
 from tiny import ARCHITECTURES, tiny_bert
 from tiny_cross import their_logits, tiny_cross
@@ -482,7 +482,7 @@ def test_another_architecture_without_torch_names_the_extra(tmp_path, monkeypatc
 
 
 def test_no_cross_encoder_is_trained_from_an_architecture_without_a_known_head(tmp_path):
-    from gemel.training.cross_network import read_start
+    from gemel.training.cross_encoder import read_start
 
     with pytest.raises(ModelError, match="'deberta-v2', of which no cross-encoder can be made"):
         read_start(tiny_deberta(tmp_path / "tiny"))

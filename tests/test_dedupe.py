@@ -8,12 +8,12 @@ import pytest
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.relation import RelationHead
+from gemel.checkpoint.head import ClassificationHead
 from gemel.checkpoint.write import write_checkpoint
 from gemel.cli.main import main
 from gemel.errors import InputError
-from gemel.near_duplicates.exact import folded
-from gemel.near_duplicates.report import marked
+from gemel.groups.dedupe import folded
+from gemel.groups.dedupe_files import marked
 from tiny import tiny_bert
 
 
@@ -152,7 +152,7 @@ def contradicting(tmp_path):
     plain = read_checkpoint(tiny_bert(tmp_path / "plain"))
     weight = np.zeros((3, 32), np.float32)
     weight[2] = 1e4
-    head = RelationHead(
+    head = ClassificationHead(
         "|u-v|", weight, np.array([1, 0, 0], np.float32), ("entailment", "neutral", "contradiction")
     )
     return gemel.load(write_checkpoint(plain, tmp_path / "kept", relation=head))

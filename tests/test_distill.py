@@ -10,12 +10,11 @@ from tests.tiny_cross import tiny_cross
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.cli.main import main
-from gemel.distillation.agreement import split_rows
-from gemel.distillation.fewer_layers import chosen_layers, keep_layers
-from gemel.distillation.labelled_pairs import label_pairs
-from gemel.distillation.propose import propose_pairs
 from gemel.errors import InputError
-from gemel.postprocess import save_postprocessed
+from gemel.texts.whitening import save_postprocessed
+from gemel.training.distill.agreement import propose_pairs, split_rows
+from gemel.training.distill.by_layers import chosen_layers, keep_layers
+from gemel.training.distill.by_pairs import label_pairs
 from gemel.training.journal import read_journal
 
 pytest.importorskip("torch", reason="training needs torch")

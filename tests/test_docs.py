@@ -9,7 +9,7 @@ import pytest
 
 import gemel
 from gemel.cli.main import VERBS
-from gemel.encoder.architectures import FILES as ARCHITECTURES
+from gemel.encoder.architectures.table import FILES as ARCHITECTURES
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])

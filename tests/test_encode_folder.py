@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 from encode_child import DIM, rows, vector
-from gemel.encode_folder import encode_to_folder, read_folder
-from gemel.encode_folder.storage import locked
 from gemel.errors import InputError, MissingExtra, WorkError
-from gemel.text.rows import Row
+from gemel.files.atomic import lock_folder
+from gemel.files.lines import Row
+from gemel.texts.encode_folder import encode_to_folder
+from gemel.texts.encoded_folder import read_folder
 
 FORMATS = ["npy", "safetensors", "parquet", "jsonl"]
 ROWS = 47  # shards of 20 rows, blocks of at most 7: 7 + 7 + 6, 7 + 7 + 6, 7
@@ -434,7 +435,7 @@ def test_a_complete_folder_that_was_changed_does_not_grow(tmp_path):
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
     stop_after(tmp_path / "out", 2)
-    with locked(tmp_path / "out"), pytest.raises(InputError, match="another process is encoding to"):
+    with lock_folder(tmp_path / "out"), pytest.raises(InputError, match="another process is encoding to"):
         encode(tmp_path / "out", rows(ROWS))
     encode(tmp_path / "out", rows(ROWS))
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation.arguments import GRADES, best_threshold, load
-from gemel.evaluation.ridge import PENALTIES, fit_ridge
+from gemel.evaluation.probe import PENALTIES, fit_ridge
 from gemel.evaluation.task import load_task
+from gemel.evaluation.tasks.arguments import GRADES, best_threshold, load
 
 HEADER = "topic\tsentence1\tsentence2\tlabel"
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.cluster_metrics import agreement, contingency
-from gemel.evaluation.clustering import Clustering, k_means, load
-from gemel.evaluation.rows import choose
+from gemel.evaluation.metrics import agreement, contingency
+from gemel.evaluation.statistics import choose
 from gemel.evaluation.task import load_task
+from gemel.evaluation.tasks.clustering import Clustering, k_means, load
 
 TWO_BY_TWO = (["a", "a", "b", "b"], [0, 0, 1, 1])
 

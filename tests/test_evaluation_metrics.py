@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemel.evaluation.cuts import all_cuts
-from gemel.evaluation.metrics import pearson, ranks, ranks_of_codes, spearman, value_codes
+from gemel.evaluation.metrics import all_cuts, pearson, ranks, ranks_of_codes, spearman, value_codes
 
 
 def test_ranks_by_hand():

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation.baselines.bm25 import BM25
-from gemel.evaluation.baselines.tfidf import TfIdf
-from gemel.evaluation.mining import curve
-from gemel.evaluation.samples import compare
+from gemel.evaluation.baselines import BM25, TfIdf
+from gemel.evaluation.statistics import compare
 from gemel.evaluation.task import load_task
-from gemel.pairs import similar_pairs
+from gemel.evaluation.tasks.mining import curve
+from gemel.vectors.pairs import similar_pairs
 
 VECTORS = {"a": [1, 0], "a2": [1, 0.1], "b": [0, 1], "b2": [0.1, 1], "c": [1, 1]}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation import binary_pairs, nli, triplets
-from gemel.evaluation.run import evaluate
+from gemel.evaluation.evaluate import evaluate_encoder
+from gemel.evaluation.tasks import binary_pairs, nli, triplets
 from test_evaluation_sts import Angles, Constant, table
 
 PAIRS = [(1, 0, 10), (0, 0, 20), (1, 0, 30), (0, 0, 40)]
@@ -188,7 +188,7 @@ def test_a_head_that_cannot_be_scored_is_refused(tmp_path, encoder, message):
 def test_an_average_over_data_sets_has_no_threshold(tmp_path):
     for name in ("one", "two"):
         table(tmp_path / f"{name}.tsv", PAIRS, HEAD)
-    mean = evaluate(Angles(), task="binary-pairs", data=tmp_path, rounds=0)[-1]
+    mean = evaluate_encoder(Angles(), task="binary-pairs", data=tmp_path, rounds=0)[-1]
     assert mean.dataset == "average"
     assert "f1" in mean.values
     assert not [name for name in mean.values if "threshold" in name]

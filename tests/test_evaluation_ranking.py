@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation.ranking import (
+from gemel.evaluation.metrics import (
     Ranked,
     average_precision,
     hit_rate,

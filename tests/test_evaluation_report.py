@@ -11,20 +11,14 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, WorkError
-from gemel.evaluation.report import write_report
-from gemel.evaluation.report.grid import grids
-from gemel.evaluation.report.markdown import plain
-from gemel.evaluation.report.markup import element, join, short
-from gemel.evaluation.report.plots.axis import Scale, range_of, round_step
-from gemel.evaluation.report.plots.bars import chunks
-from gemel.evaluation.report.plots.calibration import by_gold, by_score
-from gemel.evaluation.report.plots.points import Points, points_of
-from gemel.evaluation.report.plots.svg import cut
-from gemel.evaluation.report.sentences import comparison_sentence, protocol_lines
-from gemel.evaluation.report.style import STYLE
-from gemel.evaluation.run import average
-from gemel.evaluation.samples import Comparison, CorrelationSample, MeanSample, NamedComparison
-from gemel.evaluation.scores import Score, Scores
+from gemel.evaluation.evaluate import average
+from gemel.evaluation.report.content import comparison_sentence, grids, protocol_lines
+from gemel.evaluation.report.html import STYLE
+from gemel.evaluation.report.markup import Scale, cut, element, join, range_of, round_step, short
+from gemel.evaluation.report.plots import ScatterPoints, by_gold, by_score, chunks, points_of
+from gemel.evaluation.report.write import plain, write_report
+from gemel.evaluation.statistics import CorrelationSample, MeanSample, NamedComparison, PairedComparison
+from gemel.evaluation.task import Score, Scores
 
 DATE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 NASTY = '<script>alert("1")</script>&\'|`*\x00'
@@ -43,7 +37,9 @@ def correlated(items, seed=0):
 
 
 def compared(difference, low, high, p_value=0.0005, dataset="stsb"):
-    return NamedComparison("A", "B", "sts", dataset, Comparison(difference, low, high, p_value, 100, 2000))
+    return NamedComparison(
+        "A", "B", "sts", dataset, PairedComparison(difference, low, high, p_value, 100, 2000)
+    )
 
 
 def report(tmp_path, results, comparisons=()):
@@ -299,7 +295,9 @@ def test_names_from_outside_stay_text(tmp_path):
     nasty = replace(
         nasty, main=NASTY, values={NASTY: Score(1.0, 0.5, 1.5), "x": Score(None, note=NASTY)}, unit=NASTY
     )
-    comparison = NamedComparison(NASTY, NASTY + "2", NASTY, NASTY, Comparison(1.0, -1.0, 2.0, 0.3, 9, 9))
+    comparison = NamedComparison(
+        NASTY, NASTY + "2", NASTY, NASTY, PairedComparison(1.0, -1.0, 2.0, 0.3, 9, 9)
+    )
     text = report(tmp_path, [nasty, replace(nasty, model=NASTY + "2")], [comparison])
     page = Page(text)
     assert "script" not in page.tags
@@ -440,7 +438,7 @@ def test_a_long_name_keeps_both_ends():
 
 
 def test_calibration_by_gold_is_mean_and_spread_of_each_level():
-    points = Points(np.array([0.0, 0.0, 5.0]), np.array([0.1, 0.3, 0.9]))
+    points = ScatterPoints(np.array([0.0, 0.0, 5.0]), np.array([0.1, 0.3, 0.9]))
     low, high = by_gold(points)
     assert (low.x, low.items) == (0.0, 2)
     assert (low.y, low.low, low.high) == pytest.approx((0.2, 0.1, 0.3))
@@ -449,12 +447,12 @@ def test_calibration_by_gold_is_mean_and_spread_of_each_level():
 
 def test_many_levels_of_gold_fall_into_ten_bins():
     gold = np.linspace(0, 1, 101)
-    bins = by_gold(Points(gold, gold))
+    bins = by_gold(ScatterPoints(gold, gold))
     assert [found.items for found in bins] == [10] * 9 + [11]
 
 
 def test_reliability_is_the_share_of_yes_with_its_wilson_interval():
-    points = Points(np.array([1.0] * 8 + [0.0] * 2), np.full(10, 0.7))
+    points = ScatterPoints(np.array([1.0] * 8 + [0.0] * 2), np.full(10, 0.7))
     (found,) = by_score(points)
     assert (found.x, found.y, found.items) == pytest.approx((0.7, 0.8, 10))
     assert (found.low, found.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
@@ -462,12 +460,12 @@ def test_reliability_is_the_share_of_yes_with_its_wilson_interval():
 
 def test_reliability_has_equally_full_bins_however_the_scores_crowd():
     scores = 1 - np.linspace(0, 1, 100) ** 8
-    bins = by_score(Points(np.ones(100), scores))
+    bins = by_score(ScatterPoints(np.ones(100), scores))
     assert [found.items for found in bins] == [10] * 10
 
 
 def test_equal_scores_stay_in_one_bin():
-    bins = by_score(Points(np.ones(100), np.repeat([0.1, 0.5, 0.9], [5, 90, 5])))
+    bins = by_score(ScatterPoints(np.ones(100), np.repeat([0.1, 0.5, 0.9], [5, 90, 5])))
     assert sum(found.items for found in bins) == 100
     assert len({found.x for found in bins}) == len(bins)
 
@@ -475,7 +473,7 @@ def test_equal_scores_stay_in_one_bin():
 def test_reliability_intervals_are_those_of_scipy():
     stats = pytest.importorskip("scipy.stats")
     for yes, items in ((0, 3), (8, 10), (50, 50), (7, 2000)):
-        (found,) = by_score(Points(np.arange(items) < yes, np.full(items, 0.7)))
+        (found,) = by_score(ScatterPoints(np.arange(items) < yes, np.full(items, 0.7)))
         expected = stats.binomtest(yes, items).proportion_ci(method="wilson")
         assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-4)
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation.baselines.bm25 import BM25
-from gemel.evaluation.groups import connected
-from gemel.evaluation.retrieval import without
-from gemel.evaluation.samples import compare
+from gemel.evaluation.baselines import BM25
+from gemel.evaluation.collection import connected
+from gemel.evaluation.statistics import compare
 from gemel.evaluation.task import load_task
+from gemel.evaluation.tasks.retrieval import without
 
 DATA = Path(os.environ.get("GEMEL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

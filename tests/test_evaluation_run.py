@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.checkpoint.relation import RelationHead
+from gemel.checkpoint.head import ClassificationHead
 from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError
-from gemel.evaluate_models import open_encoder
-from gemel.evaluation.run import average, compare_models, compare_with, evaluate
+from gemel.evaluation.evaluate import average, compare_models, compare_with, evaluate_encoder, open_encoder
 from gemel.evaluation.task import TASK_FILES, load_task
 from gemel.options import EncodeOptions
 from test_evaluation_sts import PAIRS, Angles, Constant, table
@@ -39,7 +38,7 @@ def folder(tmp_path):
 
 
 def test_every_data_set_and_then_the_average(folder):
-    results = evaluate(Angles(), task="sts", data=folder, rounds=50)
+    results = evaluate_encoder(Angles(), task="sts", data=folder, rounds=50)
     assert [result.dataset for result in results] == ["stsa", "stsb", "average"]
     assert {result.model for result in results} == {"angles"}
     one, two, mean = (result.values["spearman"] for result in results)
@@ -51,26 +50,26 @@ def test_every_data_set_and_then_the_average(folder):
 
 
 def test_one_data_set_has_no_average(folder):
-    assert len(evaluate(Angles(), task="sts", data=folder / "stsa.tsv", rounds=0)) == 1
+    assert len(evaluate_encoder(Angles(), task="sts", data=folder / "stsa.tsv", rounds=0)) == 1
 
 
 def test_an_encoder_without_a_name_goes_by_its_class(folder):
-    [result] = evaluate(Noise(), task="sts", data=folder / "stsa.tsv", rounds=0)
+    [result] = evaluate_encoder(Noise(), task="sts", data=folder / "stsa.tsv", rounds=0)
     assert result.model == "Noise"
-    [named] = evaluate(Noise(), task="sts", data=folder / "stsa.tsv", rounds=0, name="mine")
+    [named] = evaluate_encoder(Noise(), task="sts", data=folder / "stsa.tsv", rounds=0, name="mine")
     assert named.model == "mine"
 
 
 def test_an_average_over_something_undefined_is_undefined(folder, tmp_path):
     table(folder / "stsc.tsv", PAIRS[:1])
-    mean = evaluate(Angles(), task="sts", data=folder, rounds=10)[-1].values["spearman"]
+    mean = evaluate_encoder(Angles(), task="sts", data=folder, rounds=10)[-1].values["spearman"]
     assert mean.value is None
     assert "stsc" in mean.note
 
 
 def test_two_models_are_compared_in_points(folder):
-    bad = evaluate(Noise(), task="sts", data=folder, rounds=0)
-    good = evaluate(Angles(), task="sts", data=folder, rounds=0)
+    bad = evaluate_encoder(Noise(), task="sts", data=folder, rounds=0)
+    good = evaluate_encoder(Angles(), task="sts", data=folder, rounds=0)
     for one, two in zip(bad, good, strict=True):
         found = compare_models(one, two, rounds=200)
         assert found.difference == pytest.approx(two.values["spearman"].value - one.values["spearman"].value)
@@ -83,7 +82,7 @@ def test_two_models_are_compared_in_points(folder):
 
 
 def test_different_data_are_not_compared(folder):
-    one, two, mean = evaluate(Angles(), task="sts", data=folder, rounds=0)
+    one, two, mean = evaluate_encoder(Angles(), task="sts", data=folder, rounds=0)
     with pytest.raises(InputError, match="dataset is stsa and stsb"):
         compare_models(one, two)
     with pytest.raises(InputError, match="items is 40 and 80"):
@@ -95,8 +94,8 @@ def test_different_data_are_not_compared(folder):
 
 
 def test_what_is_undefined_is_left_out_of_comparisons(folder):
-    fine = evaluate(Angles(), task="sts", data=folder / "stsa.tsv", rounds=0)
-    [flat] = evaluate(Constant(), task="sts", data=folder / "stsa.tsv", rounds=0)
+    fine = evaluate_encoder(Angles(), task="sts", data=folder / "stsa.tsv", rounds=0)
+    [flat] = evaluate_encoder(Constant(), task="sts", data=folder / "stsa.tsv", rounds=0)
     assert compare_with(fine, flat) == []
 
 
@@ -110,7 +109,8 @@ class OneItem:
 def test_averages_of_single_items_are_not_compared(folder):
     """Every draw of them is the same, so that any difference would look certain."""
     results = [
-        replace(result, sample=OneItem()) for result in evaluate(Angles(), task="sts", data=folder)[:2]
+        replace(result, sample=OneItem())
+        for result in evaluate_encoder(Angles(), task="sts", data=folder)[:2]
     ]
     mean = average(results)
     assert mean.sample.items == 2
@@ -118,7 +118,9 @@ def test_averages_of_single_items_are_not_compared(folder):
 
 
 def test_an_average_without_items_has_values_only(folder):
-    results = [replace(result, sample=None) for result in evaluate(Angles(), task="sts", data=folder)[:2]]
+    results = [
+        replace(result, sample=None) for result in evaluate_encoder(Angles(), task="sts", data=folder)[:2]
+    ]
     mean = average(results)
     assert mean.sample is None
     assert mean.values["spearman"].low is None
@@ -126,12 +128,12 @@ def test_an_average_without_items_has_values_only(folder):
 
 def test_an_unknown_task_is_refused_with_those_that_exist(folder):
     with pytest.raises(InputError, match=r"unknown task 'st'. Did you mean 'sts'\? Known: .*triplets"):
-        evaluate(Angles(), task="st", data=folder)
+        evaluate_encoder(Angles(), task="st", data=folder)
 
 
 def test_a_setting_that_a_task_has_not_is_refused(folder):
     with pytest.raises(InputError, match=r"task 'sts' has no setting 'k'. It has metric, rounds, seed"):
-        evaluate(Angles(), task="sts", data=folder, k=3)
+        evaluate_encoder(Angles(), task="sts", data=folder, k=3)
 
 
 def test_a_setting_of_none_is_the_task_s_default(folder):
@@ -219,7 +221,7 @@ def headed(model, tmp_path_factory):
     """The same model with a classification head that takes |u - v| of its vectors to three labels."""
     plain = gemel.load(model)
     weight = np.random.default_rng(0).normal(size=(3, plain.dim)).astype(np.float32)
-    head = RelationHead("|u-v|", weight, None, ("c", "a", "b"))
+    head = ClassificationHead("|u-v|", weight, None, ("c", "a", "b"))
     return write_checkpoint(plain.checkpoint, tmp_path_factory.mktemp("headed") / "m", relation=head)
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
-from gemel.evaluation.samples import (
-    Comparison,
+from gemel.evaluation.statistics import (
     CorrelationSample,
     MeanSample,
     NamedComparison,
+    PairedComparison,
     WeightedSample,
     compare,
     interval,
 )
-from gemel.evaluation.scores import Score, Scores, score_of
+from gemel.evaluation.task import Score, Scores, score_of
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_what_cannot_be_compared_is_refused(first, second, message):
 
 
 def test_a_verdict_names_the_better_model_only_if_sure():
-    sure, unsure = Comparison(-2, -3, -1, 0.001, 9, 9), Comparison(1, -1, 3, 0.4, 9, 9)
+    sure, unsure = PairedComparison(-2, -3, -1, 0.001, 9, 9), PairedComparison(1, -1, 3, 0.4, 9, 9)
     assert NamedComparison("a", "b", "sts", "d", sure).better == "a"
     assert NamedComparison("a", "b", "sts", "d", unsure).better == ""
     content = NamedComparison("a", "b", "sts", "d", sure).to_json()

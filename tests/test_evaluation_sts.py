@@ -10,7 +10,7 @@ import pytest
 
 from gemel.errors import InputError, ModelError
 from gemel.evaluation.metrics import spearman
-from gemel.evaluation.sts import load
+from gemel.evaluation.tasks.sts import load
 
 DATA = Path(os.environ.get("GEMEL_DATA", Path(__file__).parent.parent.parent / "shared" / "data")) / "sts"
 

@@ -7,8 +7,7 @@ import gzip
 import pytest
 
 from gemel.errors import InputError
-from gemel.evaluation.data_files import tables_with, with_columns
-from gemel.evaluation.table import fingerprint, read_table
+from gemel.evaluation.data import fingerprint, read_table, tables_with, with_columns
 
 NEEDED = with_columns(("sentence1", "left"), ("score",))
 

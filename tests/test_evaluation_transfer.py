@@ -10,13 +10,12 @@ from scipy.sparse import issparse
 
 import gemel
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.baselines.tfidf import TfIdf
-from gemel.evaluation.label_metrics import LabelSample, accuracy, f1, macro_f1
-from gemel.evaluation.mostly_zeros import compact
-from gemel.evaluation.probe import GRID, _predict, pair_features, probe_dev, probe_folds, probe_inner
-from gemel.evaluation.rows import deal_folds
+from gemel.evaluation.baselines import TfIdf
+from gemel.evaluation.metrics import LabelSample, accuracy, f1, macro_f1
+from gemel.evaluation.probe import GRID, _predict, compact, pair_features, probe_dev, probe_folds, probe_inner
+from gemel.evaluation.statistics import deal_folds
 from gemel.evaluation.task import load_task
-from gemel.evaluation.transfer import ORDER, SETS, Split, Transfer, load
+from gemel.evaluation.tasks.transfer import ORDER, SETS, Split, Transfer, load
 
 DATA = Path(os.environ.get("GEMEL_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RANDOM = np.random.default_rng(0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.cli.explain import heat_map, strongest
 from gemel.cli.main import main
-from gemel.explanation.pieces import words_of
-from gemel.postprocess import save_postprocessed
+from gemel.cli.verbs.explain import heat_map, strongest
+from gemel.texts.explanation import words_of
+from gemel.texts.whitening import save_postprocessed
 from test_checkpoint_write import MANY
 from tiny import tiny_bert
 

@@ -13,16 +13,18 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 import gemel
-from gemel.cli import export as cli
-from gemel.encoder.architectures import FILES, read_network
+from gemel.cli.verbs import export as cli
+from gemel.encoder.architectures.table import FILES, read_network
 from gemel.encoder.engines.onnx_graph import add_network
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8
 from gemel.encoder.pooling import POOLINGS
 from gemel.errors import InputError, ModelError, WorkError
-from gemel.exporting import check, export, onnx_file, run
-from gemel.exporting.pooling import GRAPH_POOLINGS
-from gemel.exporting.portable import PortableNodes
-from gemel.exporting.sidecar import ready_tokenizer
+from gemel.export import export as run
+from gemel.export import files as check
+from gemel.export import files as onnx_file
+from gemel.export.export import export
+from gemel.export.files import ready_tokenizer
+from gemel.export.graph import GRAPH_POOLINGS, PortableNodes
 from tiny import tiny_bert, tiny_checkpoint, tiny_tokenizer, tiny_vocabulary
 
 TEXTS = ["a man is playing a guitar", "hello", "", "the stock market fell sharply today", "rain " * 90]
@@ -168,7 +170,7 @@ def test_static_tables(tmp_path, model2vec, precision):
 
 def test_a_flow_and_fewer_dimensions(tmp_path):
     pytest.importorskip("torch", reason="a flow is trained with torch")
-    from gemel.postprocess import Settings, save_postprocessed
+    from gemel.texts.whitening import Settings, save_postprocessed
 
     model = gemel.load(tiny_bert(tmp_path / "model", dense=9))
     texts = [f"{word} {other}" for word in tiny_vocabulary()[-30:] for other in ("cat", "rain", "in my sofa")]

@@ -20,8 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 from sklearn.utils.validation import validate_data  # noqa: E402
 
 from gemel.sklearn import FewShotClassifier, few_shot  # noqa: E402
-from gemel.sklearn.head import probabilities  # noqa: E402
-from gemel.sklearn.label_pairs import pairs_from_labels  # noqa: E402
+from gemel.sklearn.few_shot import pairs_from_labels, probabilities  # noqa: E402
 
 MUSIC = ["a man is playing guitar", "a woman is playing the flute", "the man is playing", "guitar and flute"]
 MONEY = ["the stock market fell", "the market rose today", "stock rose sharply", "refund not received"]

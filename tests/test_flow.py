@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.postprocess import METHODS, Settings, fit_flow, isotropy
-from gemel.postprocess.flow import first_flow, torch_forward, torch_steps
+from gemel.texts.whitening import (
+    METHODS,
+    Settings,
+    first_flow,
+    fit_flow,
+    isotropy,
+    torch_forward,
+    torch_steps,
+)
 from test_postprocess import cloud
 
 torch = pytest.importorskip("torch", reason="training a flow needs the extra train")

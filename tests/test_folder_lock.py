@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gemel import folder_lock
 from gemel.errors import InputError, WorkError
-from gemel.folder_lock import LOCK, locked
+from gemel.files import atomic as folder_lock
+from gemel.files.atomic import LOCK, locked
 
 
 def test_a_folder_is_for_one_at_a_time_and_keeps_no_file(tmp_path):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.bit_search import search_by_bits
 from gemel.checkpoint.write import write_checkpoint
-from gemel.from_texts import two_speeds
-from gemel.from_texts.pairs import PairQuestion, pairs_of_texts
-from gemel.from_texts.search import SearchQuestion, search_texts
-from gemel.from_texts.two_speeds import SomeVectors, fast_pairs, fast_search
 from gemel.options import EncodeOptions
+from gemel.texts import cascade as two_speeds
+from gemel.texts.cascade import SomeVectors, fast_pairs, fast_search
+from gemel.texts.pairs import PairQuestion, pairs_of_texts
+from gemel.texts.search import SearchQuestion, search_texts
+from gemel.vectors.quantize import search_by_bits
 from test_relation import head
 from tiny import TEXT, tiny_bert
 

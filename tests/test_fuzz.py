@@ -49,7 +49,7 @@ def jobs(tmp_path_factory):
         for start, package in NEEDS.items():
             if name.startswith(start) and name != "config-bert":
                 pytest.importorskip(package)
-        if name.startswith("index-") and find_spec("gemel.index.repairing") is None:
+        if name.startswith("index-") and find_spec("gemel.index.open") is None:
             pytest.skip("without gemel index repair a damaged index raises errors of its libraries")
         if name not in made:
             made[name] = TARGETS[name].make(tmp_path_factory.mktemp(name.replace(".", "-")))

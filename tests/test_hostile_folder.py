@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemel.child_python import run_python
+from gemel.files.isolation import run_python
 from test_sources import KEPT, kept, make_wheel
 
 # What an interpreter, pip or a library looks for by name, beside all modules of the standard library.
@@ -133,7 +133,7 @@ def test_python_m_takes_the_folder_off_the_path_before_it_loads_anything(tmp_pat
 
 
 def test_every_child_interpreter_is_started_in_one_place():
-    """A new call of subprocess, or a new use of this interpreter's path, has to go through gemel.child_python."""
+    """A new call of subprocess, or a new use of this interpreter's path, has to go through gemel.files.isolation."""
     package = Path(__file__).parent.parent / "src" / "gemel"
     words = (
         "subprocess",
@@ -151,4 +151,4 @@ def test_every_child_interpreter_is_started_in_one_place():
         if any(word in line for word in words) and not line.lstrip().startswith("#")
     }
     # wheels.py names the interpreter in a message.
-    assert found == {"child_python.py", "checkpoint/wheels.py"}
+    assert found == {"files/isolation.py", "checkpoint/wheels.py"}

@@ -11,14 +11,13 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, MissingExtra
-from gemel.index.coder import unit
-from gemel.index.lance.place import LancePlace
-from gemel.index.opening import open_index
+from gemel.index.encoder import unit
+from gemel.index.lance.store import LanceStore
+from gemel.index.open import open_index
 from gemel.index.port import Header
-from gemel.index.types import Written
+from gemel.index.results import WriteResult
 from gemel.options import EncodeOptions
-from gemel.word_search.fusion import STEADY
-from gemel.word_search.words import WordRules
+from gemel.vectors.bm25 import RRF_K, WordRules
 from tiny import TEXT, tiny_bert
 
 ONE = EncodeOptions(threads=1)
@@ -68,7 +67,7 @@ def nothing_changed(index, before):
 
 
 def test_what_is_added_is_found_at_once(index):
-    assert index.add(["a cat", "a dog"], ids=["c", "d"]) == Written(2, 0, 0, 2)
+    assert index.add(["a cat", "a dog"], ids=["c", "d"]) == WriteResult(2, 0, 0, 2)
     found = index.search("a cat", k=1)
     assert (found[0].id, found[0].text, found[0].part) == ("c", "a cat", 0)
     assert found[0].score == found[0].cosine == pytest.approx(1, abs=1e-6)
@@ -78,19 +77,19 @@ def test_what_is_added_is_found_at_once(index):
 def test_unchanged_documents_are_neither_encoded_nor_written(filled):
     version = filled.stats().version
     again = filled.upsert(TEXTS, ids=IDS, fields={"year": YEARS, "even": [n % 2 == 0 for n in range(60)]})
-    assert again == Written(0, 0, 60, 0)
+    assert again == WriteResult(0, 0, 60, 0)
     nothing_changed(filled, version)
 
 
 def test_a_changed_field_is_written_without_encoding(filled):
     vector = filled.search(TEXTS[3], 1)[0].cosine
-    assert filled.upsert([TEXTS[3]], ids=["d03"], fields={"year": [1900]}) == Written(0, 1, 0, 0)
+    assert filled.upsert([TEXTS[3]], ids=["d03"], fields={"year": [1900]}) == WriteResult(0, 1, 0, 0)
     assert filled.get(["d03"])[0].fields == {"year": 1900, "even": None}
     assert filled.search(TEXTS[3], 1)[0].cosine == vector
 
 
 def test_a_changed_text_is_encoded_and_replaced(filled):
-    assert filled.upsert(["hello world"], ids=["d03"]) == Written(0, 1, 0, 1)
+    assert filled.upsert(["hello world"], ids=["d03"]) == WriteResult(0, 1, 0, 1)
     assert filled.search("hello world", 1)[0].id == "d03"
     assert len(filled) == 60
 
@@ -112,7 +111,7 @@ def test_long_documents_lose_nothing(index):
 
 def test_skip_leaves_what_is_there(filled):
     done = filled.add(["other", "new"], ids=["d00", "new"], existing="skip")
-    assert done == Written(1, 0, 1, 1)
+    assert done == WriteResult(1, 0, 1, 1)
     assert filled.get(["d00"])[0].text == TEXTS[0]
 
 
@@ -208,7 +207,7 @@ def test_given_vectors_stand_for_their_texts(index, model):
     assert index.search("dog", 1)[0].text == "cat"
     assert index.upsert(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3).unchanged == 1
     assert index.upsert(["cat"], ids=["x"], vectors=model.encode(["rain"])).replaced == 1
-    assert index.upsert(["cat"], ids=["x"]) == Written(0, 1, 0, 1)  # now the model's own
+    assert index.upsert(["cat"], ids=["x"]) == WriteResult(0, 1, 0, 1)  # now the model's own
     assert index.search("cat", 1)[0].cosine == pytest.approx(1, abs=1e-6)
 
 
@@ -263,7 +262,7 @@ def test_hybrid_fuses_ranks_of_vectors_and_words(filled):
     assert found[0].id in having
     places = {id_: place for place, id_ in enumerate(near, 1)}
     for hit in found:
-        by_vectors = 1 / (STEADY + places[hit.id])
+        by_vectors = 1 / (RRF_K + places[hit.id])
         assert hit.score > by_vectors if hit.id in having else hit.score == pytest.approx(by_vectors)
     cosines = {hit.id: hit.cosine for hit in filled.search("guitar rain", 60)}
     assert all(hit.cosine == pytest.approx(cosines[hit.id], abs=1e-6) for hit in found)
@@ -493,7 +492,7 @@ JAPANESE = ["東京タワーに行く", "京都の寺", "two connections"]
 def test_a_query_in_quotation_marks_is_text(model, tmp_path):
     """From 5,000 passages on Lance keeps an index of words, and read such a query as a phrase."""
     pytest.importorskip("lance")
-    place = LancePlace(tmp_path / "notes", durable=False, many=20)
+    place = LanceStore(tmp_path / "notes", durable=False, many=20)
     with open_index(place, model, options=ONE) as index:
         index.add([*TEXTS, "an oil price"], ids=[*IDS, "oil"])
         index.compact()
@@ -522,8 +521,8 @@ def test_an_index_made_before_works_and_says_how_to_rebuild_its_words(model, tmp
     old = Header(model.dim, {}, bound, format=1, words=WordRules(version=1))
     for many in (20, 5000):
         folder = tmp_path / f"old-{many}"
-        LancePlace(folder, durable=False, many=many).create(old).close()
-        with open_index(LancePlace(folder, durable=False, many=many), model, options=ONE) as index:
+        LanceStore(folder, durable=False, many=many).create(old).close()
+        with open_index(LanceStore(folder, durable=False, many=many), model, options=ONE) as index:
             index.add([*JAPANESE, *TEXTS])
             index.compact()
             assert index.stats().format == 1
@@ -627,7 +626,7 @@ def test_missing_times_of_pandas_are_null(index):
 def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
     pytest.importorskip("lance")
     texts = texts_of(700, seed=3)
-    place = LancePlace(tmp_path / "notes", durable=False, large=100, many=100)
+    place = LanceStore(tmp_path / "notes", durable=False, large=100, many=100)
     with open_index(place, model, options=ONE) as index:
         index.add(texts, ids=[f"{n:03}" for n in range(700)])
         index.compact()

@@ -10,9 +10,9 @@ import gemel
 from gemel.checkpoint import fingerprint
 from gemel.errors import InputError, ModelError
 from gemel.index.binding import CANARIES, Binding
-from gemel.index.memory_place import MemoryPlace
-from gemel.index.opening import open_index
-from gemel.index.port import Rows
+from gemel.index.memory import MemoryStore
+from gemel.index.open import open_index
+from gemel.index.port import PassageRows
 from gemel.options import EncodeOptions
 from test_index import LONG, TEXTS
 from tiny import tiny_bert
@@ -32,7 +32,7 @@ def model(folder):
 
 @pytest.fixture
 def place(model):
-    there = MemoryPlace()
+    there = MemoryStore()
     open_index(there, model).add([*TEXTS, LONG])
     return there
 
@@ -87,7 +87,7 @@ def test_other_options_are_refused(place, model, options, said):
 
 
 def test_options_of_an_index_are_its_own(model):
-    place = MemoryPlace()
+    place = MemoryStore()
     made = EncodeOptions(dim=16, prompt="a ", on_long="chunk", max_length=20)
     open_index(place, model, options=made, passage_tokens=12).add(TEXTS)
     for given in (model, None):
@@ -110,7 +110,7 @@ def test_the_model_that_is_named_must_be_found(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMEL_OFFLINE", "1")
     monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
     gone = gemel.load(tiny_bert(tmp_path / "gone"))
-    there = MemoryPlace()
+    there = MemoryStore()
     open_index(there, gone).add(TEXTS[:3])
     (tmp_path / "gone").rename(tmp_path / "moved")
     index = open_index(there)  # opening needs no model
@@ -122,7 +122,7 @@ def test_the_model_that_is_named_must_be_found(tmp_path, monkeypatch):
 
 
 def test_a_model_that_changed_in_its_folder_is_noticed_when_it_is_loaded(tmp_path):
-    there = MemoryPlace()
+    there = MemoryStore()
     open_index(there, tiny_bert(tmp_path / "m")).add(TEXTS[:3])
     tiny_bert(tmp_path / "m", seed=5)
     with pytest.raises(ModelError, match="'m' with other weights or settings: weights"):
@@ -130,7 +130,7 @@ def test_a_model_that_changed_in_its_folder_is_noticed_when_it_is_loaded(tmp_pat
 
 
 def test_an_index_of_vectors_takes_no_model(model):
-    there = MemoryPlace()
+    there = MemoryStore()
     open_index(there, dim=32)
     with pytest.raises(ModelError, match="bound to no model"):
         open_index(there, model)
@@ -164,7 +164,7 @@ def test_create_says_what_must_be_there(place, model):
 
 
 def test_declared_fields_must_be_those_of_the_index(model):
-    there = MemoryPlace()
+    there = MemoryStore()
     open_index(there, model, fields={"year": "int"})
     assert open_index(there, fields={"year": "int"}).fields == {"year": "int"}
     with pytest.raises(InputError, match="'year' is int in the index :memory:, not text"):
@@ -200,7 +200,7 @@ def test_opening_hashes_no_weights_whose_files_are_as_they_were(place, folder, m
 def with_bound(place, **changes):
     """The same rows under a header that says something else."""
     table = place.open()
-    there = MemoryPlace()
+    there = MemoryStore()
     header = replace(table.header, bound={**table.header.bound, **changes})
     new = there.create(header)
     for rows in table.scan():
@@ -210,7 +210,7 @@ def with_bound(place, **changes):
 
 def with_rows(place, change):
     table = place.open()
-    there = MemoryPlace()
+    there = MemoryStore()
     new = there.create(table.header)
     for rows in table.scan():
         new.write(change(rows), replace=False)
@@ -251,7 +251,9 @@ def test_canaries_that_sing_otherwise_are_heard(place):
 
 def test_vectors_of_another_model_are_found_out(place):
     def turned(rows):
-        return Rows(rows.id, rows.part, rows.text, rows.digest, rows.vector[:, ::-1].copy(), rows.fields)
+        return PassageRows(
+            rows.id, rows.part, rows.text, rows.digest, rows.vector[:, ::-1].copy(), rows.fields
+        )
 
     assert bad(open_index(with_rows(place, turned)).verify()) == ["vectors"]
 
@@ -260,7 +262,7 @@ def test_a_changed_text_is_found_out(place):
     def other(rows):
         texts = [*rows.text]
         texts[0] += " x"
-        return Rows(rows.id, rows.part, texts, rows.digest, rows.vector, rows.fields)
+        return PassageRows(rows.id, rows.part, texts, rows.digest, rows.vector, rows.fields)
 
     found = open_index(with_rows(place, other)).verify()
     assert bad(found) == ["digests"]
@@ -269,7 +271,7 @@ def test_a_changed_text_is_found_out(place):
 
 def test_a_vector_of_another_length_is_found_out(place):
     def longer(rows):
-        return Rows(rows.id, rows.part, rows.text, rows.digest, rows.vector * 2, rows.fields)
+        return PassageRows(rows.id, rows.part, rows.text, rows.digest, rows.vector * 2, rows.fields)
 
     assert {"lengths", "vectors"} <= set(bad(open_index(with_rows(place, longer)).verify()))
 
@@ -277,7 +279,7 @@ def test_a_vector_of_another_length_is_found_out(place):
 def test_a_header_without_a_model_says_so(place):
     with pytest.raises(ModelError, match="its header has no fingerprint"):
         bound = {name: value for name, value in place.open().header.bound.items() if name != "fingerprint"}
-        there = MemoryPlace()
+        there = MemoryStore()
         there.create(replace(place.open().header, bound=bound))
         open_index(there)
 

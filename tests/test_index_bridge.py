@@ -8,9 +8,10 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.index import bridge, verifying
+from gemel.index import bridge
+from gemel.index import verify as verifying
 from gemel.index.bridge import procrustes
-from gemel.index.opening import open_index
+from gemel.index.open import open_index
 from test_index import TEXTS, texts_of
 from tiny import tiny_bert
 

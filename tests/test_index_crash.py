@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
 from gemel.errors import InputError, WorkError
-from gemel.index.lance.place import LancePlace
 from gemel.index.lance.recovery import RecoveredWarning
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
 from index_child import DIM, SIZES, check_whole, rows_of
 
@@ -46,7 +46,7 @@ def child(folder, seed, *what):
 
 
 def create(folder, documents=None):
-    table = LancePlace(folder, **SIZES).create(Header(DIM, {}, {"model": "first"}))
+    table = LanceStore(folder, **SIZES).create(Header(DIM, {}, {"model": "first"}))
     if documents:
         table.write(rows_of(documents), replace=False)
     return table
@@ -102,7 +102,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
             writer.send_signal(signal.SIGKILL)
             for line in writer.stdout.read().decode().splitlines():
                 model.hear(line)
-        table = LancePlace(folder, **SIZES).open()
+        table = LanceStore(folder, **SIZES).open()
         model.settle(table)
         found = table.nearest(np.eye(DIM, dtype=np.float32)[:3], 5)
         assert all(set(each.id) <= model.documents.keys() for each in found)
@@ -138,7 +138,7 @@ def test_two_writers_and_four_readers_at_once(tmp_path):
                 reader.kill()
                 reader.wait()
                 reader.stdout.close()
-    there = contents(LancePlace(folder, **SIZES).open())
+    there = contents(LanceStore(folder, **SIZES).open())
     for model, name in zip(models, ("w1", "w2"), strict=True):
         mine = {each: digest for each, digest in there.items() if each.startswith(name)}
         allowed = [own(model.documents, name)]
@@ -171,16 +171,16 @@ def test_a_torn_file_opens_the_last_good_version(tmp_path, file, left):
     torn = file(folder / "rows-1.lance")
     os.truncate(torn, int(torn.stat().st_size * left))
     with pytest.warns(RecoveredWarning, match=r"version 3 .* cannot be read .* Opened version 2"):
-        again = LancePlace(folder).open()
+        again = LanceStore(folder).open()
     assert contents(again) == {"a": "1x2", "b": "1x1"}
     with pytest.warns(RecoveredWarning):
-        reader = LancePlace(folder, read_only=True).open()
+        reader = LanceStore(folder, read_only=True).open()
     assert contents(reader) == {"a": "1x2", "b": "1x1"}
     again.write(rows_of({"d": "1x3"}), replace=False)
     assert contents(again) == {"a": "1x2", "b": "1x1", "d": "1x3"}
-    assert contents(LancePlace(folder).open()) == {"a": "1x2", "b": "1x1", "d": "1x3"}  # and no warning
+    assert contents(LanceStore(folder).open()) == {"a": "1x2", "b": "1x1", "d": "1x3"}  # and no warning
     again.compact()
-    assert contents(LancePlace(folder).open()) == {"a": "1x2", "b": "1x1", "d": "1x3"}
+    assert contents(LanceStore(folder).open()) == {"a": "1x2", "b": "1x1", "d": "1x3"}
 
 
 def test_a_data_file_of_zeros_is_noticed(tmp_path):
@@ -189,7 +189,7 @@ def test_a_data_file_of_zeros_is_noticed(tmp_path):
     torn = newest_data(folder / "rows-1.lance")
     torn.write_bytes(bytes(torn.stat().st_size))
     with pytest.warns(RecoveredWarning, match="does not end as it should"):
-        assert contents(LancePlace(folder).open()) == {"a": "1x2"}
+        assert contents(LanceStore(folder).open()) == {"a": "1x2"}
 
 
 def test_a_table_with_no_good_version_says_so(tmp_path):
@@ -198,7 +198,7 @@ def test_a_table_with_no_good_version_says_so(tmp_path):
     for manifest in (folder / "rows-1.lance" / "_versions").glob("*.manifest"):
         manifest.write_bytes(b"")
     with pytest.raises(WorkError, match=r"no version .* can be read.* copy"):
-        LancePlace(folder).open()
+        LanceStore(folder).open()
 
 
 # Places that are none.
@@ -208,18 +208,18 @@ def test_what_is_no_index_is_refused(tmp_path):
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(InputError, match="is a file"):
-        LancePlace(file).exists()
+        LanceStore(file).exists()
     folder = tmp_path / "photos"
     folder.mkdir()
     (folder / "one.jpg").write_text("x")
-    for act in (LancePlace.exists, LancePlace.open, lambda place: place.create(Header(DIM, {}, {}))):
+    for act in (LanceStore.exists, LanceStore.open, lambda place: place.create(Header(DIM, {}, {}))):
         with pytest.raises(InputError, match=r"no index.*'one.jpg'"):
-            act(LancePlace(folder))
+            act(LanceStore(folder))
     (tmp_path / "empty").mkdir()
-    assert not LancePlace(tmp_path / "empty").exists()
+    assert not LanceStore(tmp_path / "empty").exists()
     (folder / "index.json").write_text("{}")
     with pytest.raises(InputError, match="no index"):
-        LancePlace(folder).open()
+        LanceStore(folder).open()
 
 
 def test_a_folder_without_its_table_says_so(tmp_path):
@@ -228,14 +228,14 @@ def test_a_folder_without_its_table_says_so(tmp_path):
     create(tmp_path / "notes")
     shutil.rmtree(tmp_path / "notes" / "rows-1.lance")
     with pytest.raises(InputError, match="not whole"):
-        LancePlace(tmp_path / "notes").open()
+        LanceStore(tmp_path / "notes").open()
 
 
 def test_a_create_that_was_killed_is_begun_anew(tmp_path):
     folder = tmp_path / "notes"
     create(folder)
     (folder / "index.json").unlink()
-    assert not LancePlace(folder).exists()
+    assert not LanceStore(folder).exists()
     assert contents(create(folder, {"a": "1x1"})) == {"a": "1x1"}
 
 
@@ -245,7 +245,7 @@ def test_a_folder_without_rights_says_so(tmp_path):
     table = create(folder, {"a": "1x1"})
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    assert contents(LancePlace(folder).open()) == {"a": "1x1"}
+    assert contents(LanceStore(folder).open()) == {"a": "1x1"}
     with pytest.raises(WorkError, match="rights"):
         table.write(rows_of({"b": "1x1"}), replace=False)
 
@@ -254,7 +254,7 @@ def test_a_table_opened_to_read_is_not_written(tmp_path):
     folder = tmp_path / "notes"
     create(folder, {f"d{i}": "1x1" for i in range(50)})
     before = beside_the_cache(folder)
-    place = LancePlace(folder, read_only=True, **SIZES)
+    place = LanceStore(folder, read_only=True, **SIZES)
     table = place.open()
     assert table.nearest(np.eye(DIM, dtype=np.float32)[:1], 3)[0].id
     assert table.by_words("passage", 3).id
@@ -297,7 +297,7 @@ def test_a_file_that_may_not_grow_fails_the_write_and_keeps_the_rest(tmp_path):
     create(tmp_path / "notes").close()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    table = LancePlace(tmp_path / "notes").open()
+    table = LanceStore(tmp_path / "notes").open()
     table.write(rows_of({"a": "1x1"}), replace=False)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
@@ -308,7 +308,7 @@ def test_a_file_that_may_not_grow_fails_the_write_and_keeps_the_rest(tmp_path):
         signal.signal(signal.SIGXFSZ, ignored)
     assert contents(table) == {"a": "1x1"}
     table.write(rows_of({"b": "1x1"}), replace=False)
-    assert contents(LancePlace(tmp_path / "notes").open()) == {"a": "1x1", "b": "1x1"}
+    assert contents(LanceStore(tmp_path / "notes").open()) == {"a": "1x1", "b": "1x1"}
 
 
 def fill_until_refused(folder):
@@ -320,5 +320,5 @@ def fill_until_refused(folder):
             acknowledged |= documents
     assert acknowledged
     assert contents(table) == acknowledged
-    assert contents(LancePlace(folder).open()) == acknowledged
+    assert contents(LanceStore(folder).open()) == acknowledged
     assert table.nearest(np.eye(DIM, dtype=np.float32)[:1], 3)[0].id

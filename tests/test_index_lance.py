@@ -7,17 +7,17 @@ import pytest
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
 from gemel.index.lance import recovery
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import FORMAT, Header
-from index_contract import DIM, Store, TableContract, rows_of
+from index_contract import DIM, StoreCase, TableContract, rows_of
 
 
-class LanceStore(Store):
+class LanceCase(StoreCase):
     def __init__(self, folder, **options):
         self.folder, self.options = folder, options
 
     def place(self):
-        return LancePlace(self.folder, **self.options)
+        return LanceStore(self.folder, **self.options)
 
     def write_newer_format(self):
         path = self.folder / "index.json"
@@ -27,7 +27,7 @@ class LanceStore(Store):
 class TestLance(TableContract):
     @pytest.fixture
     def store(self, tmp_path):
-        return LanceStore(tmp_path / "notes")
+        return LanceCase(tmp_path / "notes")
 
 
 class TestLanceWithLists(TableContract):
@@ -35,12 +35,12 @@ class TestLanceWithLists(TableContract):
 
     @pytest.fixture
     def store(self, tmp_path):
-        return LanceStore(tmp_path / "notes", large=20, many=20)
+        return LanceCase(tmp_path / "notes", large=20, many=20)
 
 
 def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypatch):
     """It was: the opened handle took the newer version for one that cannot be read, and restored its own."""
-    first = LancePlace(tmp_path / "notes").create(Header(DIM, {}, {}))
+    first = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
     look = recovery.look
 
     def look_late(*arguments):
@@ -49,6 +49,6 @@ def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypat
         return look(*arguments)
 
     monkeypatch.setattr(recovery, "look", look_late)
-    second = LancePlace(tmp_path / "notes").open()
+    second = LanceStore(tmp_path / "notes").open()
     second.write(rows_of(["b"]), replace=False)
     assert sorted(second.known(["a", "b"])) == ["a", "b"]

@@ -11,8 +11,9 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
 from gemel.errors import InputError
-from gemel.index.lance import cache, lists
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance import ann as lists
+from gemel.index.lance import cache
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import Count, Header
 from gemel.index.where import Compare
 from index_contract import clusters, everything, rows_of, unit
@@ -50,7 +51,7 @@ def folder(built, tmp_path):
 
 
 def opened(folder, *, create=False, read_only=False):
-    place = LancePlace(folder, large=LARGE, many=LARGE, read_only=read_only)
+    place = LanceStore(folder, large=LARGE, many=LARGE, read_only=read_only)
     return place.create(Header(DIM, {"group": "int"}, {})) if create else place.open()
 
 
@@ -166,7 +167,7 @@ def test_a_table_that_has_grown_is_built_anew(folder):
 
 
 def test_many_new_passages_are_put_into_the_lists(folder, no_build, monkeypatch):
-    from gemel.index.lance import sight
+    from gemel.index.lance import snapshot as sight
 
     monkeypatch.setattr(sight, "_TAIL", 50)
     table = opened(folder)
@@ -259,12 +260,12 @@ def test_lists_are_built_of_few_rows_and_odd_widths():
 
 def test_a_place_with_an_address_works_without_locks(tmp_path):
     url = f"file://{tmp_path}/bucket/notes"
-    assert not LancePlace(url).exists()
-    table = LancePlace(url).create(Header(DIM, {"group": "int"}, {"model": "a"}))
+    assert not LanceStore(url).exists()
+    table = LanceStore(url).create(Header(DIM, {"group": "int"}, {"model": "a"}))
     with pytest.raises(InputError, match="already"):
-        LancePlace(url).create(Header(DIM, {}, {}))
+        LanceStore(url).create(Header(DIM, {}, {}))
     table.write(some(0, 50), replace=False)
-    tables = [table, LancePlace(url).open()]
+    tables = [table, LanceStore(url).open()]
 
     def change(each, seed):
         for number in range(8):
@@ -279,9 +280,9 @@ def test_a_place_with_an_address_works_without_locks(tmp_path):
         thread.join()
     for each in tables:
         assert each.count() == Count(50, 50)
-    place = LancePlace(url)
+    place = LanceStore(url)
     place.begin(Header(DIM, {}, {"model": "b"})).write(rows_of(["x"], vectors=VECTORS[:1]), replace=False)
     with place.writing():
         place.switch()
-    assert dict(LancePlace(url).open().header.bound) == {"model": "b"}
+    assert dict(LanceStore(url).open().header.bound) == {"model": "b"}
     assert not (tmp_path / "bucket" / "notes" / "rows-1.lance").exists()

@@ -3,13 +3,13 @@
 import pytest
 
 from gemel.errors import InputError
-from gemel.index.memory_place import MemoryPlace
-from index_contract import Store, TableContract
+from gemel.index.memory import MemoryStore
+from index_contract import StoreCase, TableContract
 
 
-class MemoryStore(Store):
+class MemoryCase(StoreCase):
     def __init__(self):
-        self._place = MemoryPlace()
+        self._place = MemoryStore()
 
     def place(self):
         return self._place
@@ -18,9 +18,9 @@ class MemoryStore(Store):
 class TestMemory(TableContract):
     @pytest.fixture
     def store(self):
-        return MemoryStore()
+        return MemoryCase()
 
 
 def test_there_is_nothing_to_switch_to_before_begin():
     with pytest.raises(InputError, match="no next table"):
-        MemoryPlace().switch()
+        MemoryStore().switch()

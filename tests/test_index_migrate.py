@@ -9,9 +9,9 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.index import migrating
-from gemel.index.memory_place import MemoryPlace
-from gemel.index.opening import open_index
+from gemel.index import migrate as migrating
+from gemel.index.memory import MemoryStore
+from gemel.index.open import open_index
 from test_index import IDS, LONG, TEXTS, YEARS
 from tiny import tiny_bert
 
@@ -28,7 +28,7 @@ def place(models, request, tmp_path):
     """In a folder every handle has a place of its own, as in another process."""
     if request.param == "lance":
         pytest.importorskip("lance")
-    there = MemoryPlace() if request.param == "memory" else tmp_path / "notes"
+    there = MemoryStore() if request.param == "memory" else tmp_path / "notes"
     with open_index(there, models[0]) as index:
         index.add([*TEXTS, LONG], ids=[*IDS, "long"], fields={"year": [*YEARS, None]})
     return there
@@ -116,9 +116,9 @@ def test_what_a_killed_run_finished_is_kept(place, models, monkeypatch, small_bl
 
 CHILD = """
 import os, signal, sys
-from gemel.index import migrating
-from gemel.index.opening import open_index
-from gemel.index.lance.place import LancePlace
+from gemel.index import migrate as migrating
+from gemel.index.open import open_index
+from gemel.index.lance.store import LanceStore
 from gemel.model import Model
 
 def dying(owner, name, calls):

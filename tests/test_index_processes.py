@@ -21,7 +21,7 @@ import gemel
 from gemel.errors import InputError, WorkError
 from gemel.index.lance import cache
 from gemel.index.lance.disk import Readers, bytes_below
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
 from index_contract import clusters, rows_of
 from postgres_server import RealServer, programs
@@ -36,7 +36,7 @@ def names(start, end):
 
 
 def place(folder, **options):
-    return LancePlace(folder, large=LARGE, many=LARGE, **options)
+    return LanceStore(folder, large=LARGE, many=LARGE, **options)
 
 
 def some(start, end, sign=1):
@@ -108,7 +108,7 @@ def test_a_handle_of_another_process_is_opened_again(tmp_path):
 
 
 def test_faiss_starts_no_threads_where_those_of_the_parent_are_gone(monkeypatch):
-    from gemel.index.lance import lists
+    from gemel.index.lance import ann as lists
 
     monkeypatch.setattr(lists, "_threads", {"used": True, "lost": False})
     lists._lose_threads()
@@ -138,7 +138,7 @@ with gemel.open_index(sys.argv[1], read_only=True) as index:
 
 
 def test_a_fork_waits_for_calls_of_other_threads():
-    from gemel.index.lance.forks import calling_lance
+    from gemel.index.lance.disk import calling_lance
 
     inside, order = threading.Event(), []
 
@@ -249,9 +249,9 @@ def test_an_index_that_several_processes_make_at_once_on_a_server_is_one():
 
 @pytest.mark.parametrize("where", ["memory", "folder"])
 def test_who_comes_second_opens_what_is_there(tmp_path, monkeypatch, where):
-    from gemel.index.memory_place import MemoryPlace
+    from gemel.index.memory import MemoryStore
 
-    home = MemoryPlace() if where == "memory" else LancePlace(tmp_path / "notes")
+    home = MemoryStore() if where == "memory" else LanceStore(tmp_path / "notes")
     gemel.open_index(home, dim=8)
     real, calls = type(home).exists, []
 
@@ -332,7 +332,7 @@ def test_what_another_process_is_building_is_left_alone(tmp_path):
 
 def test_vectors_of_old_versions_are_let_go(tmp_path):
     """Below the size at which lists are built, every version's vectors were kept."""
-    table = LancePlace(tmp_path / "notes").create(Header(DIM, {}, {}))
+    table = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
     table.write(some(0, 200), replace=False)
     table.nearest(VECTORS[:1], 1)
     first = weakref.ref(table._sights._now.copies)
@@ -409,7 +409,7 @@ def test_a_built_index_takes_little_more_than_twice_its_vectors(tmp_path):
     words = np.array([f"word{number}" for number in range(2000)])
     texts = [" ".join(words[chance.integers(2000, size=8)]) for _ in range(9000)]
     vectors = clusters(9000, 384)
-    home = LancePlace(tmp_path / "notes", large=1000, many=1000)
+    home = LanceStore(tmp_path / "notes", large=1000, many=1000)
     table = home.create(Header(384, {}, {}))
     for start in range(0, 9000, 500):
         part = slice(start, start + 500)

@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("lance", reason="the extra 'index' is not installed")
 pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
-from gemel.index.lance import cache, lists
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance import ann as lists
+from gemel.index.lance import cache
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
 from index_contract import clusters, rows_of, unit
 
@@ -19,7 +20,7 @@ QUERIES = unit(VECTORS[:400] + 0.5 * VECTORS[700:1100])
 
 
 def opened(folder, *, create=False):
-    place = LancePlace(folder, large=LARGE, many=LARGE)
+    place = LanceStore(folder, large=LARGE, many=LARGE)
     return place.create(Header(DIM, {}, {})) if create else place.open()
 
 

@@ -14,10 +14,10 @@ pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
 import gemel
 from gemel.errors import GemelError, InputError, WorkError
-from gemel.index.digest import digest_of
-from gemel.index.lance.place import LancePlace
 from gemel.index.lance.recovery import RecoveredWarning
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
+from gemel.index.results import digest_of
 from index_contract import clusters, rows_of
 
 DIM, LARGE = 16, 400
@@ -36,12 +36,12 @@ def some(start, end):
 
 
 def opened(folder, **options):
-    return LancePlace(folder, large=LARGE, many=LARGE, **options).open()
+    return LanceStore(folder, large=LARGE, many=LARGE, **options).open()
 
 
 def made(folder, *, rows=500, step=100):
     """A table written in several commits, some rows deleted, words and lists built."""
-    table = LancePlace(folder, large=LARGE, many=LARGE).create(Header(DIM, {}, {"model": None, "gemel": "1"}))
+    table = LanceStore(folder, large=LARGE, many=LARGE).create(Header(DIM, {}, {"model": None, "gemel": "1"}))
     for start in range(0, rows, step):
         table.write(some(start, start + step), replace=False)
     table.delete(names(0, 3))
@@ -88,7 +88,7 @@ def test_a_lost_pointer_is_refused_and_repaired(folder, damage):
         lambda: gemel.open_index(folder),
         lambda: gemel.open_index(folder, dim=DIM),
         lambda: gemel.open_index(folder, dim=DIM, create=True),
-        lambda: LancePlace(folder).create(Header(DIM, {}, {})),
+        lambda: LanceStore(folder).create(Header(DIM, {}, {})),
     ):
         with pytest.raises(InputError, match=r"index\.json is .*rows-1\.lance is there.*gemel index repair"):
             act()
@@ -112,7 +112,7 @@ def test_of_several_tables_the_user_chooses_one_and_none_is_deleted(folder):
 
 
 def test_a_table_that_another_process_filled_since_the_first_look_is_opened(folder, monkeypatch):
-    from gemel.index.lance.pointer import Folder
+    from gemel.index.lance.location import Folder
 
     first = [None]
     content = Folder._content
@@ -121,7 +121,7 @@ def test_a_table_that_another_process_filled_since_the_first_look_is_opened(fold
         return first.pop() if first else content(self)
 
     monkeypatch.setattr(Folder, "_content", late)
-    assert LancePlace(folder).exists()
+    assert LanceStore(folder).exists()
 
 
 def test_repair_of_nothing_says_so(tmp_path):

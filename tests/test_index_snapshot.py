@@ -13,9 +13,10 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
 from gemel.errors import WorkError
-from gemel.index.lance import snapshot, versions
-from gemel.index.lance.place import LancePlace
+from gemel.index.lance import saved_view as snapshot
+from gemel.index.lance import versions
 from gemel.index.lance.recovery import RecoveredWarning
+from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
 from gemel.index.where import Compare
 from index_contract import clusters, everything, rows_of
@@ -35,7 +36,7 @@ def some(start, end):
 
 
 def opened(folder, **options):
-    return LancePlace(folder, **SIZES, **options).open()
+    return LanceStore(folder, **SIZES, **options).open()
 
 
 @pytest.fixture(params=["lists", "lists and a tail", "no lists"])
@@ -43,7 +44,7 @@ def folder(request, tmp_path, monkeypatch):
     """An index that was searched, with lists of all passages, of most, and of none."""
     if request.param == "no lists":
         monkeypatch.setitem(SIZES, "large", 2 * ROWS)
-    place = LancePlace(tmp_path / "notes", **SIZES)
+    place = LanceStore(tmp_path / "notes", **SIZES)
     table = place.create(Header(DIM, {"group": "int"}, {}))
     table.write(some(0, ROWS - 50), replace=False)
     if request.param == "lists and a tail":
@@ -125,7 +126,7 @@ def test_it_is_not_used_for_another_version(folder):
 
 
 def test_it_is_not_used_for_another_table_of_the_same_name_and_version(folder, tmp_path):
-    place = LancePlace(tmp_path / "other", **SIZES)
+    place = LanceStore(tmp_path / "other", **SIZES)
     other = place.create(Header(DIM, {"group": "int"}, {}))
     uri = str(tmp_path / "other" / "rows-1.lance")
     version = snapshot.load(folder / "cache", str(folder / "rows-1.lance"), "notes").view.version

@@ -9,8 +9,7 @@ import pytest
 import gemel
 from gemel.errors import InputError, MissingExtra
 from gemel.index.for_frameworks import is_of_its_model, passage_vectors, recorded_options
-from gemel.integrations.index_fields import metadata_of, store_fields
-from gemel.integrations.sides import Sides
+from gemel.integrations.framework import QueryDocumentEncoder, metadata_of, store_fields
 from tiny import tiny_bert
 
 TEXTS = ["a man is playing guitar", "stock market fell sharply", "the cat was sleeping on a sofa"]
@@ -47,7 +46,7 @@ def test_without_the_framework_the_error_says_how_to_get_it(monkeypatch, name, p
 
 
 def test_each_side_has_its_prompt_and_gives_lists_of_floats(model):
-    sides = Sides(model, {"dim": 8})
+    sides = QueryDocumentEncoder(model, {"dim": 8})
     assert np.array_equal(sides.queries(["hello"]), model.encode(["how: hello"], dim=8))
     assert np.array_equal(sides.documents(["hello"]), model.encode(["the: hello"], dim=8))
     assert type(sides.queries(["hello"])[0][0]) is float
@@ -55,9 +54,11 @@ def test_each_side_has_its_prompt_and_gives_lists_of_floats(model):
 
 def test_a_model_is_found_again_by_what_it_is_called(model):
     folder = str(model.checkpoint.folder)
-    assert Sides(model, {}).name == folder
-    assert Sides(folder, {}).queries(["hello"]) == Sides(model, {}).queries(["hello"])
-    assert Sides("all-MiniLM-L6-v2", {}).name == "all-MiniLM-L6-v2"
+    assert QueryDocumentEncoder(model, {}).name == folder
+    assert QueryDocumentEncoder(folder, {}).queries(["hello"]) == QueryDocumentEncoder(model, {}).queries(
+        ["hello"]
+    )
+    assert QueryDocumentEncoder("all-MiniLM-L6-v2", {}).name == "all-MiniLM-L6-v2"
 
 
 def test_metadata_become_columns_of_an_index_that_has_documents(index):

@@ -8,13 +8,11 @@ import pytest
 from tests.tiny import TEXT, tiny_bert, tiny_checkpoint
 
 import gemel
-from gemel.distillation.fit_table import fit_table
-from gemel.distillation.projection import widest_directions
-from gemel.distillation.static_student import make_static
-from gemel.distillation.token_weights import token_weights
 from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
-from gemel.similarity import scores
+from gemel.training.distill.by_vectors import widest_directions
+from gemel.training.distill.static_table import fit_table, make_static, token_weights
+from gemel.vectors.similarity import scores
 
 
 def some_texts(count, seed=0):
@@ -101,7 +99,7 @@ def test_what_cannot_be_made_is_refused(tmp_path, teacher):
 
 def test_torch_is_not_loaded(tmp_path, teacher):
     code = (
-        "import sys; sys.modules['torch'] = None; from gemel.distillation.static_student import make_static; "
+        "import sys; sys.modules['torch'] = None; from gemel.training.distill.static_table import make_static; "
         f"make_static({str(teacher.checkpoint.folder)!r}, ['the cat', 'a dog'], dim=4, out={str(tmp_path / 's')!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.maps import Group, MapContent, layout, map_page, map_png
-from gemel.maps.content import colour_of, thinned
-from gemel.maps.raster import Picture, clipped, width_of
+from gemel.groups.map import Group, MapContent, colour_of, layout, map_page, thinned
+from gemel.groups.map_image import Picture, clipped, map_png, width_of
 
 EVIL = '</script><img src=x onerror="alert(1)"><!-- {{data}} {{title}}'
 
@@ -46,7 +45,7 @@ def test_texts_that_are_alike_lie_together(method):
 
 def test_texts_beyond_the_landmarks_are_put_between_their_neighbours(monkeypatch):
     pytest.importorskip("sklearn", reason="the extra evaluate is not installed")
-    monkeypatch.setattr("gemel.maps.places.LANDMARKS", 30)
+    monkeypatch.setattr("gemel.groups.map.LANDMARKS", 30)
     rows, group = groups_of_vectors()
     places = layout(rows)
     middles = np.stack([places[group == g].mean(axis=0) for g in range(3)])

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gemel
-from gemel.encoder.architectures import FILES
+from gemel.encoder.architectures.table import FILES
 from gemel.encoder.engines import native
+from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError
-from gemel.model import Model, Prepared
+from gemel.model import Model, PreparedTexts
 from gemel.options import EncodeOptions
-from gemel.text.long_texts import TruncationWarning
 from tiny import tiny_bert, tiny_checkpoint
 
 TEXTS = [
@@ -439,7 +439,7 @@ def test_prepared_texts_give_the_same_bits_in_any_grouping(plain):
     expected = plain.encode(TEXTS, options)
     assert np.array_equal(plain.run(prepared), expected)
     for start in range(0, len(TEXTS), 3):
-        part = Prepared(prepared.windows[start : start + 3], options)
+        part = PreparedTexts(prepared.windows[start : start + 3], options)
         assert np.array_equal(plain.run(part), expected[start : start + 3])
 
 

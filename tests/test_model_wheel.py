@@ -17,10 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 import gemel
-from gemel.checkpoint import installed, sources
-from gemel.checkpoint.installed import find_installed, installed_models
+from gemel.checkpoint import sources
+from gemel.checkpoint import sources as installed
 from gemel.checkpoint.model_wheel import build_model_wheel
-from gemel.cli import models
+from gemel.checkpoint.sources import find_installed, installed_models
+from gemel.cli.verbs import models
 from gemel.errors import InputError, ModelError, WorkError
 from tiny import tiny_bert
 from tiny_cross import tiny_cross
@@ -196,7 +197,7 @@ def test_a_failure_leaves_no_half_wheel(tmp_path, source, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gemel.checkpoint.wheel_file.WheelWriter.add", full)
+    monkeypatch.setattr("gemel.checkpoint.model_wheel.WheelWriter.add", full)
     with pytest.raises(WorkError, match="No space left"):
         build_model_wheel(source, tmp_path / "dist")
     assert list((tmp_path / "dist").iterdir()) == []

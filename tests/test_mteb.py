@@ -11,7 +11,7 @@ from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.metrics import spearman
 from gemel.integrations.mteb import GemelEncoder
 from gemel.options import EncodeOptions
-from gemel.similarity import row_scores, scores
+from gemel.vectors.similarity import row_scores, scores
 from tiny import tiny_bert
 
 PAIRS = [

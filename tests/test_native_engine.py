@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemel.encoder.architectures import FILES, read_network
+from gemel.encoder.architectures.table import FILES, read_network
 from gemel.encoder.engines import native
 from gemel.encoder.engines.onnx import OnnxEngine
-from gemel.encoder.int8_weights import Int8Store, quantize_linear
+from gemel.encoder.int8 import Int8Store, quantize_linear
 from gemel.encoder.network import Block, Linear, Network, Norm
 from gemel.errors import InputError
 from test_architectures import mean_cosine, read_folder, some_ids

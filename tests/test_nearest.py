@@ -7,15 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gemel import nearest
-from gemel.bit_search import search_by_bits
 from gemel.errors import InputError
-from gemel.nearest import search
-from gemel.scan import native_scanner
-from gemel.scan.exact import exact_scores, squares
-from gemel.scan.kernel import levels
-from gemel.similarity import METRICS, scores
-from gemel.small_vectors import quantize, rescore
+from gemel.vectors import search as nearest
+from gemel.vectors.quantize import quantize, rescore, search_by_bits
+from gemel.vectors.scan import native_scanner
+from gemel.vectors.scan.exact import exact_scores, squares
+from gemel.vectors.scan.native_scanner import levels
+from gemel.vectors.search import search
+from gemel.vectors.similarity import METRICS, scores
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
 
@@ -46,8 +45,8 @@ def inverse_lengths(rows):
 def small_blocks(monkeypatch):
     """Groups of a few queries and rows, so that a small test crosses many borders."""
     monkeypatch.setattr(nearest, "_QUERIES", 3)
-    monkeypatch.setattr("gemel.scan.native_scanner._STREAM", 5)
-    monkeypatch.setattr("gemel.scan.numpy_scanner._RIGHT", 5)
+    monkeypatch.setattr("gemel.vectors.scan.native_scanner._STREAM", 5)
+    monkeypatch.setattr("gemel.vectors.scan.numpy_scanner._RIGHT", 5)
 
 
 def test_a_search_that_fits_on_paper():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gemel.network_use import disable_usage_reports, is_offline, without_module
+from gemel.files.isolation import disable_usage_reports, is_offline, without_module
 from tiny import tiny_bert
 
 # Python's own sockets; what compiled code does is seen by strace.
@@ -47,7 +47,7 @@ TorchEngine(Path(sys.argv[1]))
 """,
     "hub": """
 import gemel
-from gemel.checkpoint.hub import fetch_from_hub
+from gemel.checkpoint.sources import fetch_from_hub
 try:
     fetch_from_hub("org/name", offline=True)
 except gemel.ModelError:
@@ -195,7 +195,7 @@ def test_what_the_user_has_set_stays_except_offline(monkeypatch, package, variab
 def test_a_program_that_imported_onnxruntime_first_reports_nothing_of_gemel_s_sessions(monkeypatch):
     import types
 
-    from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
+    from gemel.encoder.engines.onnx import load_onnxruntime
 
     calls = []
     fake = types.SimpleNamespace(disable_telemetry_events=lambda: calls.append("off"))
@@ -206,7 +206,7 @@ def test_a_program_that_imported_onnxruntime_first_reports_nothing_of_gemel_s_se
 
 
 def test_openvino_is_imported_without_the_module_that_reports(tmp_path, monkeypatch):
-    from gemel.exporting.openvino_file import _openvino
+    from gemel.export.files import _openvino
 
     (tmp_path / "openvino_telemetry.py").write_text("SENT = True\n")
     (tmp_path / "openvino.py").write_text(

@@ -7,11 +7,11 @@ from typing import get_type_hints
 
 import pytest
 
+from gemel.cli.flags import field_docs
 from gemel.cli.main import main
-from gemel.cli.options import field_docs
 from gemel.errors import InputError
-from gemel.objectives.matryoshka import Matryoshka
-from gemel.objectives.table import OBJECTIVE_FILES, OBJECTIVES, make_objective, objective_class
+from gemel.training.objectives.base import OBJECTIVE_FILES, OBJECTIVES, make_objective, objective_class
+from gemel.training.objectives.matryoshka import Matryoshka
 
 torch = pytest.importorskip("torch", reason="objectives need the extra train")
 
@@ -497,7 +497,7 @@ def test_angle_is_the_complex_quotient_of_the_paper():
 
 
 def test_angle_of_equal_vectors_is_1_and_odd_vectors_are_refused():
-    from gemel.objectives.angle import complex_angle
+    from gemel.training.objectives.angle import complex_angle
 
     assert torch.allclose(complex_angle(U, 3 * U), torch.ones(3))
     with pytest.raises(InputError, match="splits a vector into two halves, got 3 numbers"):
@@ -557,7 +557,7 @@ def test_simcse_finds_each_text_in_the_second_pass():
 
 
 def test_denoising_sees_the_vector_and_only_earlier_words():
-    from gemel.objectives.denoising import decode
+    from gemel.training.objectives.denoising import decode
 
     objective = make_objective("denoising")
     decoder = weights_of(objective)

@@ -16,20 +16,23 @@ import gemel
 from fake_ray import FakeRay
 from gemel.cli.main import main
 from gemel.errors import InputError, WorkError
-from gemel.on_ray import cluster as cluster_module
-from gemel.on_ray.ahead import Ahead
-from gemel.on_ray.cluster import Cluster, address_of
-from gemel.on_ray.encoding import ModelOnRay
-from gemel.on_ray.gather import InFolder
-from gemel.on_ray.pairs import pairs_on_ray
-from gemel.on_ray.queries import search_on_ray
-from gemel.on_ray.tile_store import TileStore
-from gemel.on_ray.tiles import Tile, side_of, stripes
+from gemel.files.rows import read_rows
+from gemel.integrations.ray import cluster as cluster_module
+from gemel.integrations.ray.cluster import RayCluster, address_of
+from gemel.integrations.ray.encode import ModelOnRay, RowPrefetcher
+from gemel.integrations.ray.pairs import (
+    InFolder,
+    Tile,
+    TileStore,
+    pairs_on_ray,
+    search_on_ray,
+    side_of,
+    stripes,
+)
 from gemel.options import EncodeOptions
-from gemel.pairs.folder import PairFolder
-from gemel.pairs.request import Request
-from gemel.scan.found import Found
-from gemel.text.read import read_rows
+from gemel.vectors.pair_folder import PairFolder
+from gemel.vectors.pair_scan import PairRequest
+from gemel.vectors.scan.compare import ScanResult
 from tiny import tiny_bert
 
 WORDS = (
@@ -80,7 +83,7 @@ def every(number):
 
 def on_fake(folder, ray, block_tokens=64, workers=3):
     checkpoint = gemel.load(folder).checkpoint
-    return ModelOnRay(checkpoint, Cluster(ray, workers, 1), block_tokens=block_tokens)
+    return ModelOnRay(checkpoint, RayCluster(ray, workers, 1), block_tokens=block_tokens)
 
 
 @pytest.mark.parametrize("dies", [lambda ref, count: False, every(7), every(3)])
@@ -172,7 +175,7 @@ def lines(tmp_path, texts, name="in.txt"):
 
 
 def encoded(model, path, out, rows=37, **options):
-    ahead = Ahead(model, read_rows(path), EncodeOptions(**options))
+    ahead = RowPrefetcher(model, read_rows(path), EncodeOptions(**options))
     said = {**model.fingerprint.to_json(), "engine": model.kernel}
     gemel.encode_to_folder(ahead, ahead, out, fingerprint=said, checkpoint_rows=rows)
 
@@ -276,7 +279,7 @@ def test_pairs_are_those_of_one_machine_to_the_bit(vectors, question, across):
     if question.get("k") == 10**9:
         question = {**question, "k": 15_000_000}
     expected = gemel.similar_pairs(vectors, **question)
-    found = pairs_on_ray(Cluster(FakeRay(every(3)), 3, 1), vectors, **question)
+    found = pairs_on_ray(RayCluster(FakeRay(every(3)), 3, 1), vectors, **question)
     assert len(expected)
     same_pairs(found, expected)
 
@@ -288,9 +291,9 @@ def test_pairs_in_a_folder_go_on_after_any_stop_and_end_as_the_same_bytes(vector
         out = tmp_path / f"stopped-{stop}"
         with pytest.raises(WorkError):
             dies = lambda ref, count, stop=stop: count > 1 + stop  # noqa: E731
-            pairs_on_ray(Cluster(FakeRay(dies), 1, 1), vectors, out=out, **question)
+            pairs_on_ray(RayCluster(FakeRay(dies), 1, 1), vectors, out=out, **question)
         again = FakeRay()
-        found = pairs_on_ray(Cluster(again, 1, 1), vectors, out=out, **question)
+        found = pairs_on_ray(RayCluster(again, 1, 1), vectors, out=out, **question)
         same_pairs(found, expected)
         same_files(tmp_path / "one", out)
 
@@ -299,7 +302,7 @@ def test_one_machine_goes_on_with_a_clusters_folder(vectors, tmp_path):
     expected = gemel.similar_pairs(vectors, k=100, out=tmp_path / "one")
     with pytest.raises(WorkError):
         pairs_on_ray(
-            Cluster(FakeRay(lambda ref, count: count > 4), 1, 1), vectors, k=100, out=tmp_path / "two"
+            RayCluster(FakeRay(lambda ref, count: count > 4), 1, 1), vectors, k=100, out=tmp_path / "two"
         )
     same_pairs(gemel.similar_pairs(vectors, k=100, out=tmp_path / "two"), expected)
 
@@ -307,14 +310,14 @@ def test_one_machine_goes_on_with_a_clusters_folder(vectors, tmp_path):
 def test_little_memory_makes_small_tiles_and_the_same_folder(vectors, tmp_path):
     gemel.similar_pairs(vectors, min_score=0.8, out=tmp_path / "one")
     ray = FakeRay(every(50))
-    pairs_on_ray(Cluster(ray, 2, 1), vectors, min_score=0.8, memory=64 * 5_000, out=tmp_path / "two")
+    pairs_on_ray(RayCluster(ray, 2, 1), vectors, min_score=0.8, memory=64 * 5_000, out=tmp_path / "two")
     same_files(tmp_path / "one", tmp_path / "two")
     with pytest.raises(InputError, match="more than 5,000 pairs reach min_score"):
-        pairs_on_ray(Cluster(FakeRay(), 2, 1), vectors, min_score=0.8, memory=64 * 5_000)
+        pairs_on_ray(RayCluster(FakeRay(), 2, 1), vectors, min_score=0.8, memory=64 * 5_000)
 
 
 def test_what_cannot_be_compared_is_said_as_on_one_machine(vectors):
-    cluster = Cluster(FakeRay(), 2, 1)
+    cluster = RayCluster(FakeRay(), 2, 1)
     with pytest.raises(InputError, match="similar_pairs needs k"):
         pairs_on_ray(cluster, vectors)
     bad = vectors.copy()
@@ -330,7 +333,7 @@ def test_what_cannot_be_compared_is_said_as_on_one_machine(vectors):
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_hits_are_those_of_one_machine_to_the_bit(vectors, metric):
     ray = FakeRay(every(4))
-    found = search_on_ray(Cluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
+    found = search_on_ray(RayCluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
     expected = gemel.search(vectors, vectors[:800], 9, metric)
     assert np.array_equal(found.index, expected.index)
     assert np.array_equal(found.score, expected.score)
@@ -394,13 +397,13 @@ def test_a_folder_is_filled_by_one_run_at_a_time(vectors, tmp_path, monkeypatch)
 
     def save(self, tile, found):
         real(self, tile, found)
-        for again in (gemel.similar_pairs, partial(pairs_on_ray, Cluster(FakeRay(), 1, 1))):
+        for again in (gemel.similar_pairs, partial(pairs_on_ray, RayCluster(FakeRay(), 1, 1))):
             with pytest.raises(InputError, match="another run is writing pairs to") as error:
                 again(vectors, min_score=0.97, out=tmp_path / "two")
             refused.append(error)
 
     monkeypatch.setattr(TileStore, "save", save)
-    found = pairs_on_ray(Cluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
+    found = pairs_on_ray(RayCluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
     assert refused
     same_pairs(found, expected)
     same_files(tmp_path / "one", tmp_path / "two")
@@ -408,7 +411,7 @@ def test_a_folder_is_filled_by_one_run_at_a_time(vectors, tmp_path, monkeypatch)
 
 def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
     memory, lefts, rights = 64 * 2_000, 40, 600
-    request = Request(None, -1.0, "cosine", memory, 1, True, False, tmp_path)
+    request = PairRequest(None, -1.0, "cosine", memory, 1, True, False, tmp_path)
     tiles = stripes(lefts, rights, 40, same=False)[0]
     left, right = (grid.ravel().astype(np.int32) for grid in np.indices((lefts, rights)))
     loaded, real = [], TileStore.load
@@ -423,7 +426,7 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
         gather = InFolder(request, rights, folder, TileStore(tmp_path), [tiles])
         for tile in tiles:
             mine = (right >= tile.first) & (right < tile.last)
-            gather.take(tile, Found(np.zeros(mine.sum(), np.float32), left[mine], right[mine]))
+            gather.take(tile, ScanResult(np.zeros(mine.sum(), np.float32), left[mine], right[mine]))
         pairs = gather.pairs(lefts * rights)
     assert np.array_equal(pairs.left, left)
     assert np.array_equal(pairs.right, right)

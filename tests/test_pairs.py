@@ -8,13 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemel.errors import InputError
-from gemel.nearest import search
-from gemel.pairs import similar_pairs, walk
-from gemel.scan import native_scanner
-from gemel.scan.exact import exact_scores, squares
-from gemel.scan.kernel import levels
-from gemel.scan.numpy_scanner import numpy_squares
-from gemel.similarity import METRICS, row_scores, scores
+from gemel.vectors import pair_scan as walk
+from gemel.vectors.pairs import similar_pairs
+from gemel.vectors.scan import native_scanner
+from gemel.vectors.scan.exact import exact_scores, squares
+from gemel.vectors.scan.native_scanner import levels
+from gemel.vectors.scan.numpy_scanner import numpy_squares
+from gemel.vectors.search import search
+from gemel.vectors.similarity import METRICS, row_scores, scores
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
 

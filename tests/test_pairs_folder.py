@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.pairs import folder, similar_pairs
-from gemel.pairs.folder import PairFolder
+from gemel.vectors import pair_folder as folder
+from gemel.vectors.pair_folder import PairFolder
+from gemel.vectors.pairs import similar_pairs
 
 CHILD = Path(__file__).parent / "pairs_child.py"
 FILES = ["left.npy", "pairs.json", "right.npy", "score.npy"]

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemel
+from gemel.encoder.passages import Divider, split
+from gemel.encoder.tokenizer import TextTokenizer
 from gemel.errors import InputError
-from gemel.text.divide import Divider
-from gemel.text.passages import split
-from gemel.text.tokenizer import TextTokenizer
 from tiny import tiny_bert, tiny_tokenizer
 
 TEXT = (

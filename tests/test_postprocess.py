@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.postprocess import (
+from gemel.texts.whitening import (
     METHODS,
     LinearMap,
     Settings,

@@ -11,10 +11,10 @@ import tracemalloc
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.text import lines
-from gemel.text.read import read_rows
-from gemel.text.records import RecordFile
-from gemel.text.rows import Row
+from gemel.files import lines
+from gemel.files.lines import Row
+from gemel.files.records import RecordFile
+from gemel.files.rows import read_rows
 
 ODD = "a\u2028b\x0bc\x85d\x1ce\u2029f\x00g"  # str.splitlines would cut this into pieces; it is one text
 

@@ -10,13 +10,18 @@ from safetensors.numpy import save_file
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.head import Dense
-from gemel.checkpoint.relation import RelationHead, parse_concat, read_relation, write_relation
+from gemel.checkpoint.head import (
+    ClassificationHead,
+    Dense,
+    parse_concat,
+    read_classification_head,
+    write_classification_head,
+)
 from gemel.checkpoint.write import write_checkpoint
-from gemel.cli import models
-from gemel.encoder.relation import relation_probabilities
+from gemel.cli.verbs import models
+from gemel.encoder.head import classification_probabilities
 from gemel.errors import InputError, ModelError
-from gemel.postprocess import save_postprocessed
+from gemel.texts.whitening import save_postprocessed
 from tiny import tiny_bert
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -28,7 +33,7 @@ def head(dim=32, concat="u,v,|u-v|", *, bias=False, labels=LABELS, seed=0):
     random = np.random.default_rng(seed)
     width = dim * len(parse_concat(concat))
     weight = random.normal(size=(len(labels), width)).astype(np.float32)
-    return RelationHead(
+    return ClassificationHead(
         concat, weight, random.normal(size=len(labels)).astype(np.float32) if bias else None, labels
     )
 
@@ -58,7 +63,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("bias", [True, False])
 def test_probabilities_are_the_softmax_over_the_joined_parts(concat, bias):
     kept, u, v = head(8, concat, bias=bias), vectors(5, 8), vectors(5, 8, seed=2)
-    found = relation_probabilities(kept, u, v)
+    found = classification_probabilities(kept, u, v)
     assert found.dtype == np.float32
     assert np.allclose(found, by_hand(kept, u, v), atol=1e-6)
     assert np.allclose(found.sum(axis=1), 1)
@@ -66,21 +71,21 @@ def test_probabilities_are_the_softmax_over_the_joined_parts(concat, bias):
 
 def test_a_pair_has_the_same_bits_alone_and_among_thousands():
     kept, u, v = head(48, bias=True), vectors(5000, 48), vectors(5000, 48, seed=2)
-    together = relation_probabilities(kept, u, v)
+    together = classification_probabilities(kept, u, v)
     for row in (0, 2047, 2048, 4999):
         assert np.array_equal(
-            relation_probabilities(kept, u[row : row + 1], v[row : row + 1])[0], together[row]
+            classification_probabilities(kept, u[row : row + 1], v[row : row + 1])[0], together[row]
         )
-    assert np.array_equal(relation_probabilities(kept, u[3:10], v[3:10]), together[3:10])
+    assert np.array_equal(classification_probabilities(kept, u[3:10], v[3:10]), together[3:10])
 
 
 def test_large_numbers_do_not_overflow():
-    found = relation_probabilities(head(4), 1e4 * vectors(3, 4), 1e4 * vectors(3, 4, seed=2))
+    found = classification_probabilities(head(4), 1e4 * vectors(3, 4), 1e4 * vectors(3, 4, seed=2))
     assert np.isfinite(found).all()
 
 
 def test_no_pairs_have_no_rows():
-    assert relation_probabilities(head(4), np.zeros((0, 4)), np.zeros((0, 4))).shape == (0, 3)
+    assert classification_probabilities(head(4), np.zeros((0, 4)), np.zeros((0, 4))).shape == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,7 @@ def test_no_pairs_have_no_rows():
 )
 def test_arrays_that_do_not_fit_are_refused(left, right, message):
     with pytest.raises(InputError, match=message):
-        relation_probabilities(head(8), left, right)
+        classification_probabilities(head(8), left, right)
 
 
 # In the folder of a model
@@ -103,8 +108,8 @@ def test_arrays_that_do_not_fit_are_refused(left, right, message):
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_head_is_read_as_it_was_written(tmp_path, bias):
     kept = head(bias=bias, labels=("ja", "nein", "日本"))
-    write_relation(kept, tmp_path)
-    again = read_relation(tmp_path)
+    write_classification_head(kept, tmp_path)
+    again = read_classification_head(tmp_path)
     assert (again.concat, again.labels, again.dim) == (kept.concat, kept.labels, 32)
     assert np.array_equal(again.weight, kept.weight)
     assert (again.bias is None) == (not bias)
@@ -186,7 +191,7 @@ def test_a_damaged_head_is_refused_when_the_model_is_read(folder, spoil, message
 
 def test_a_head_that_does_not_fit_together_is_not_written(tmp_path):
     with pytest.raises(InputError, match="do not fit 2 labels"):
-        write_relation(replace(head(), labels=("a", "b")), tmp_path)
+        write_classification_head(replace(head(), labels=("a", "b")), tmp_path)
     assert not any(tmp_path.iterdir())
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "one"))
     with pytest.raises(InputError, match="takes vectors of 16 numbers, the model's have 32"):
@@ -196,7 +201,7 @@ def test_a_head_that_does_not_fit_together_is_not_written(tmp_path):
 
 def test_a_head_for_vectors_of_another_size_is_left_out_with_a_note(tmp_path):
     folder = tiny_bert(tmp_path / "one")
-    write_relation(head(16), folder)
+    write_classification_head(head(16), folder)
     checkpoint = read_checkpoint(folder)
     assert checkpoint.relation is None
     assert checkpoint.notes == (

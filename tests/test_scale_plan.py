@@ -10,10 +10,10 @@ import pytest
 from gemel.cli.main import main
 from gemel.encoder import tuning
 from gemel.errors import InputError
-from gemel.scale_plan import Question, committed, costs, here, plan
-from gemel.scale_plan.breaking import up_to
-from gemel.scale_plan.words import amount, duration, moment, size
-from gemel.trial import keep_winners, run_trials
+from gemel.texts import plan_costs as costs
+from gemel.texts.benchmark import keep_winners, run_benchmark
+from gemel.texts.plan import amount, duration, moment, plan, size, up_to
+from gemel.texts.plan_costs import PlanQuestion, committed, here
 from tiny import tiny_bert
 
 ROOT = Path(__file__).parent.parent
@@ -48,14 +48,15 @@ def test_the_tables_of_the_page_are_fresh():
 
 
 def test_the_formulas_know_the_index_as_it_is():
-    from gemel.index.lance import lists, table
+    from gemel.index.lance import ann as lists
+    from gemel.index.lance import table
 
     assert (costs.TRAINED_ON, costs.ROUNDS) == (lists._TRAINED_ON, lists._ROUNDS)
     assert (costs.SMALL, costs.MANY_SMALL) == (table._SMALL, table._MANY_SMALL)
 
 
 def test_operations_are_counted_by_hand():
-    tiny = Question(texts=1, layers=1, width=2, inner=3)
+    tiny = PlanQuestion(texts=1, layers=1, width=2, inner=3)
     # 4 matrices of 2 x 2 and two of 2 x 3, a multiplication and an addition each, 5 tokens; then 4 x 25 x 2.
     assert tiny.flop(5) == 2 * (16 + 12) * 5 + 200
 
@@ -64,12 +65,12 @@ def test_operations_are_counted_by_hand():
     ("name", "factor"), [("encode", 10), ("pairs", 100)], ids=["encoding is linear", "pairs are a square"]
 )
 def test_ten_times_the_texts(name, factor):
-    small, large = (plan(Question(texts=texts)).part(name) for texts in (1e8, 1e9))
+    small, large = (plan(PlanQuestion(texts=texts)).part(name) for texts in (1e8, 1e9))
     assert large.core_hours == pytest.approx(factor * small.core_hours, rel=1e-6)
 
 
 def test_machines_divide_time_and_not_money():
-    one, ten = (plan(Question(texts=1e9, machines=machines)) for machines in (1, 10))
+    one, ten = (plan(PlanQuestion(texts=1e9, machines=machines)) for machines in (1, 10))
     for name in ("encode", "pairs"):
         assert ten.part(name).hours == pytest.approx(one.part(name).hours / 10)
         assert ten.part(name).money == one.part(name).money
@@ -78,20 +79,20 @@ def test_machines_divide_time_and_not_money():
 
 def test_more_queries_need_more_servers_and_no_fewer_than_one():
     counts = [
-        plan(Question(texts=1e9, queries_per_second=rate)).searching.servers for rate in (0, 10, 10_000)
+        plan(PlanQuestion(texts=1e9, queries_per_second=rate)).searching.servers for rate in (0, 10, 10_000)
     ]
     assert counts[0] == 1 and counts == sorted(counts) and counts[2] > 10
 
 
 def test_larger_blocks_save_the_writer():
-    small, large = (plan(Question(texts=1e9, block=block)).part("index") for block in (2048, 200_000))
+    small, large = (plan(PlanQuestion(texts=1e9, block=block)).part("index") for block in (2048, 200_000))
     assert large.hours < small.hours / 2
 
 
 def test_what_breaks_first_is_said_first_and_grows_with_the_texts():
     reached = []
     for texts in (1e5, 1e7, 1e9, 4e10):
-        limits = plan(Question(texts=texts)).limits
+        limits = plan(PlanQuestion(texts=texts)).limits
         assert [limit.texts for limit in limits] == sorted(limit.texts for limit in limits)
         assert all(limit.reached == (texts > limit.texts) for limit in limits)
         reached.append({limit.name for limit in limits if limit.reached})
@@ -102,7 +103,7 @@ def test_what_breaks_first_is_said_first_and_grows_with_the_texts():
 
 def test_more_memory_moves_the_limit_of_memory():
     def at(memory):
-        limits = plan(Question(texts=1e6, memory=memory)).limits
+        limits = plan(PlanQuestion(texts=1e6, memory=memory)).limits
         return next(limit.texts for limit in limits if limit.name == "memory of the index")
 
     assert at("512GB") == pytest.approx(2 * at("256GB"), rel=0.01)
@@ -128,7 +129,7 @@ def test_the_search_for_a_limit_finds_it():
 )
 def test_a_question_without_sense_is_refused(asked, message):
     with pytest.raises(InputError, match=message):
-        Question(**asked)
+        PlanQuestion(**asked)
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def bench(cache, **choice):
 
 
 def test_the_rate_of_gemel_bench_is_taken_and_named(cache):
-    question = Question(texts=1e6, mean_tokens=20)
+    question = PlanQuestion(texts=1e6, mean_tokens=20)
     assert here(question) == committed()
     bench(cache, mean_tokens=20.0)
     known = here(question)
@@ -157,9 +158,9 @@ def test_what_gemel_bench_leaves_is_what_is_read(cache, tmp_path):
     model = tiny_bert(tmp_path / "tiny")
     config = json.loads((model / "config.json").read_text())
     shape = {"layers": "num_hidden_layers", "width": "hidden_size", "inner": "intermediate_size"}
-    question = Question(texts=1e6, **{name: config[key] for name, key in shape.items()})
+    question = PlanQuestion(texts=1e6, **{name: config[key] for name, key in shape.items()})
     assert here(question) == committed()
-    kept = keep_winners(model, run_trials(model, ["a man", "a woman is here"], threads=1, repeats=1))
+    kept = keep_winners(model, run_benchmark(model, ["a man", "a woman is here"], threads=1, repeats=1))
     rate = next(trial for trial in kept if trial.precision == "float32")
     expected = rate.texts_per_second * question.flop(rate.mean_tokens)
     assert here(question).encode_flop["float32"] == pytest.approx(expected)
@@ -168,12 +169,12 @@ def test_what_gemel_bench_leaves_is_what_is_read(cache, tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{}"])
 def test_a_damaged_file_of_gemel_bench_is_passed_over(cache, content):
     cache.write_text(content)
-    assert here(Question(texts=10)) == committed()
+    assert here(PlanQuestion(texts=10)) == committed()
 
 
 def test_a_rate_without_tokens_is_passed_over(cache):
     bench(cache)
-    assert here(Question(texts=10)) == committed()
+    assert here(PlanQuestion(texts=10)) == committed()
 
 
 def test_the_command_shows_costs_and_what_breaks(cache, capsys):

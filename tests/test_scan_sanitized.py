@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SOURCES = HERE.parent / "src" / "gemel" / "scan" / "native"
+SOURCES = HERE.parent / "src" / "gemel" / "vectors" / "scan" / "native"
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
 

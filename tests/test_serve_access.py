@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 import gemel
-from gemel.cli.serve import _say_ready
+from gemel.cli.verbs.serve import _say_ready
 from gemel.errors import InputError, WorkError
 from gemel.serve import connection
 from gemel.serve.keys import WrongKeys, network_of, read_keys

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 import gemel
+from gemel.encoder.tokenizer import Windows
 from gemel.errors import InputError, WorkError
 from gemel.serve.batcher import Batcher
 from gemel.serve.cache import OVERHEAD, Known, VectorCache
-from gemel.serve.figures import Figures, Histogram, Rate
-from gemel.serve.kinds import Kinds
+from gemel.serve.counters import Figures, Histogram, Rate
 from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
-from gemel.serve.port import Ask
-from gemel.serve.waiting import Job, Rank, Waiting
-from gemel.text.windows import Windows
+from gemel.serve.port import Ask, BatchKeys
+from gemel.serve.queue import Job, Priority, Waiting
 from serve_fake import FakeModel, vector_of
 from tiny import tiny_bert
 
@@ -179,10 +178,10 @@ def test_single_queries_go_before_large_requests_that_wait_longer():
 
 # Fairness, on the queue alone
 
-KINDS = Kinds(1, lambda options: None)
+KINDS = BatchKeys(1, lambda options: None)
 
 
-def job(client, words, rank=Rank.SMALL):
+def job(client, words, rank=Priority.SMALL):
     return Job(f"{client}{words}".encode(), Windows((), (), words, words), KINDS.of(Ask()), client, rank, 0.0)
 
 
@@ -205,20 +204,20 @@ def test_clients_share_a_batch_in_turns():
 
 def test_large_requests_are_not_starved_by_small_ones():
     waiting = Waiting()
-    waiting.put(job("batch", 7, Rank.LARGE))
+    waiting.put(job("batch", 7, Priority.LARGE))
     ranks = []
     for number in range(8):
         waiting.put(job("many", 20 + number))
         ranks += [each.rank for each in waiting.take(1)]
-    assert Rank.LARGE in ranks
+    assert Priority.LARGE in ranks
 
 
 def test_the_servers_own_question_goes_before_all():
     waiting = Waiting()
     for number in range(20):
         waiting.put(job("many", 20 + number))
-    waiting.put(job("health", 3, Rank.URGENT))
-    assert waiting.take(1)[0].rank is Rank.URGENT
+    waiting.put(job("health", 3, Priority.URGENT))
+    assert waiting.take(1)[0].rank is Priority.URGENT
 
 
 def test_the_queue_forgets_what_was_dropped():
@@ -425,7 +424,7 @@ def test_figures_know_percentiles_and_rates(monkeypatch):
         times.add(value)
     assert times.counts == [2, 1, 1] and times.percentile(0.5) == 1.5 and times.count == 4
     clock = iter([100.0, 100.5, 101.5, 105.0])
-    monkeypatch.setattr("gemel.serve.figures.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("gemel.serve.counters.perf_counter", lambda: next(clock))
     rate = Rate()
     for count in (10, 20, 30):
         rate.add(count)

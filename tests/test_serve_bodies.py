@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 import gemel
 from gemel.errors import InputError
-from gemel.serve.body import STEP, Body, JsonCount
+from gemel.serve.connection import STEP, JsonCount, RequestBody
 from gemel.serve.limits import Limits, TooLarge
-from gemel.serve.routes import index_shapes, pairs, reading, tei_shapes
+from gemel.serve.protocols import indexes as index_shapes
+from gemel.serve.protocols import pairs
+from gemel.serve.protocols import requests as reading
+from gemel.serve.protocols import tei_models as tei_shapes
 from serve_case import app_of, client, make_services
 from test_serve_process import serving
 from tiny import tiny_bert
@@ -124,7 +127,7 @@ def test_a_thousand_mistakes_are_a_few_errors(kind, content):
 
 
 def test_an_unknown_field_inside_a_document_is_named_and_cut():
-    body = Body(json.dumps({"documents": [{"text": "a"}, {"text": "b", "k" * 10_000: 1}]}).encode())
+    body = RequestBody(json.dumps({"documents": [{"text": "a"}, {"text": "b", "k" * 10_000: 1}]}).encode())
     with pytest.raises(InputError, match=r"documents\[1\]: unknown field 'kkk") as refused:
         reading._checked(reading._parsed(body), index_shapes.AddRequest)
     assert len(str(refused.value)) < 300
@@ -175,7 +178,7 @@ def test_large_answers_are_the_same_in_parts(tmp_path, monkeypatch):
         return answers
 
     whole = asyncio.run(go())
-    monkeypatch.setattr("gemel.serve.routes.answering.LARGE_NUMBERS", 100)
+    monkeypatch.setattr("gemel.serve.protocols.requests.LARGE_NUMBERS", 100)
     assert asyncio.run(go()) == whole
 
 
@@ -215,7 +218,7 @@ def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="an allocator other than glibc's")
 def test_freed_memory_is_given_back():
     code = """
-from gemel.serve.memory import memory_bytes, trim_memory
+from gemel.serve.limits import memory_bytes, trim_memory
 large = [bytearray(b"x" * 100_000) for _ in range(400)]
 above = bytearray(b"x" * 100_000)
 del large

@@ -11,16 +11,14 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.serve.body import Gone, JsonCount, read_body, surely_small
+from gemel.serve.app import BUSY
+from gemel.serve.connection import Gone, JsonCount, read_body, surely_small
 from gemel.serve.errors import RouteError, problem_of
-from gemel.serve.limits import EncodeFailed, Limits, Overloaded, TooLarge, TooLate
-from gemel.serve.loading import index_places
-from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.limits import EncodeFailed, Limits, Overloaded, Room, TooLarge, TooLate, memory_bytes, room
+from gemel.serve.middleware import Middleware, find_tracer
 from gemel.serve.options import ServeOptions
 from gemel.serve.port import Embedded
-from gemel.serve.quick import BUSY
-from gemel.serve.shell import Shell
-from gemel.serve.tracing import find_tracer
+from gemel.serve.run import index_places
 from serve_case import app_of, client, live, make_services
 from serve_fake import FakeModel
 from tiny import tiny_bert
@@ -144,7 +142,7 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
     limits = Limits(body_bytes=100_000)
 
     async def go(http, services):
-        shell = Shell(None, app_of(services).user_middleware[0].kwargs["settings"])
+        shell = Middleware(None, app_of(services).user_middleware[0].kwargs["settings"])
         visits = [SimpleNamespace(body=0) for _ in range(18)]
         for visit in visits[:16]:
             shell._reserve(visit, 100_000)
@@ -183,7 +181,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
 
     async def go():
         services = make_services(FakeModel(), limits=Limits(body_bytes=100_000))
-        shell = Shell(app, app_of(services).user_middleware[0].kwargs["settings"])
+        shell = Middleware(app, app_of(services).user_middleware[0].kwargs["settings"])
         tasks = []
         for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
             held.clear()

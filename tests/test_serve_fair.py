@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.serve.figures import Figures
+from gemel.serve.counters import Figures
 from gemel.serve.jobs import Jobs
 from gemel.serve.keys import read_keys
 from gemel.serve.limits import Limits, Overloaded, TooLate
 from gemel.serve.port import Ask
-from gemel.serve.routes.calibrations import Calibrations
+from gemel.serve.protocols.pairs import Calibrations
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
 from serve_models import light_cross
@@ -159,7 +159,7 @@ def model(tmp_path_factory):
 
 def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, monkeypatch):
     gate = threading.Event()
-    monkeypatch.setattr("gemel.serve.routes.pairs.similar_pairs", lambda *_, **__: gate.wait(20))
+    monkeypatch.setattr("gemel.serve.protocols.pairs.similar_pairs", lambda *_, **__: gate.wait(20))
 
     async def go():
         services = make_services(model, limits=Limits(client_jobs=4))

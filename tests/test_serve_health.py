@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from gemel.serve.front import Front
-from gemel.serve.health import Health
+from gemel.serve.app import Health
 from gemel.serve.limits import Limits, Overloaded
 from gemel.serve.port import Ask
+from gemel.serve.run import LoadingPage
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
 
@@ -44,7 +44,7 @@ def test_a_model_that_fails_or_stands_still_is_not_ready(monkeypatch):
         return await Health(probe, fresh_seconds=1).ready()
 
     assert asyncio.run(state(fails)).reason == "the forward pass fails (ArithmeticError)"
-    monkeypatch.setattr("gemel.serve.health.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("gemel.serve.app.PROBE_SECONDS", 0.01)
     assert "the queue stands still" in asyncio.run(state(stands)).reason
 
 
@@ -150,7 +150,7 @@ def front_answers(front, path):
 
 
 def test_the_address_answers_while_the_model_is_loaded():
-    front = Front(None, None, None)
+    front = LoadingPage(None, None, None)
     assert front_answers(front, "/health/live") == (200, b'{"live":true}')
     assert front_answers(front, "/health/ready")[0] == 503
     status, body = front_answers(front, "/v1/embeddings")
@@ -167,7 +167,7 @@ def test_a_failed_start_ends_the_server():
         ended.append("stopped")
 
     async def go():
-        front = Front(start, stop, lambda: ended.append("failed"))
+        front = LoadingPage(start, stop, lambda: ended.append("failed"))
         begun = asyncio.Queue()
         await begun.put({"type": "lifespan.startup"})
 

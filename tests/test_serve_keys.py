@@ -6,7 +6,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.serve.keys import Bucket, given_key, read_keys
+from gemel.serve.keys import TokenBucket, given_key, read_keys
 from gemel.serve.options import ServeOptions
 from gemel.serve.run import checked_keys
 from serve_case import app_of, client, make_services
@@ -64,7 +64,7 @@ def test_a_key_is_sent_in_one_of_two_headers():
 
 
 def test_a_bucket_lets_a_burst_through_and_then_the_rate():
-    bucket = Bucket(12)  # two at once, then one in five seconds
+    bucket = TokenBucket(12)  # two at once, then one in five seconds
     start = bucket._seen
     assert [bucket.take(start), bucket.take(start)] == [0, 0]
     assert bucket.take(start) == pytest.approx(5)

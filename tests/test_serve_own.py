@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.index.opening import open_index
+from gemel.index.open import open_index
 from gemel.serve.limits import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
@@ -155,7 +155,7 @@ def test_pairs_between_two_sets(http):
 
 
 def test_an_answer_that_would_be_too_long_says_that_it_is_not_complete(http, monkeypatch):
-    monkeypatch.setattr("gemel.serve.routes.pairs.MOST", 10)
+    monkeypatch.setattr("gemel.serve.protocols.pairs.MOST", 10)
     found = ask(http, "/pairs", texts=MANY, min_score=-1)
     assert len(found["pairs"]) == 10 and not found["complete"]
 
@@ -198,7 +198,7 @@ def test_clusters_by_a_score_without_a_map(http):
 
 
 def test_slow_ways_to_cluster_take_fewer_texts(http, monkeypatch):
-    monkeypatch.setattr("gemel.serve.routes.clusters._SLOW", 2)
+    monkeypatch.setattr("gemel.serve.protocols.clusters._SLOW", 2)
     for name, value in (("method", "hdbscan"), ("layout", "tsne")):
         answer = http.post("/clusters", json={"texts": TEXTS, name: value})
         assert answer.status_code == 413

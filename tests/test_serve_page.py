@@ -13,7 +13,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import gemel
 from gemel.serve.keys import read_keys
-from gemel.serve.routes.page import page_files, router
+from gemel.serve.protocols.page import page_files, router
 from page_checks import CONTRAST, UNNAMED
 from page_server import KEY, TRAP, PageServer
 from serve_case import app_of, live, make_services

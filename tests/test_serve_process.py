@@ -106,8 +106,8 @@ def ready(_):
     return say
 
 run.memory_bytes = lambda: 10**12
-import gemel.cli.serve
-gemel.cli.serve._say_ready = ready
+import gemel.cli.verbs.serve
+gemel.cli.verbs.serve._say_ready = ready
 arguments = ["--port", "0", "--log", "none", "--memory-limit", "1GB", "--grace-seconds", "1"]
 sys.exit(main(["serve", "--model", sys.argv[1], *arguments]))
 """

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gemel.index.opening import open_index
+from gemel.index.open import open_index
 from gemel.serve.limits import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model

@@ -9,10 +9,11 @@ from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 
 import gemel
-from gemel.index.opening import open_index
+from gemel.index.open import open_index
 from gemel.serve.limits import Limits
-from gemel.serve.routes import cohere, openai, tei_shapes
-from gemel.serve.routes.reading import Foreign
+from gemel.serve.protocols import cohere, openai
+from gemel.serve.protocols import tei_models as tei_shapes
+from gemel.serve.protocols.requests import Foreign
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from test_relation import LABELS
@@ -199,7 +200,7 @@ def test_embed_all_gives_the_vectors_of_every_token(address, model):
 
 
 def test_embed_all_refuses_an_answer_that_would_be_too_large(address, monkeypatch):
-    monkeypatch.setattr("gemel.serve.routes.tei.MOST_NUMBERS", 100)
+    monkeypatch.setattr("gemel.serve.protocols.tei.MOST_NUMBERS", 100)
     answer = httpx.post(f"{address}/embed_all", json={"inputs": TEXTS})
     assert answer.status_code == 413
     assert answer.json()["error"].startswith("the token vectors of these texts are")

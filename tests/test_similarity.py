@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gemel.errors import InputError
-from gemel.similarity import METRICS, normalize, row_scores, scores
+from gemel.vectors.similarity import METRICS, normalize, row_scores, scores
 
 MATRICES = hnp.arrays(
     np.float32, st.tuples(st.integers(0, 6), st.just(4)), elements=st.floats(-1e3, 1e3, width=32)

@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
 from gemel.sklearn import SentenceVectors  # noqa: E402
-from gemel.sklearn.texts import shared_model  # noqa: E402
+from gemel.sklearn.vectors import shared_model  # noqa: E402
 
 TEXTS = [
     "a man is playing guitar",

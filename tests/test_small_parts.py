@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemel.encoder.lanes import Lanes, usable_cores
+from gemel.encoder.batches import Lanes, same_length_batches, usable_cores
 from gemel.encoder.pooling import POOLINGS, pool
+from gemel.encoder.tokenizer import SpecialTokens, cut
 from gemel.errors import InputError
 from gemel.options import parse_bytes
-from gemel.progress import Progress
-from gemel.text.batches import same_length_batches
-from gemel.text.tokenizer import Marks
-from gemel.text.windows import cut
+from gemel.terminal import Progress
 
-MARKS = Marks(np.array([1], np.int32), np.array([2], np.int32))
+MARKS = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 
 
 def hidden(b, t, d=20, seed=0):

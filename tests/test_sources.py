@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gemel.checkpoint import cache, hub, sources, wheels
+from gemel.checkpoint import cache, sources, wheels
+from gemel.checkpoint import sources as hub
 from gemel.errors import MissingExtra, ModelError, WorkError
 from tiny import tiny_bert
 
@@ -149,9 +150,9 @@ def test_every_door_takes_the_model_and_not_the_folder(tmp_path, replaced):
     """The library, the command line, and what opens models by name for others."""
     import gemel
     from gemel.cli.main import main
-    from gemel.integrations.sides import Sides
+    from gemel.integrations.framework import QueryDocumentEncoder
     from gemel.sklearn import SentenceVectors
-    from gemel.trial.keeping import _named
+    from gemel.texts.benchmark import _named
 
     known, _ = replaced
     right = gemel.load(known).weights_hash
@@ -159,7 +160,7 @@ def test_every_door_takes_the_model_and_not_the_folder(tmp_path, replaced):
         assert gemel.load("tiny").weights_hash == right
         assert gemel.load("tiny").name == "tiny"
         assert gemel.load("./tiny").weights_hash != right
-        assert Sides("tiny", {}).model().weights_hash == right
+        assert QueryDocumentEncoder("tiny", {}).model().weights_hash == right
         assert _named("tiny").weights.files[0].parent == known
         vectors = SentenceVectors("tiny").fit_transform(["a man"])
         assert (vectors == gemel.load(known).encode(["a man"])).all()

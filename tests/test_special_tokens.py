@@ -10,10 +10,10 @@ import pytest
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.architectures import read_network
+from gemel.encoder.architectures.table import read_network
 from gemel.encoder.engines.native import NativeEngine, levels
 from gemel.encoder.engines.onnx import OnnxEngine
-from gemel.encoder.engines.plain import PlainNetwork
+from gemel.encoder.engines.reference import PlainNetwork
 from tiny import ARCHITECTURES, tiny_bert, tiny_checkpoint
 
 IDS = np.array([[2, 9, 0, 0, 40, 12, 0, 3], [2, 9, 10, 11, 40, 12, 13, 3]], dtype=np.int32)
@@ -76,9 +76,8 @@ def test_a_text_with_a_padding_token_has_the_same_bits_in_any_batch(roberta):
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_exported_graph_counts_positions_in_the_same_way(roberta, tmp_path, precision):
-    from gemel.exporting.check import feed, onnx_run
-    from gemel.exporting.run import export
-    from gemel.exporting.sidecar import ready_tokenizer
+    from gemel.export.export import export
+    from gemel.export.files import feed, onnx_run, ready_tokenizer
 
     model = gemel.load(roberta)
     export(model, tmp_path / "out.onnx", precision=precision)

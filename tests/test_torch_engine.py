@@ -208,7 +208,7 @@ def test_sizes_that_do_not_fit_the_weights_are_refused_before_memory_is_taken(
 
 
 def test_training_makes_the_same_checks(deberta, tmp_path):
-    from gemel.training.body import open_body
+    from gemel.training.network import open_body
     from gemel.training.options import TrainOptions
 
     folder = copy_of(deberta, tmp_path / "tiny")

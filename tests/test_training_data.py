@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.objectives.table import Needs
-from gemel.training.data.open import open_all, open_examples
+from gemel.training.data.read import open_all, open_examples
+from gemel.training.objectives.base import Needs
 
 CLASS = Needs(texts=("left", "right"), label="class")
 SCORE = Needs(texts=("left", "right"), label="score")

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gemel.objectives.table import Needs
 from gemel.training.data import open_all, open_examples
 from gemel.training.doctor import examine
+from gemel.training.objectives.base import Needs
 
 CLASS = Needs(texts=("left", "right"), label="class")
 SCORE = Needs(texts=("left", "right"), label="score")

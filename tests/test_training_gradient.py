@@ -7,12 +7,10 @@ import pytest
 from tests.tiny import TEXT, tiny_bert
 
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.objectives.table import Needs, make_objective
-from gemel.training.gradient import GradientOf
+from gemel.training.bi_encoder import BiEncoderNetwork
+from gemel.training.gradient import GradientOf, Processes, plan
+from gemel.training.objectives.base import Needs, make_objective
 from gemel.training.options import TrainOptions
-from gemel.training.plan import plan
-from gemel.training.processes import Processes
-from gemel.training.twin_network import TwinNetwork
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
@@ -31,7 +29,7 @@ def folder(tmp_path_factory):
 
 def gradients(folder, columns, objective, label=None, cache=None, processes=None, dropout=0.0):
     torch.manual_seed(0)
-    net = TwinNetwork(read_checkpoint(folder), TrainOptions(dropout=dropout), torch.device("cpu"))
+    net = BiEncoderNetwork(read_checkpoint(folder), TrainOptions(dropout=dropout), torch.device("cpu"))
     net.module.train()
     weights = objective.weights(net.dim, 3)
     torch.manual_seed(7)
@@ -61,7 +59,7 @@ def test_the_second_pass_of_the_cache_drops_the_same_numbers(folder):
     columns = (texts(6, 1), texts(6, 2))
     objective = make_objective("in-batch-ranking")
     torch.manual_seed(0)
-    net = TwinNetwork(read_checkpoint(folder), TrainOptions(dropout=0.3), torch.device("cpu"))
+    net = BiEncoderNetwork(read_checkpoint(folder), TrainOptions(dropout=0.3), torch.device("cpu"))
     net.module.train()
     seen = []
     forward = net.forward
@@ -116,7 +114,7 @@ def test_the_gradients_of_two_processes_add_up_to_that_of_one(folder, name):
 
     def share(rank):
         torch.manual_seed(0)
-        net = TwinNetwork(read_checkpoint(folder), TrainOptions(dropout=0.0), torch.device("cpu"))
+        net = BiEncoderNetwork(read_checkpoint(folder), TrainOptions(dropout=0.0), torch.device("cpu"))
         weights = objective.weights(net.dim, 3)
         planned = plan(columns, objective.needs)
         vectors = net.forward(net.tokens(planned.items)).detach()

@@ -8,9 +8,9 @@ from tests.tiny import POOLINGS, tiny_bert, tiny_checkpoint
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.training.body import _checkpoint_activations
+from gemel.training.bi_encoder import BiEncoderNetwork
+from gemel.training.network import _checkpoint_activations
 from gemel.training.options import TrainOptions
-from gemel.training.twin_network import TwinNetwork
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 
@@ -36,7 +36,7 @@ ARCHITECTURES = [
 
 
 def network(folder, **settings):
-    return TwinNetwork(read_checkpoint(folder), TrainOptions(**settings), torch.device("cpu"))
+    return BiEncoderNetwork(read_checkpoint(folder), TrainOptions(**settings), torch.device("cpu"))
 
 
 def scrambled(net):

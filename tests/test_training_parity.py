@@ -21,15 +21,14 @@ from tests.training_parity import (
 )
 
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.objectives.table import make_objective
+from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.data import open_examples
-from gemel.training.examples import Draw
-from gemel.training.loop import Loop, Observers
-from gemel.training.optimizer import learning_rate
+from gemel.training.data.store import Draw
+from gemel.training.gradient import plan
+from gemel.training.loop import Loop, Observers, learning_rate
+from gemel.training.objectives.base import make_objective
 from gemel.training.options import TrainOptions
-from gemel.training.parts import open_accelerator
-from gemel.training.plan import plan
-from gemel.training.twin_network import TwinNetwork
+from gemel.training.train import open_accelerator
 
 torch = pytest.importorskip("torch", reason="training needs torch")
 pytest.importorskip("accelerate", reason="training needs accelerate")
@@ -84,7 +83,7 @@ def trained(folder, case, *, dtype=torch.float64, **changes):
     accelerator = open_accelerator(options)
     objective = make_objective(case.objective, case.settings)
     examples = open_examples(case.rows(), objective.needs, score_range=(0, 1))
-    net = TwinNetwork(read_checkpoint(folder), options, accelerator.device)
+    net = BiEncoderNetwork(read_checkpoint(folder), options, accelerator.device)
     net.module.to(dtype)
     head = objective.weights(net.dim, LABELS)
     if head is not None:
@@ -197,7 +196,7 @@ def test_the_optimizer_is_the_same_adamw(folder):
 
 @pytest.mark.parametrize("repeats", [True, False])
 def test_a_repeated_text_has_one_dropout_mask_unless_repeats_are_encoded(folder, repeats):
-    net = TwinNetwork(read_checkpoint(folder), TrainOptions(dropout=0.3), torch.device("cpu"))
+    net = BiEncoderNetwork(read_checkpoint(folder), TrainOptions(dropout=0.3), torch.device("cpu"))
     net.module.train()
     columns = (["the cat is sleeping"] * 2,)
     planned = plan(columns, make_objective("regression").needs, repeats=repeats)

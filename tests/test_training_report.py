@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 
 from gemel.errors import WorkError
-from gemel.evaluation.scores import Score, Scores
-from gemel.training.card import model_card
-from gemel.training.geometry import similarities
+from gemel.evaluation.task import Score, Scores
+from gemel.training.card import DataSet, MeasuredScores, Summary, measured, model_card
+from gemel.training.curves import POINTS, Curve, Level, Series, histograms, series
 from gemel.training.options import TrainOptions
 from gemel.training.report import write_report
-from gemel.training.report.curves import Curve, Level
-from gemel.training.report.histograms import histograms
-from gemel.training.report.series import POINTS, Series, series
-from gemel.training.summary import DataSet, Measured, Summary, measured
+from gemel.training.watch import similarities
 
 DATE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 NASTY = '<script>alert("1")</script>&\'|`*\x00'
@@ -36,7 +33,7 @@ SUMMARY = Summary(
     steps=100,
     best_step=80,
     measured=(
-        Measured(
+        MeasuredScores(
             "sts", "stsb", "spearman", Score(60.05, 57.0, 63.1), 1500, "pairs", Score(34.39, 30.0, 38.0)
         ),
     ),
@@ -187,7 +184,7 @@ def test_no_text_breaks_out_of_the_page(tmp_path):
         settings={NASTY: NASTY},
         options={NASTY: NASTY},
         data=(DataSet(NASTY, 1, (NASTY,), (NASTY,), notes=(NASTY,)),),
-        measured=(Measured(NASTY, NASTY, NASTY, Score(None, note=NASTY), 1, NASTY),),
+        measured=(MeasuredScores(NASTY, NASTY, NASTY, Score(None, note=NASTY), 1, NASTY),),
         stopped=NASTY,
         versions=(NASTY,),
     )
@@ -337,7 +334,9 @@ def test_a_cross_encoder_has_a_card_of_its_own():
 
 def test_no_text_breaks_the_card_s_tables():
     nasty = replace(
-        SUMMARY, measured=(Measured("sts", NASTY, "spearman", Score(1.0), 3, "pairs"),), settings={"x": NASTY}
+        SUMMARY,
+        measured=(MeasuredScores("sts", NASTY, "spearman", Score(1.0), 3, "pairs"),),
+        settings={"x": NASTY},
     )
     card = model_card(nasty)
     assert "<script" not in card.replace("\\<script", "")

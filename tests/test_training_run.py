@@ -13,7 +13,7 @@ from tests.tiny import TEXT, tiny_bert
 
 import gemel
 from gemel.training.journal import read_journal, untimed
-from gemel.training.run import Run
+from gemel.training.run import TrainingRun
 from gemel.training.snapshots import Snapshots, read_snapshot
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -22,10 +22,10 @@ pytest.importorskip("accelerate", reason="training needs accelerate")
 WORDS = TEXT.split()
 POINTS = [
     "none",
-    "gemel.training.journal/Journal:write:8",  # between two snapshots
+    "gemel.training.journal/MetricsJournal:write:8",  # between two snapshots
     "gemel.training.snapshots:_sync_and_hash:2",  # inside the first snapshot
     "gemel.training.snapshots/Snapshots:write:1",  # right after it
-    "gemel.training.twin_network/TwinNetwork:write:1",  # after the first better model was written
+    "gemel.training.bi_encoder/BiEncoderNetwork:write:1",  # after the first better model was written
     "gemel.training.run:publish:1",  # when all is done but the report
 ]
 
@@ -152,7 +152,7 @@ def test_a_run_is_not_resumed_with_other_settings(places, tmp_path):
 
 
 def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, tmp_path, monkeypatch):
-    whole = Run._identity
+    whole = TrainingRun._identity
 
     def older(self):
         identity = whole(self)
@@ -162,7 +162,7 @@ def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, 
         }
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_identity", older)
+        patch.setattr(TrainingRun, "_identity", older)
         train(places, tmp_path / "out", max_steps=2)
     assert train(places, tmp_path / "out", max_steps=2, resume=True).steps == 2
     with pytest.raises(gemel.InputError, match="another run: encode_repeats changed"):

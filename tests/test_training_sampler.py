@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.objectives.table import Needs
 from gemel.training.data import open_examples
-from gemel.training.examples import Batch
+from gemel.training.data.store import Batch
+from gemel.training.objectives.base import Needs
 from gemel.training.options import TrainOptions
 from gemel.training.sampler import WINDOW, EpochSampler
 

@@ -11,18 +11,30 @@ import numpy as np
 import pytest
 
 from gemel.errors import GemelError, InputError, WorkError
-from gemel.training.bar import Bar
-from gemel.training.geometry import BINS, Similarities, alignment, geometry, similarities, uniformity
-from gemel.training.journal import Journal, read_journal, untimed
+from gemel.training.journal import Bar, MetricsJournal, Trackers, check_trackers, read_journal, untimed
 from gemel.training.options import TrainOptions
-from gemel.training.trackers import Trackers, check_trackers
-from gemel.training.watch import OVERFLOWS, STILL, Collapse, Health, Watch, health
+from gemel.training.watch import (
+    BINS,
+    OVERFLOWS,
+    STILL,
+    Collapse,
+    SimilaritySample,
+    TrainingHealth,
+    Watch,
+    alignment,
+    geometry,
+    health,
+    similarities,
+    uniformity,
+)
 
-RAW_BERT = Health(step=0, mean_cosine=0.86, uniformity=-0.5, alignment=0.15, effective_rank=60.0, score=34.4)
+RAW_BERT = TrainingHealth(
+    step=0, mean_cosine=0.86, uniformity=-0.5, alignment=0.15, effective_rank=60.0, score=34.4
+)
 
 
 def at(step=100, **changes):
-    return Health(**{**RAW_BERT.to_json(), "step": step, **changes})
+    return TrainingHealth(**{**RAW_BERT.to_json(), "step": step, **changes})
 
 
 def watch(**changes):
@@ -76,7 +88,7 @@ def test_histograms_hold_each_pair_once():
     assert sum(found.positive) == 4
     assert sum(found.random) == 30 * 29 // 2 - 2
     assert len(found.random) == BINS
-    assert Similarities.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert SimilaritySample.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert sum(similarities(vectors).random) == 30 * 29 // 2
     assert similarities(vectors).positive is None
 
@@ -277,7 +289,7 @@ def test_a_resumed_watch_sees_what_the_first_would_have_seen():
 
 def write_run(path, stop_after=None, resume_at=None):
     """Ten steps, a checkpoint after every third; dies after the line number `stop_after`."""
-    with Journal.open(path, resume_at_step=resume_at) as journal:
+    with MetricsJournal.open(path, resume_at_step=resume_at) as journal:
         lines = 0
         if resume_at is None:
             journal.write("start", 0, options={"seed": 0})
@@ -311,7 +323,7 @@ def test_a_resumed_journal_equals_an_uninterrupted_one(tmp_path, stop_after):
 
 
 def test_lines_are_on_disk_at_once_and_hold_no_nan(tmp_path):
-    journal = Journal.open(tmp_path / "new" / "metrics.jsonl")
+    journal = MetricsJournal.open(tmp_path / "new" / "metrics.jsonl")
     journal.write("step", 3, loss=math.nan, norm=np.float32(0.5), sizes=(1, 2), path=tmp_path, text="\ud800ü")
     (line,) = read_journal(tmp_path / "new" / "metrics.jsonl")
     assert (line["loss"], line["norm"], line["sizes"]) == (None, 0.5, [1, 2])
@@ -322,23 +334,23 @@ def test_lines_are_on_disk_at_once_and_hold_no_nan(tmp_path):
 
 def test_a_journal_without_checkpoints_is_cut_by_steps(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    with Journal.open(path) as journal:
+    with MetricsJournal.open(path) as journal:
         for step in range(5):
             journal.write("step", step)
-    Journal.open(path, resume_at_step=2).close()
+    MetricsJournal.open(path, resume_at_step=2).close()
     assert [line["step"] for line in read_journal(path)] == [0, 1, 2]
-    Journal.open(path, resume_at_step=0).close()
+    MetricsJournal.open(path, resume_at_step=0).close()
     assert read_journal(path) == []
 
 
 def test_a_new_run_begins_a_new_journal(tmp_path):
     write_run(tmp_path / "metrics.jsonl")
-    Journal.open(tmp_path / "metrics.jsonl").close()
+    MetricsJournal.open(tmp_path / "metrics.jsonl").close()
     assert read_journal(tmp_path / "metrics.jsonl") == []
 
 
 def test_a_journal_of_nowhere_takes_lines_and_keeps_none(tmp_path):
-    with Journal.nowhere() as journal:
+    with MetricsJournal.nowhere() as journal:
         journal.write("step", 1, loss=0.5)
     assert list(tmp_path.iterdir()) == []
 
@@ -358,7 +370,7 @@ def test_what_is_no_journal_is_refused_with_its_line(tmp_path):
 def test_a_journal_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match="cannot write the metrics to"):
-        Journal.open(tmp_path / "file" / "metrics.jsonl")
+        MetricsJournal.open(tmp_path / "file" / "metrics.jsonl")
 
 
 # Progress
@@ -446,7 +458,7 @@ class FakeAccelerator:
 
 @pytest.fixture
 def all_installed(monkeypatch):
-    monkeypatch.setattr("gemel.training.trackers.find_spec", lambda name: name)
+    monkeypatch.setattr("gemel.training.journal.find_spec", lambda name: name)
 
 
 def test_without_names_nothing_is_tracked():
@@ -490,7 +502,7 @@ def test_an_unknown_tracker_is_refused():
 
 
 def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
-    monkeypatch.setattr("gemel.training.trackers.find_spec", lambda name: None)
+    monkeypatch.setattr("gemel.training.journal.find_spec", lambda name: None)
     with pytest.raises(
         InputError, match=r"'wandb', which is not installed\. Install it with: pip install wandb"
     ):

@@ -7,20 +7,20 @@ import pytest
 from click.testing import CliRunner
 
 import gemel
-from gemel.cli.bench import command
 from gemel.cli.main import main
+from gemel.cli.verbs.bench import command
 from gemel.encoder.engines import native
 from gemel.encoder.tuning import Choice, precision_file, recall, remember, tuning_file
 from gemel.errors import InputError
-from gemel.trial import (
+from gemel.texts.benchmark import (
+    BATCH_TOKENS,
     agreement,
     forget_choices,
     keep_winners,
-    run_trials,
+    run_benchmark,
     saved_choices,
     saved_precision,
 )
-from gemel.trial.measuring import BATCH_TOKENS
 from tiny import tiny_bert
 
 TEXTS = ["one text", "another text", "a third one that is longer"]
@@ -34,14 +34,14 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def network(folder):
-    from gemel.encoder.architectures import read_network
+    from gemel.encoder.architectures.table import read_network
     from test_architectures import read_folder
 
     return read_network(*read_folder(folder))
 
 
 def test_every_combination_is_measured_and_agrees(folder):
-    trials = run_trials(folder, TEXTS, threads=1, repeats=1)
+    trials = run_benchmark(folder, TEXTS, threads=1, repeats=1)
     engines = 2 if native.levels() else 1
     assert len(trials.ran) == len(BATCH_TOKENS) * 2 * engines
     assert all(trial.texts_per_second > 0 and trial.threads == 1 for trial in trials.ran)
@@ -67,7 +67,7 @@ def test_a_damaged_tuning_file_is_no_harm(folder, network):
 
 
 def test_winners_are_kept_per_precision(folder, network):
-    trials = run_trials(folder, TEXTS, threads=1, repeats=1)
+    trials = run_benchmark(folder, TEXTS, threads=1, repeats=1)
     for winner in keep_winners(folder, trials):
         choice = recall(network, winner.precision)
         assert choice is not None and choice.batch_tokens == winner.batch_tokens
@@ -75,7 +75,7 @@ def test_winners_are_kept_per_precision(folder, network):
 
 def test_nothing_to_measure_is_refused(folder):
     with pytest.raises(InputError, match="there is no text to measure with"):
-        run_trials(folder, [])
+        run_benchmark(folder, [])
 
 
 @pytest.mark.parametrize("flags", [["--json"], []])
@@ -113,7 +113,7 @@ def bench(folder, tmp_path, *flags):
 
 @pytest.fixture
 def one_size(monkeypatch):
-    monkeypatch.setattr("gemel.trial.measuring.BATCH_TOKENS", (256,))
+    monkeypatch.setattr("gemel.texts.benchmark.BATCH_TOKENS", (256,))
 
 
 def precision_of_vectors(folder, texts, capsys, *flags):

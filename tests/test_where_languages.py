@@ -41,7 +41,7 @@ class TestArrow:
     @given(CONDITIONS, st.lists(ROWS, min_size=1, max_size=8), st.booleans())
     def test_a_mask_is_what_matches_says(self, condition, rows, chunked):
         pa = pytest.importorskip("pyarrow")
-        from gemel.index.lance.where import mask
+        from gemel.index.lance.columns import mask
 
         columns = self.columns(rows)
         if chunked:

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemel.errors import InputError
-from gemel.nearest import Hits
-from gemel.word_search import BM25Index, fuse
-from gemel.word_search.words import WordRules
+from gemel.vectors.bm25 import BM25Index, WordRules, fuse
+from gemel.vectors.search import Hits
 
 CORPUS = [
     "the cat sat on the mat",

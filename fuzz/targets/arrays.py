@@ -13,11 +13,11 @@ METRICS = ("cosine", "dot", "euclidean", "manhattan")
 @target(
     "arrays",
     "bytes",
-    "gemel.similarity",
-    "gemel.nearest",
-    "gemel.pairs",
-    "gemel.scan.compare",
-    "gemel.small_vectors",
+    "gemel.vectors.similarity",
+    "gemel.vectors.search",
+    "gemel.vectors.pairs",
+    "gemel.vectors.scan.compare",
+    "gemel.vectors.quantize",
 )
 def arrays(folder: Path) -> Job:
     """Six bytes say type, metric, dimension, rows, k and options; the rest are the numbers."""

@@ -12,7 +12,7 @@ from fuzz.target import Job, WrongAnswerError, target
 READERS = (
     "gemel.checkpoint.folder",
     "gemel.checkpoint.json_file",
-    "gemel.checkpoint.modules",
+    "gemel.checkpoint.folder",
     "gemel.checkpoint.head",
 )
 TEXTS = ["a man is playing", "", "the cat \U0001f600 [SEP] <pad>", "hello world " * 40]
@@ -27,7 +27,7 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
 
     import gemel
     from gemel.checkpoint.json_file import read_object_if_there
-    from gemel.encoder.architectures import FILES
+    from gemel.encoder.architectures.table import FILES
 
     known = read_object_if_there(folder / "config.json").get("model_type") in [*FILES, "model2vec"]
     model = gemel.load(folder, engine=engine or ("auto" if known else "native"))  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def _add_relation(model: Path) -> None:
 
 
 def _add_file(name: str) -> None:
-    @target(f"model-{name.replace('/', '-')}", "json", *READERS, "gemel.checkpoint.relation")
+    @target(f"model-{name.replace('/', '-')}", "json", *READERS, "gemel.checkpoint.head")
     def make(folder: Path) -> Job:
         from tiny import tiny_bert
 
@@ -110,7 +110,7 @@ for _name in _files():
 
 def _add_architecture(kind: str) -> None:
     architecture = f"gemel.encoder.architectures.{kind}"
-    settings = "gemel.encoder.architectures.settings"
+    settings = "gemel.encoder.architectures.config"
 
     @target(
         f"config-{kind}",
@@ -118,7 +118,7 @@ def _add_architecture(kind: str) -> None:
         *READERS[:2],
         architecture,
         settings,
-        "gemel.encoder.architectures.checkpoint_weights",
+        "gemel.encoder.weights",
     )
     def make(folder: Path) -> Job:
         from tiny import tiny_bert, tiny_checkpoint
@@ -146,7 +146,7 @@ def config_torch(folder: Path) -> Job:
     return _one_file(folder / "model", "config.json", lambda model: _encoded(model, "torch"))
 
 
-@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross_heads")
+@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross_head")
 def cross_config(folder: Path) -> Job:
     import gemel
     from serve_models import light_cross
@@ -159,7 +159,7 @@ def cross_config(folder: Path) -> Job:
     return _one_file(folder / "cross", "config.json", score)
 
 
-@target("static-config", "json", "gemel.checkpoint.folder", "gemel.checkpoint.static_table")
+@target("static-config", "json", "gemel.checkpoint.folder", "gemel.checkpoint.folder")
 def static_config(folder: Path) -> Job:
     """A model2vec folder: a table of token vectors."""
     import numpy as np
@@ -223,9 +223,7 @@ def safetensors_header(folder: Path) -> Job:
     )
 
 
-@target(
-    "model-weights", "bytes", "gemel.checkpoint.tensors", "gemel.encoder.architectures.checkpoint_weights"
-)
+@target("model-weights", "bytes", "gemel.checkpoint.tensors", "gemel.encoder.weights")
 def model_weights(folder: Path) -> Job:
     """The whole file of weights, from its header to a vector."""
     from tiny import tiny_bert, tiny_vocabulary
@@ -258,7 +256,7 @@ def weights_index(folder: Path) -> Job:
     return _one_file(model, "model.safetensors.index.json", _encoded, (_json(shards),))
 
 
-@target("tokenizer", "json", "gemel.checkpoint.tokenizer_file", "gemel.text.tokenizer")
+@target("tokenizer", "json", "gemel.checkpoint.tokenizer", "gemel.encoder.tokenizer")
 def tokenizer(folder: Path) -> Job:
     """tokenizer.json of a small vocabulary, of the kinds that checkpoints have: WordPiece, BPE, Unigram."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -279,7 +277,7 @@ def tokenizer(folder: Path) -> Job:
     return _one_file(model, "tokenizer.json", _encoded, (pairs.to_str().encode(), unigram.to_str().encode()))
 
 
-@target("vocabulary", "lines", "gemel.checkpoint.tokenizer_file")
+@target("vocabulary", "lines", "gemel.checkpoint.tokenizer")
 def vocabulary(folder: Path) -> Job:
     from tiny import MARKS, tiny_bert
 

@@ -43,8 +43,13 @@ NEWER_TEXTS = [
     "not (sizes contains 1) or at < '2000-01-01'",
     "tags is null",
 ]
-COVERS = ("gemel.index.where_parse", "gemel.index.where_dict", "gemel.index.where_check", "gemel.index.where")
-STORES = ("gemel.index.lance.where", "gemel.index.postgres.where", "gemel.index.memory")
+COVERS = (
+    "gemel.index.where_parse",
+    "gemel.index.where_parse",
+    "gemel.index.where_parse",
+    "gemel.index.where",
+)
+STORES = ("gemel.index.lance.columns", "gemel.index.postgres.where", "gemel.index.memory")
 
 
 @target("where-text", "text", *COVERS, *STORES, postgres=True)
@@ -69,7 +74,7 @@ def where_json(folder: Path) -> Job:
 
 
 def _job(folder: Path, seeds: list[bytes], where_of: Any) -> Job:  # noqa: ANN401
-    from gemel.index.opening import open_index
+    from gemel.index.open import open_index
     from gemel.index.port import FieldType
 
     places = {"memory": ":memory:", "lance": str(folder / "index")}

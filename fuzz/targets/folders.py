@@ -32,14 +32,14 @@ def _rows(count: int) -> tuple[list[str], object]:
     return texts, np.random.default_rng(0).normal(size=(count, 8)).astype(np.float32)
 
 
-@target("index-folder", "bytes", "gemel.index.lance.place", "gemel.index.lance.pointer", "gemel.index.lance.recovery",
-        "gemel.index.lance.columns", "gemel.index.lance.sight", limit_seconds=60.0)  # fmt: skip
+@target("index-folder", "bytes", "gemel.index.lance.store", "gemel.index.lance.location", "gemel.index.lance.recovery",
+        "gemel.index.lance.columns", "gemel.index.lance.snapshot", limit_seconds=60.0)  # fmt: skip
 def index_folder(folder: Path) -> Job:
     """An index without a cache: the pointer, the manifests, data and deletion files."""
     return _index(folder, 30, large=10_000)
 
 
-@target("index-cache", "bytes", "gemel.index.lance.cache", "gemel.index.lance.lists", "gemel.index.lance.finding",
+@target("index-cache", "bytes", "gemel.index.lance.cache", "gemel.index.lance.ann", "gemel.index.lance.search",
         "gemel.index.lance.words", limit_seconds=60.0)  # fmt: skip
 def index_cache(folder: Path) -> Job:
     """An index with what is built for search: lists of neighbours and the index of words."""
@@ -49,11 +49,11 @@ def index_cache(folder: Path) -> Job:
 def _index(folder: Path, rows: int, large: int) -> Job:
     import numpy as np
 
-    from gemel.index.lance.place import LancePlace
-    from gemel.index.opening import open_index
+    from gemel.index.lance.store import LanceStore
+    from gemel.index.open import open_index
 
     def opened(place: Path, **settings: object) -> object:
-        return open_index(LancePlace(place, large=large, many=large, durable=False), **settings)
+        return open_index(LanceStore(place, large=large, many=large, durable=False), **settings)
 
     texts, vectors = _rows(rows)
     with opened(folder / "index", dim=8, fields={"year": "int", "lang": "text"}) as index:
@@ -81,12 +81,12 @@ def _index(folder: Path, rows: int, large: int) -> Job:
 
 
 def _add_encoded(format: str) -> None:
-    @target(f"encoded-{format}", "bytes", "gemel.encode_folder.folder", "gemel.encode_folder.journal",
+    @target(f"encoded-{format}", "bytes", "gemel.texts.encoded_folder", "gemel.texts.journal",
             f"gemel.encode_folder.formats.{'raw' if format in ('npy', 'safetensors') else format}")  # fmt: skip
     def make(folder: Path) -> Job:
         """Vectors on disk, read by `read_folder`, by `verify`, and by an encoding that goes on."""
         import gemel
-        from gemel.text.rows import Row
+        from gemel.files.lines import Row
         from tiny import tiny_bert
 
         model = gemel.load(tiny_bert(folder / "model", layers=1, width=8, heads=2))
@@ -130,7 +130,7 @@ def _add_json(name: str, file: str, *covers: str) -> None:
     @target(name, "json", *covers)
     def make(folder: Path) -> Job:
         import gemel
-        from gemel.text.rows import Row
+        from gemel.files.lines import Row
         from tiny import tiny_bert
 
         model = gemel.load(tiny_bert(folder / "model", layers=1, width=8, heads=2))
@@ -160,7 +160,7 @@ def _add_json(name: str, file: str, *covers: str) -> None:
 
 def _journal(folder: Path, rows: list[Any]) -> bytes:
     """progress.json of a run that was killed when its first shard was full."""
-    from gemel.encode_folder.source import InputHash
+    from gemel.texts.encode_folder import InputHash
 
     found = json.loads((folder / "manifest.json").read_text())
     digest = InputHash()
@@ -187,15 +187,15 @@ def _journal(folder: Path, rows: list[Any]) -> bytes:
 _add_json(
     "encoded-manifest",
     "manifest.json",
-    "gemel.encode_folder.folder",
-    "gemel.encode_folder.journal",
-    "gemel.encode_folder.reopening",
-    "gemel.encode_folder.shapes",
+    "gemel.texts.encoded_folder",
+    "gemel.texts.journal",
+    "gemel.texts.encode_folder",
+    "gemel.texts.journal",
 )
-_add_json("encoded-progress", "progress.json", "gemel.encode_folder.journal", "gemel.encode_folder.job")
+_add_json("encoded-progress", "progress.json", "gemel.texts.journal", "gemel.texts.encode_folder")
 
 
-@target("pair-folder", "bytes", "gemel.pairs.folder")
+@target("pair-folder", "bytes", "gemel.vectors.pair_folder")
 def pair_folder(folder: Path) -> Job:
     """A finished folder of pairs, asked for again."""
     import gemel
@@ -211,7 +211,7 @@ def pair_folder(folder: Path) -> Job:
     return _folder_job(folder / "pairs", read)
 
 
-@target("pair-progress", "json", "gemel.pairs.folder")
+@target("pair-progress", "json", "gemel.vectors.pair_folder")
 def pair_progress(folder: Path) -> Job:
     """The journal of a run that was killed."""
     import gemel
@@ -231,10 +231,12 @@ def pair_progress(folder: Path) -> Job:
     return Job([json.dumps(state).encode(), json.dumps({**state, "next_row": 30, "pairs": 3}).encode()], read)
 
 
-@target("cluster-folder", "bytes", "gemel.clusters.stored", "gemel.clusters.result", "gemel.cluster_folder")
+@target(
+    "cluster-folder", "bytes", "gemel.groups.cluster", "gemel.groups.cluster", "gemel.groups.cluster_folder"
+)
 def cluster_folder(folder: Path) -> Job:
     import gemel
-    from gemel.cluster_folder import ClusteredTexts, read_cluster_folder, write_cluster_folder
+    from gemel.groups.cluster_folder import ClusteredTexts, read_cluster_folder, write_cluster_folder
 
     texts, vectors = _rows(30)
     clusters = gemel.cluster(vectors, k=3, texts=texts)
@@ -245,7 +247,7 @@ def cluster_folder(folder: Path) -> Job:
     )
 
 
-@target("clusters-json", "json", "gemel.clusters.stored", "gemel.clusters.result")
+@target("clusters-json", "json", "gemel.groups.cluster", "gemel.groups.cluster")
 def clusters_json(folder: Path) -> Job:
     import gemel
 
@@ -267,12 +269,12 @@ def clusters_json(folder: Path) -> Job:
     return Job([path.read_bytes()], read)
 
 
-@target("classifier-json", "json", "gemel.sklearn.stored")
+@target("classifier-json", "json", "gemel.sklearn.few_shot")
 def classifier_json(folder: Path) -> Job:
     import numpy as np
     from safetensors.numpy import save_file
 
-    from gemel.sklearn.stored import read_classifier
+    from gemel.sklearn.few_shot import read_classifier
 
     about = {
         "parameters": {"seed": 0},

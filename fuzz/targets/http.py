@@ -45,7 +45,7 @@ COVERS = tuple(
 
 def _app(folder: Path) -> tuple[Any, Any]:
     """The application around tiny models and an index in memory, and its services."""
-    from gemel.index.opening import open_index
+    from gemel.index.open import open_index
     from gemel.serve.limits import Limits
     from serve_case import app_of, make_services
     from serve_models import light_cross, related_model
@@ -151,8 +151,8 @@ class _Transport(asyncio.Transport):
     "http-bytes",
     "lines",
     "gemel.serve.connection",
-    "gemel.serve.shell",
-    "gemel.serve.body",
+    "gemel.serve.middleware",
+    "gemel.serve.connection",
     limit_seconds=60.0,
 )
 def http_bytes(folder: Path) -> Job:

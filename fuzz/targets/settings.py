@@ -14,13 +14,12 @@ TOML = [
 ]
 
 
-@target("gemel-toml", "lines", "gemel.cli.config", "gemel.cli.config_files", "gemel.cli.config_values")
+@target("gemel-toml", "lines", "gemel.cli.config", "gemel.cli.config", "gemel.cli.config")
 def gemel_toml(folder: Path) -> Job:
     """The settings of a working folder, for every verb."""
     import click
 
-    from gemel.cli.config import check_commands, settings_of
-    from gemel.cli.config_files import read_files
+    from gemel.cli.config import check_commands, read_files, settings_of
     from gemel.cli.main import VERBS, cli
 
     path = folder / "gemel.toml"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fuzz.target import Job, WrongAnswerError, target
 
-LINES = ("gemel.text.lines", "gemel.text.rows", "gemel.text.read", "gemel.text.records")
+LINES = ("gemel.files.lines", "gemel.files.lines", "gemel.files.rows", "gemel.files.records")
 SEEDS = {
     "txt": [b"a man\nthe cat\n\n", b"\xef\xbb\xbfone\r\ntwo"],
     "csv": [b'id,text,year\n1,"a, ""b""",2\n2,"two\nlines",3\n', b"text\r\nhello\r\n"],
@@ -24,9 +24,9 @@ SEEDS = {
 def _read_all(path: Path) -> None:
     """As texts, and as a table with all its columns, with and without rows that are skipped."""
     from gemel.errors import GemelError
-    from gemel.text.read import read_rows
-    from gemel.text.records import RecordFile
-    from gemel.text.rows import Columns
+    from gemel.files.lines import Columns
+    from gemel.files.records import RecordFile
+    from gemel.files.rows import read_rows
 
     refused: GemelError | None = None
     for skip in (True, False):
@@ -66,7 +66,7 @@ for _kind in SEEDS:
 _add("jsonl", packed=True)
 
 
-@target("read-parquet", "bytes", "gemel.text.read_parquet", "gemel.text.records")
+@target("read-parquet", "bytes", "gemel.files.rows", "gemel.files.records")
 def parquet(folder: Path) -> Job:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -100,8 +100,8 @@ def training_data(folder: Path) -> Job:
     import numpy as np
 
     from gemel.errors import GemelError
-    from gemel.objectives.table import objective_class
-    from gemel.training.data.open import open_all
+    from gemel.training.data.read import open_all
+    from gemel.training.objectives.base import objective_class
 
     path = folder / "pairs.jsonl"
 
@@ -138,7 +138,7 @@ def training_data(folder: Path) -> Job:
     return Job([b"".join(json.dumps(row).encode() + b"\n" for row in rows) for rows in seeds], read)
 
 
-@target("word-vectors", "lines", "gemel.evaluation.baselines.word_vectors")
+@target("word-vectors", "lines", "gemel.evaluation.word_vectors")
 def word_vectors(folder: Path) -> Job:
     """GloVe's and word2vec's text."""
     return _word_vectors(
@@ -146,7 +146,7 @@ def word_vectors(folder: Path) -> Job:
     )
 
 
-@target("word-vectors-zip", "bytes", "gemel.evaluation.baselines.word_vectors")
+@target("word-vectors-zip", "bytes", "gemel.evaluation.word_vectors")
 def word_vectors_zip(folder: Path) -> Job:
     import zipfile
 
@@ -156,7 +156,7 @@ def word_vectors_zip(folder: Path) -> Job:
     return _word_vectors(folder / "glove.zip", [packed.getvalue()])
 
 
-@target("word-vectors-gz", "bytes", "gemel.evaluation.baselines.word_vectors")
+@target("word-vectors-gz", "bytes", "gemel.evaluation.word_vectors")
 def word_vectors_gz(folder: Path) -> Job:
     (folder / "set").mkdir()
     return _word_vectors(
@@ -166,7 +166,7 @@ def word_vectors_gz(folder: Path) -> Job:
     )
 
 
-@target("word-vectors-npy", "bytes", "gemel.evaluation.baselines.word_vectors")
+@target("word-vectors-npy", "bytes", "gemel.evaluation.word_vectors")
 def word_vectors_npy(folder: Path) -> Job:
     import numpy as np
 
@@ -176,7 +176,7 @@ def word_vectors_npy(folder: Path) -> Job:
     return _word_vectors(folder / "table.npy", [packed.getvalue()])
 
 
-@target("word-vectors-words", "bytes", "gemel.evaluation.baselines.word_vectors")
+@target("word-vectors-words", "bytes", "gemel.evaluation.word_vectors")
 def word_vectors_words(folder: Path) -> Job:
     """The list of words beside a table."""
     import numpy as np
@@ -188,7 +188,7 @@ def word_vectors_words(folder: Path) -> Job:
 def _word_vectors(path: Path, seeds: list[bytes], read_from: Path | None = None) -> Job:
     import numpy as np
 
-    from gemel.evaluation.baselines.word_vectors import read_word_vectors
+    from gemel.evaluation.word_vectors import read_word_vectors
 
     def read(data: bytes) -> None:
         path.write_bytes(data)

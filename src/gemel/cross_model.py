@@ -21,22 +21,23 @@ from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import places
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.checkpoint.tokenizer_file import load_tokenizer
-from gemel.cross_options import CrossOptions, changed
-from gemel.encoder.architectures import read_network
-from gemel.encoder.cross_heads import CrossHead, has_head, read_head
-from gemel.encoder.engines.opened import Engines
+from gemel.checkpoint.tokenizer import load_tokenizer
+from gemel.encoder.architectures.table import read_network
+from gemel.encoder.batches import Lanes, Positions, run
+from gemel.encoder.cross_head import CrossHead, has_head, read_head, with_token_types
+from gemel.encoder.engines.choose import EnginePool
 from gemel.encoder.engines.torch import TorchPairEngine
-from gemel.encoder.lanes import Lanes
-from gemel.encoder.run import run
-from gemel.encoder.token_types import with_token_types
+from gemel.encoder.pair_tokenizer import (
+    PairTokenizer,
+    PairTokens,
+    check_pairs,
+    check_text_list,
+    refuse_long_pairs,
+)
+from gemel.encoder.tokenizer import warn_of_long
 from gemel.errors import InputError, ModelError
-from gemel.options import EncodeOptions, EngineName, Precision
-from gemel.progress import Progress
-from gemel.text.batches import Positions
-from gemel.text.long_texts import warn_of_long
-from gemel.text.pair_checks import check_pairs, check_text_list, refuse_long_pairs
-from gemel.text.pair_tokens import PairTokenizer, PairTokens
+from gemel.options import CrossOptions, EncodeOptions, EngineName, Precision, changed
+from gemel.terminal import Progress
 from gemel.types import Vectors
 
 BLOCK = 8192  # pairs tokenised at once
@@ -267,7 +268,7 @@ class CrossModel:
 class _Parts:
     """What runs the pairs of one cross-encoder."""
 
-    engines: Engines
+    engines: EnginePool
     head: CrossHead
     vocabulary: int
     positions: int | None
@@ -282,7 +283,7 @@ def _own_parts(
     network = read_network(encoder.config, encoder.weights)
     head = read_head(encoder.config, encoder.weights, len(checkpoint.labels))
     typed = with_token_types(network, encoder.config, encoder.weights) if checkpoint.typed else network
-    engines = Engines(encoder, engine=engine, device=device, network=typed)
+    engines = EnginePool(encoder, engine=engine, device=device, network=typed)
     engines[precision]
     return _Parts(engines, head, network.vocabulary, network.max_positions)
 
@@ -291,7 +292,7 @@ def _torch_parts(
     checkpoint: CrossCheckpoint, *, precision: Precision, engine: EngineName, device: str
 ) -> _Parts:
     """The network and head of transformers, for architectures whose head gemel does not know."""
-    engines = Engines(checkpoint.encoder, engine=engine, device=device, typed=checkpoint.typed)
+    engines = EnginePool(checkpoint.encoder, engine=engine, device=device, typed=checkpoint.typed)
     opened = engines[precision]
     assert isinstance(opened, TorchPairEngine)
     if opened.width != len(checkpoint.labels):

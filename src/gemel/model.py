@@ -1,4 +1,7 @@
-"""Model = tokenizer + engine + pooling + last steps. `load` finds one; `encode` is what it is for."""
+"""Model = tokenizer + engine + pooling + last steps. `load` finds one; `encode` is what it is for.
+
+A model with its options fixed, and its side of a search: an `Encoder` that is its own settings.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +11,42 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, places, read_checkpoint
-from gemel.checkpoint.relation import RelationHead
+from gemel.checkpoint.head import ClassificationHead
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.checkpoint.tokenizer_file import open_tokenizer
+from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.checkpoint.write import write_checkpoint
-from gemel.encoder.engines.opened import Engines
+from gemel.encoder.batches import Keep, Lanes, Positions, run
+from gemel.encoder.engines.choose import EnginePool
 from gemel.encoder.engines.port import Engine
-from gemel.encoder.finite import check_finite
-from gemel.encoder.head import finish
-from gemel.encoder.lanes import Lanes
+from gemel.encoder.head import check_finite, classification_probabilities, finish
+from gemel.encoder.passages import Divider, passage_limit
 from gemel.encoder.pooling import POOLINGS, pool_each
-from gemel.encoder.relation import relation_probabilities
-from gemel.encoder.run import Keep, run
+from gemel.encoder.tokenizer import (
+    TextTokenizer,
+    TokenIds,
+    Windows,
+    check_texts,
+    cut,
+    refuse_long,
+    warn_of_long,
+)
 from gemel.errors import InputError
 from gemel.options import EncodeOptions, EngineName, Precision
-from gemel.progress import Progress
-from gemel.small_vectors import quantize
-from gemel.text.batches import Positions
-from gemel.text.divide import Divider, passage_limit
-from gemel.text.long_texts import refuse_long, warn_of_long
-from gemel.text.tokenizer import TextTokenizer, TokenIds, check_texts
-from gemel.text.windows import Windows, cut
+from gemel.terminal import Progress
 from gemel.types import AnyVectors, EncodeReport, Vectors
+from gemel.vectors.quantize import quantize
 
 BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
 
 
 @dataclass(frozen=True)
-class TokenVectors:
+class TokenEmbeddings:
     """One text, token by token."""
 
     tokens: tuple[str, ...]
@@ -52,7 +57,7 @@ class TokenVectors:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedTexts:
     """Texts as tokens, ready for `Model.run`. Those of equal options may be joined and divided at will."""
 
     windows: tuple[Windows, ...]
@@ -104,7 +109,7 @@ class Model:
             POOLINGS[mode]  # an unknown name is refused here, not at the first text
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
-        self._engines = Engines(checkpoint, engine=engine, device=device)
+        self._engines = EnginePool(checkpoint, engine=engine, device=device)
         self._lanes = Lanes()
         opened = open_tokenizer(checkpoint)
         self._tokenizer = TextTokenizer(
@@ -236,7 +241,7 @@ class Model:
             seconds=perf_counter() - started,
         )
 
-    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> Prepared:
+    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> PreparedTexts:
         """The first half of `encode`, for callers that batch by themselves: tokens now, `run` later.
 
         Equal texts are kept as often as they come. Nothing is said of texts that were cut; `Windows.kept` tells.
@@ -246,9 +251,9 @@ class Model:
         windows = self._windows(checked, options)
         if options.on_long == "error":
             refuse_long(windows, checked, checked)
-        return Prepared(tuple(windows), options)
+        return PreparedTexts(tuple(windows), options)
 
-    def run(self, prepared: Prepared) -> Vectors:
+    def run(self, prepared: PreparedTexts) -> Vectors:
         """(n, dim) float32, the bits that `encode` gives."""
         nothing = Progress(len(prepared.windows), "texts", shown=False)
         return self._vectors(list(prepared.windows), prepared.options, nothing)
@@ -277,7 +282,7 @@ class Model:
 
     def tokens(
         self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
-    ) -> list[TokenVectors]:
+    ) -> list[TokenEmbeddings]:
         """The token vectors of each text before pooling, marks included; long texts are cut as in encode."""
         settings = changed(options, changes)
         if settings.on_long == "chunk":
@@ -304,7 +309,7 @@ class Model:
         self._run(pieces, settings, keep)
         skipped = self._prompt_tokens(settings)
         return [
-            TokenVectors(tuple(self._tokenizer.names(piece)), states, skipped)
+            TokenEmbeddings(tuple(self._tokenizer.names(piece)), states, skipped)
             for piece, states in zip(pieces, found, strict=True)
         ]
 
@@ -352,7 +357,7 @@ class Model:
 
     def relation_of(self, left: AnyVectors, right: AnyVectors) -> Vectors:
         """As `relation`, of vectors (n, dim) that `encode` gave under default options."""
-        return relation_probabilities(self._relation_head(), left, right)
+        return classification_probabilities(self._relation_head(), left, right)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the model to a folder that `load` and sentence-transformers read; precision and engine are not kept."""
@@ -401,7 +406,7 @@ class Model:
         engine = self._engines[options.precision or self.precision]
         run(engine, pieces, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
 
-    def _relation_head(self) -> RelationHead:
+    def _relation_head(self) -> ClassificationHead:
         if self.checkpoint.relation is None:
             raise InputError(
                 f"the model {self.name} keeps no relation head. Train one with --objective classification"
@@ -494,3 +499,26 @@ def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:
         weights = np.asarray(window.weights, dtype=np.float32)
         row[:] = parts[0] if len(parts) == 1 else (parts * (weights / weights.sum())[:, None]).sum(axis=0)
     return out
+
+
+@dataclass(frozen=True)
+class WithOptions:
+    """`encode` of the model under these options, as float32."""
+
+    model: Model
+    options: EncodeOptions
+    side: Literal["query", "document"] | None = None
+    """Whose prompt is put in front, if the checkpoint brings one and the options name none."""
+
+    @property
+    def dim(self) -> int:
+        return self.options.dim or self.model.dim
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        options = self.options
+        if self.side is None or options.prompt is not None or options.prompt_name is not None:
+            return np.asarray(self.model.encode(texts, options), dtype=np.float32)
+        names = [name for name in options.__dataclass_fields__ if name != "prompt_name"]
+        changes = {name: getattr(options, name) for name in names}
+        encode = self.model.encode_query if self.side == "query" else self.model.encode_document
+        return np.asarray(encode(texts, **changes), dtype=np.float32)

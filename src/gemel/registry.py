@@ -11,7 +11,7 @@ from gemel.errors import InputError
 Thing = TypeVar("Thing")
 
 
-class Table(Generic[Thing]):
+class Registry(Generic[Thing]):
     """Names to things, with an error that helps: what was asked, what is close, what exists."""
 
     def __init__(self, kind: str) -> None:

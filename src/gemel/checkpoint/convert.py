@@ -15,26 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from gemel.checkpoint.folder import sentencepiece_file
-from gemel.checkpoint.foreign_error import reason_of
-from gemel.checkpoint.json_file import inside, read_json, read_object
-from gemel.checkpoint.tokenizer_file import WORDPIECE
-from gemel.checkpoint.weights import PICKLES, has_safetensors, pickles
+from gemel.checkpoint.json_file import inside, read_json, read_object, reason_of
+from gemel.checkpoint.tensors import PICKLES, has_safetensors, pickles
+from gemel.checkpoint.tokenizer import WORDPIECE
 from gemel.errors import InputError, MissingExtra, ModelError
-from gemel.network_use import disable_usage_reports
+from gemel.files.isolation import disable_usage_reports
 
 _SAFE_TORCH = "2.10"
 """Readers of weights before it can be made to run code: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before 2.10)."""
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertResult:
     """What a conversion wrote."""
 
     folder: Path
     written: tuple[Path, ...]
 
 
-def convert(folder: Path, out: Path | None = None) -> Converted:
+def convert(folder: Path, out: Path | None = None) -> ConvertResult:
     """Write model.safetensors next to every pickle of the checkpoint, or a copy without pickles in `out`.
 
     Old files stay. What is already there as safetensors is not written again.
@@ -42,7 +41,7 @@ def convert(folder: Path, out: Path | None = None) -> Converted:
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give the folder of a checkpoint")
     if out is None:
-        return Converted(folder, tuple(_convert_here(folder)))
+        return ConvertResult(folder, tuple(_convert_here(folder)))
     if out.exists():
         raise InputError(f"{out} exists already. Give a new folder, or none to convert in place")
     working = out.with_name(f".{out.name}.{uuid.uuid4().hex}.part")
@@ -55,7 +54,7 @@ def convert(folder: Path, out: Path | None = None) -> Converted:
         working.rename(out)
     finally:
         shutil.rmtree(working, ignore_errors=True)
-    return Converted(out, tuple(out / path.relative_to(working) for path in written))
+    return ConvertResult(out, tuple(out / path.relative_to(working) for path in written))
 
 
 def _refuse_foreign_links(folder: Path) -> None:

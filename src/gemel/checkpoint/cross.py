@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.json_file import read_object_if_there
-from gemel.checkpoint.new_folder import new_folder, write_json
-from gemel.checkpoint.tokenizer_file import load_tokenizer
+from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.checkpoint.write import TOKENIZER_FILES, check_target
 from gemel.errors import ModelError
+from gemel.files.atomic import new_folder, write_json
 
 Activation = Literal["identity", "sigmoid", "softmax"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.tokenizer_file import open_tokenizer
+from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.errors import ModelError
 
 _BLOCK = 2**20

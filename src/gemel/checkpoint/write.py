@@ -13,14 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.flow import FLOW, Flow, flow_tensors
 from gemel.checkpoint.folder import Checkpoint, is_model_folder
-from gemel.checkpoint.head import Dense, dense_config, pooling_config
+from gemel.checkpoint.head import (
+    FLOW,
+    ClassificationHead,
+    Dense,
+    Flow,
+    dense_config,
+    flow_tensors,
+    pooling_config,
+    write_classification_head,
+)
 from gemel.checkpoint.json_file import read_object_if_there
-from gemel.checkpoint.new_folder import new_folder, write_json
-from gemel.checkpoint.relation import RelationHead, write_relation
 from gemel.checkpoint.tensors import Tensors
 from gemel.errors import InputError, ModelError
+from gemel.files.atomic import new_folder, write_json
 
 _THEIRS = "sentence_transformers.models."
 TOKENIZER_FILES = (
@@ -47,7 +54,7 @@ def write_checkpoint(
     weights: Mapping[str, NDArray[Any]] | None = None,
     dense: Sequence[Dense] | None = None,
     normalize: bool | None = None,
-    relation: RelationHead | None = None,
+    relation: ClassificationHead | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Save the model in `folder`; `weights` (all of the network's, float32), `dense` (all layers after pooling),
@@ -76,7 +83,7 @@ def write_checkpoint(
         if weights is not None:
             _replace_weights(checkpoint, working, weights)
         if relation is not None:
-            write_relation(relation, working)
+            write_classification_head(relation, working)
     return Path(folder)
 
 

@@ -10,18 +10,18 @@ from types import GenericAlias
 from typing import Any, get_args
 
 from gemel.errors import InputError
-from gemel.index.field_types import TYPES, checked_time, plain_value
+from gemel.files.lines import Bad, Columns, Row, row_of
+from gemel.files.records import Record, RecordFile
+from gemel.files.rows import read_rows
+from gemel.files.write_rows import as_json
+from gemel.index.fields import TYPES, checked_time, plain_value
 from gemel.index.port import LISTS, FieldType
-from gemel.text.read import read_rows
-from gemel.text.records import Record, RecordFile
-from gemel.text.rows import Bad, Columns, Row, row_of
-from gemel.text.write_rows import as_json
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
 @dataclass(frozen=True)
-class Document:
+class InputDocument:
     row: int
     """From 0."""
     text: str
@@ -31,7 +31,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Stream:
-    documents: Iterator[Document]
+    documents: Iterator[InputDocument]
     fields: Mapping[str, Any]
     """Name to type, of the columns that are kept."""
     with_ids: bool
@@ -47,7 +47,7 @@ class DocumentFile:
     fields: Mapping[str, Any]
     """Every other column, with its type."""
 
-    def documents(self, fields: Mapping[str, Any]) -> Iterator[Document]:
+    def documents(self, fields: Mapping[str, Any]) -> Iterator[InputDocument]:
         """The rows, with these of the fields; one that a row of .jsonl lacks is null."""
         names = [self.text, *([self.id] if self.id else []), *fields]
         needed = {self.text, self.id}
@@ -61,7 +61,7 @@ class DocumentFile:
             place = f"{self.file.path}:{record.place}"
             values = zip(fields.items(), record.values[len(names) - len(fields) :], strict=True)
             typed = {name: _typed(value, kind, f"{place}: {name}") for (name, kind), value in values}
-            yield Document(number, row.text, row.id if self.id else None, typed)
+            yield InputDocument(number, row.text, row.id if self.id else None, typed)
 
     def _row(self, record: Record, number: int) -> Row | Bad:
         """Text and id by the rules of `read_rows`."""
@@ -97,7 +97,7 @@ def documents_of(
     """The file, streamed. `wanted` None: every other column is a field, typed as the index knows it, else as it is."""
     if path == "-":
         lines = (row for row in read_rows(path) if row.text)
-        return Stream((Document(int(row.id), row.text, None, {}) for row in lines), {}, False)
+        return Stream((InputDocument(int(row.id), row.text, None, {}) for row in lines), {}, False)
     file = document_file(path, text_column, id_column, default_id="id")
     if wanted is None:
         fields = {name: known.get(name) or kind for name, kind in file.fields.items()}

@@ -1,22 +1,53 @@
-"""Flags that several verbs have: one spelling and one description, with room for what is special to a verb."""
+"""Flags that several verbs have: one spelling and one description, with room for what is special to a verb.
+
+Flags that commands share. Those of encoding are made from EncodeOptions, one for each field.
+
+What is looked for, as two verbs take it: typed, in a file, or both.
+
+The precision of a command: what was asked for, else what `gemel bench --save` kept for this very model.
+
+Only commands that say what they computed with, or whose answer is not kept, ask here. An index, a server, an
+evaluation and `gemel.load` do not: their vectors meet others that were made elsewhere.
+
+The student of `--fast`: made once from the user's own model, then found in the cache.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable
+from dataclasses import Field, fields
+from functools import wraps
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from gemel.cli.options import Function
+from gemel.cli.output import echo
+from gemel.errors import InputError
+from gemel.options import EncodeOptions
+
+if TYPE_CHECKING:
+    from gemel.model import Model
+    from gemel.options import EncodeOptions, Precision
+
+Function = Callable[..., Any]  # a click callback: its arguments are whatever its decorators declare
 
 Decorator = Callable[[Function], Function]
 
 _JSON = {"object": "Print one JSON object.", "lines": "Print JSON lines, an object a row."}
+
 TEXT_COLUMN = 'The column with the texts. Default: "text", or the only column with strings.'
+
 PROGRESS = "Show texts per second and the time left on standard error. Default: when that is a terminal."
+
 PRECISION = "Numbers used in the computation: float32, or int8 (faster, nearly as good)."
 
 
@@ -149,3 +180,158 @@ def candidates_option(what: str) -> Decorator:
     """`--candidates`."""
     help = f"{what} a query that --hybrid and --rerank look at. Default: 50, or -k if that is more."
     return click.option("--candidates", type=click.IntRange(1), help=help)
+
+
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+
+
+def model_option(function: Function) -> Function:
+    """`--model`: a name or a folder."""
+    return click.option(
+        "-m",
+        "--model",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        metavar="NAME",
+        help="A model's name, or its folder.",
+    )(function)
+
+
+def encode_options(function: Function) -> Function:
+    """A flag for every field of EncodeOptions; `function` gets all of them as one argument `options`."""
+    return options_of(EncodeOptions)(function)
+
+
+def options_of(cls: type[Any]) -> Callable[[Function], Function]:
+    """A flag for every field of a dataclass of options; the function gets all of them as one argument `options`."""
+    names = [field.name for field in fields(cls)]
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
+            settings = {name: values.pop(name) for name in names}
+            if settings["progress"] is None:
+                settings["progress"] = sys.stderr.isatty()
+            return function(*arguments, options=cls(**settings), **values)
+
+        docs, types = field_docs(cls), get_type_hints(cls)
+        decorated: Function = call
+        for field in reversed(fields(cls)):  # click shows the last decorator first
+            decorated = _option(field, types[field.name], flag_help(docs.get(field.name, ""), names))(
+                decorated
+            )
+        return decorated
+
+    return decorate
+
+
+def _option(field: Field[Any], annotation: object, help: str) -> Callable[[Function], Function]:
+    default = field.default
+    if field.name == "progress":
+        default, help = None, f"{help} Default: when that is a terminal."
+    return flag_of(field.name, annotation, default=default, help=help)
+
+
+def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callable[[Function], Function]:  # noqa: ANN401
+    """The flag of one field: its name with hyphens, its type. Its environment variables: settings.py."""
+    flag = "--" + name.replace("_", "-")
+    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
+    shape: dict[str, Any] = {}
+    if get_origin(annotation) is tuple:
+        shape = {"type": kinds[0], "multiple": True}
+        help = f"{help} May be repeated."
+    elif get_origin(annotation) is Literal or get_origin(kinds[0]) is Literal:
+        literal = annotation if get_origin(annotation) is Literal else kinds[0]
+        shape = {"type": click.Choice(get_args(literal))}
+    elif kinds == [bool]:
+        flag = f"{flag}/--no-{flag[2:]}"
+    else:
+        shape = {"type": kinds[0] if len(kinds) == 1 else str}
+    shown = default is not None and default != ()
+    return click.option(flag, name, default=default, show_default=shown, help=help, **shape)
+
+
+def flag_help(doc: str, names: list[str]) -> str:
+    """The words of a field's docstring for someone at a terminal: flags instead of Python names."""
+    for name in names:
+        doc = doc.replace(f"`{name}`", "--" + name.replace("_", "-"))
+    return re.sub(r"\bNone: ", "Default: ", doc)
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """The string below each field of a dataclass, by field; empty where the source is not at hand."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError):
+        return {}
+    docs: dict[str, str] = {}
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    for node, below in pairwise(body):
+        match node, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                docs[name] = " ".join(doc.split())
+    return docs
+
+
+def query_options(function: Function) -> Function:
+    """[QUERY]..., `--queries` and `--query-column`, for `asked_queries`."""
+    for add in (
+        click.option("--query-column", metavar="NAME", help="The column of --queries with the texts."),
+        click.option(
+            "--queries", metavar="FILE", help="A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."
+        ),
+        click.argument("query", nargs=-1, metavar="[QUERY]..."),
+    ):
+        function = add(function)
+    return function
+
+
+def where_option(what: str) -> Decorator:
+    """`--where`: a condition on fields."""
+    return click.option(
+        "--where", metavar="CONDITION", help=f"{what} that meet it: \"year >= 2020 and lang = 'en'\"."
+    )
+
+
+def asked_queries(typed: tuple[str, ...], path: str | None, column: str | None) -> list[str]:
+    """Those that were typed, then those of the file."""
+    from gemel.files.rows import read_rows
+
+    asked = [*typed, *(row.text for row in (read_rows(path, text_column=column) if path else ()))]
+    if not asked:
+        raise InputError("no query. Give QUERY or --queries FILE")
+    return asked
+
+
+def precision_of(model: str, options: EncodeOptions) -> Precision:
+    """Says so on standard error where it is not the default."""
+    if options.precision is not None:
+        return options.precision
+    from gemel.texts.benchmark import saved_precision
+
+    saved = saved_precision(model) or "float32"
+    if saved != "float32":
+        echo(f"in {saved}, as gemel bench was told to save; --precision float32 undoes it", err=True)
+    return saved
+
+
+def fast_option(function: Function) -> Function:
+    """`--fast DIAL`."""
+    return click.option(
+        "--fast",
+        "dial",
+        type=click.IntRange(1),
+        metavar="DIAL",
+        help="Two speeds: a static student of the model (made once, then cached) proposes DIAL candidates for each "
+        "answer, the model scores only those; the recall is measured and shown. 10 is a start; more finds more.",
+    )(function)
+
+
+def student_of(model: Model, dial: int | None, options: EncodeOptions) -> Any:  # noqa: ANN401 - gemel.Model or None
+    """The student where a dial was given, else None."""
+    if dial is None:
+        return None
+    import gemel
+    from gemel.training.distill.static_table import make_static
+
+    return gemel.load(make_static(model, threads=options.threads, progress=options.progress))

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from gemel.cli.screen import echo, printable_warnings
+from gemel.cli.output import echo, printable_warnings
 from gemel.errors import GemelError, InputError, ModelError, WorkError
-from gemel.registry import Table
+from gemel.registry import Registry
 
 
 class Verb(NamedTuple):
@@ -26,38 +26,50 @@ class Verb(NamedTuple):
     help: str
 
 
-VERBS: Table[Verb] = Table("verb")
-VERBS.add("encode")(Verb("gemel.cli.encode", "Turn texts into vectors, on the screen or in a folder."))
-VERBS.add("evaluate")(Verb("gemel.cli.evaluate", "Score models on labelled data and say which is better."))
-VERBS.add("models")(Verb("gemel.cli.models", "List, fetch, describe, convert, pack and remove models."))
-VERBS.add("demo")(Verb("gemel.cli.demo", "Encode sample sentences, find similar pairs, answer two searches."))
+VERBS: Registry[Verb] = Registry("verb")
+VERBS.add("encode")(Verb("gemel.cli.verbs.encode", "Turn texts into vectors, on the screen or in a folder."))
+VERBS.add("evaluate")(
+    Verb("gemel.cli.verbs.evaluate", "Score models on labelled data and say which is better.")
+)
+VERBS.add("models")(Verb("gemel.cli.verbs.models", "List, fetch, describe, convert, pack and remove models."))
+VERBS.add("demo")(
+    Verb("gemel.cli.verbs.demo", "Encode sample sentences, find similar pairs, answer two searches.")
+)
 VERBS.add("info")(
-    Verb("gemel.cli.info", "Show versions, engines, the processor, the cache and what is set where.")
+    Verb("gemel.cli.verbs.info", "Show versions, engines, the processor, the cache and what is set where.")
 )
-VERBS.add("completion")(Verb("gemel.cli.completion", "Print what lets a shell complete verbs and flags."))
-VERBS.add("objectives")(Verb("gemel.cli.objectives", "List what a model can be trained on."))
+VERBS.add("completion")(
+    Verb("gemel.cli.verbs.completion", "Print what lets a shell complete verbs and flags.")
+)
+VERBS.add("objectives")(Verb("gemel.cli.verbs.objectives", "List what a model can be trained on."))
 VERBS.add("postprocess")(
-    Verb("gemel.cli.postprocess", "Fit whitening or the like on texts and save a new model.")
+    Verb("gemel.cli.verbs.postprocess", "Fit whitening or the like on texts and save a new model.")
 )
-VERBS.add("bench")(Verb("gemel.cli.bench", "Measure encoding on this machine and show what was chosen."))
+VERBS.add("bench")(
+    Verb("gemel.cli.verbs.bench", "Measure encoding on this machine and show what was chosen.")
+)
 
 VERBS.add("train")(
-    Verb("gemel.cli.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
+    Verb("gemel.cli.verbs.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
 )
 VERBS.add("distill")(
-    Verb("gemel.cli.distill", "Make a smaller or faster model that agrees with a larger one.")
+    Verb("gemel.cli.verbs.distill", "Make a smaller or faster model that agrees with a larger one.")
 )
 VERBS.add("export")(
-    Verb("gemel.cli.export", "Write a model as one ONNX or OpenVINO graph for other programs.")
+    Verb("gemel.cli.verbs.export", "Write a model as one ONNX or OpenVINO graph for other programs.")
 )
-VERBS.add("cluster")(Verb("gemel.cli.cluster", "Group similar texts, name the groups, draw a map."))
-VERBS.add("dedupe")(Verb("gemel.cli.dedupe", "Write a file without its duplicates, and a report of why."))
-VERBS.add("pairs")(Verb("gemel.cli.pairs", "Find the most similar pairs of texts."))
-VERBS.add("search")(Verb("gemel.cli.search", "Find the best texts of a file for a query."))
-VERBS.add("index")(Verb("gemel.cli.index", "Keep texts with their vectors; search, add and delete."))
-VERBS.add("explain")(Verb("gemel.cli.explain", "Show why two texts score as they do, word by word."))
-VERBS.add("plan")(Verb("gemel.cli.plan", "Say what a number of texts would cost, and what breaks first."))
-VERBS.add("serve")(Verb("gemel.cli.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
+VERBS.add("cluster")(Verb("gemel.cli.verbs.cluster", "Group similar texts, name the groups, draw a map."))
+VERBS.add("dedupe")(
+    Verb("gemel.cli.verbs.dedupe", "Write a file without its duplicates, and a report of why.")
+)
+VERBS.add("pairs")(Verb("gemel.cli.verbs.pairs", "Find the most similar pairs of texts."))
+VERBS.add("search")(Verb("gemel.cli.verbs.search", "Find the best texts of a file for a query."))
+VERBS.add("index")(Verb("gemel.cli.verbs.index", "Keep texts with their vectors; search, add and delete."))
+VERBS.add("explain")(Verb("gemel.cli.verbs.explain", "Show why two texts score as they do, word by word."))
+VERBS.add("plan")(
+    Verb("gemel.cli.verbs.plan", "Say what a number of texts would cost, and what breaks first.")
+)
+VERBS.add("serve")(Verb("gemel.cli.verbs.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
 
 # Work although a file of settings is wrong; the first says what is.
 TOLERANT = ("info", "completion")
@@ -73,13 +85,13 @@ class LazyGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        from gemel.cli.settings import give_variables
+        from gemel.cli.config import give_variables
 
         command = import_module(VERBS[cmd_name].module).command
         assert isinstance(command, click.Command), f"{VERBS[cmd_name].module}.command is no click command"
         give_variables(command, (cmd_name,))
         if ctx.resilient_parsing:  # a shell asks what could come next
-            from gemel.cli.completion import give_names
+            from gemel.cli.verbs.completion import give_names
 
             give_names(command)
         return command
@@ -150,7 +162,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     if asked := os.environ.get("_GEMEL_COMPLETE"):
-        from gemel.cli.completion import complete
+        from gemel.cli.verbs.completion import complete
 
         return complete(cli, asked)
     given = list(sys.argv[1:] if arguments is None else arguments)

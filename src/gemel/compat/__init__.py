@@ -7,7 +7,7 @@ Same names, same arguments, same shapes; arrays where they give tensors, unless 
 
 from __future__ import annotations
 
-from gemel.compat import util as util
+from gemel.compat import util
 from gemel.compat.model import SentenceTransformer as SentenceTransformer
 
 __all__ = ["SentenceTransformer", "util"]

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gemel.clusters import cluster
-from gemel.compat.arrays import as_rows, is_one, like
+from gemel.compat.arrays import as_rows, is_one, like, quantize_embeddings
 from gemel.compat.model import SentenceTransformer
-from gemel.compat.quantized import quantize_embeddings
 from gemel.errors import InputError
-from gemel.nearest import search
-from gemel.similarity import normalize, row_scores, scores
+from gemel.groups.cluster import cluster
+from gemel.vectors.search import search
+from gemel.vectors.similarity import normalize, row_scores, scores
 
 __all__ = [
     "community_detection",

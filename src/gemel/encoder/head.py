@@ -1,17 +1,32 @@
-"""What stands after pooling: dense layers, flows, fewer dimensions, length 1. Rows cannot see each other."""
+"""What stands after pooling: dense layers, flows, fewer dimensions, length 1. Rows cannot see each other.
+
+The relation head at work: two arrays of vectors in, a probability for each label out. Rows cannot see each other.
+
+Numbers that are none: vectors that hold NaN or infinity are an error that says where they come from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from gemel.checkpoint.flow import Coupling, Flow
-from gemel.checkpoint.head import Dense
-from gemel.similarity import normalize
+from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.head import ClassificationHead, Coupling, Dense, Flow, parse_concat
+from gemel.checkpoint.tensors import is_finite
+from gemel.errors import InputError, ModelError
 from gemel.types import Vectors
+from gemel.vectors.similarity import check_same_dim, checked, normalize
 
 _ONE_ROW = "oi,i->o"
+
+
+def _erf(x: Vectors) -> Vectors:
+    from math import erf
+
+    return np.vectorize(erf, otypes=[np.float32])(x) if x.size else x
+
 
 _ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
     "identity": lambda x: x,
@@ -59,7 +74,79 @@ def _couple(step: Coupling, vector: Vectors) -> Vectors:
     return vector
 
 
-def _erf(x: Vectors) -> Vectors:
-    from math import erf
+_ROWS = 2048  # pairs at once: the largest part, 2048 x 1024 dimensions x 4 bytes, is 8 MB
 
-    return np.vectorize(erf, otypes=[np.float32])(x) if x.size else x
+
+def classification_probabilities(head: ClassificationHead, left: ArrayLike, right: ArrayLike) -> Vectors:
+    """(n, labels) float32: how row i of `left` relates to row i of `right`; every row sums to 1."""
+    u, v = checked(left, "left"), checked(right, "right")
+    check_same_dim(u, v, "rows of left", "rows of right")
+    if len(u) != len(v):
+        raise InputError(f"left has {len(u)} rows but right has {len(v)}; rows are compared one to one")
+    if u.shape[1] != head.dim:
+        raise InputError(
+            f"vectors have {u.shape[1]} dimensions, the relation head takes {head.dim}. "
+            "Give it the model's vectors as encode gives them by default"
+        )
+    names = parse_concat(head.concat)
+    weights = np.split(np.ascontiguousarray(head.weight), len(names), axis=1)
+    pieces = {name: np.ascontiguousarray(weight) for name, weight in zip(names, weights, strict=True)}
+    out = np.empty((len(u), len(head.labels)), dtype=np.float32)
+    for start in range(0, len(u), _ROWS):
+        block = slice(start, start + _ROWS)
+        out[block] = _softmax(_logits(head, pieces, u[block], v[block]))
+    return out
+
+
+def _logits(head: ClassificationHead, pieces: dict[str, Vectors], u: Vectors, v: Vectors) -> Vectors:
+    """weight @ joined + bias, part by part: the parts need not be joined."""
+    logits = np.zeros((len(u), len(head.labels)), dtype=np.float32)
+    for name, weight in pieces.items():
+        # Not a matrix product: that picks its kernel by the number of rows, and so its bits.
+        logits += np.einsum("nd,kd->nk", _part(name, u, v), weight)
+    return logits if head.bias is None else logits + head.bias
+
+
+def _part(name: str, u: Vectors, v: Vectors) -> Vectors:
+    if name in ("u", "v"):
+        return u if name == "u" else v
+    return np.abs(u - v) if name == "|u-v|" else u * v
+
+
+def _softmax(logits: Vectors) -> Vectors:
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def check_finite(numbers: NDArray[np.float32], checkpoint: Checkpoint) -> None:
+    """An error that names a weight of the checkpoint that is not finite, or says that the numbers grew too large."""
+    if np.isfinite(numbers).all():
+        return
+    name = next(_bad_weights(checkpoint), None)
+    if name is not None:
+        raise ModelError(
+            f"{checkpoint.name} gives vectors that are not numbers: its weight {name!r} holds NaN or infinite values. "
+            "Fetch or save the model again"
+        )
+    raise ModelError(
+        f"{checkpoint.name} gives vectors that are not numbers, though all of its weights are: they grow beyond the "
+        "range of float32 on the way. Train it again, with a smaller learning rate"
+    )
+
+
+def check_weights(checkpoint: Checkpoint) -> None:
+    """As `check_finite`, of the weights themselves: for engines that read the files without us."""
+    name = next(_bad_weights(checkpoint), None)
+    if name is not None:
+        raise ModelError(
+            f"the weight {name!r} of {checkpoint.name} holds NaN or infinite values. Fetch or save the model again"
+        )
+
+
+def _bad_weights(checkpoint: Checkpoint) -> Iterator[str]:
+    for name in checkpoint.weights:
+        if not checkpoint.weights.finite(name):
+            yield name
+    for number, layer in enumerate(checkpoint.dense, start=1):
+        if not (is_finite(layer.weight) and (layer.bias is None or is_finite(layer.bias))):
+            yield f"dense layer {number}"

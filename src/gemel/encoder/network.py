@@ -7,6 +7,10 @@ engines know arithmetic; neither knows the other.
     post-norm block   h = norm(h + out(attention(qkv(h))));  h = norm(h + down(act(up(h))))
     pre-norm block    h = h + out(attention(qkv(norm(h))));  h = h + down(act(up(norm(h))))
     h  = final_norm(h)                               pre-norm networks only
+
+The angles of rotary positions (RoFormer, arXiv 2104.09864): one table, so that all engines turn by the same bits.
+
+Which row of the position table each token takes, where a text holds the padding token.
 """
 
 from __future__ import annotations
@@ -17,7 +21,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.types import Ids
+
 Array = NDArray[np.float32]
+
 Activation = Literal["gelu", "gelu-tanh", "relu", "silu"]
 
 
@@ -99,3 +106,34 @@ class Network:
     @property
     def vocabulary(self) -> int:
         return int(self.word.shape[0])
+
+
+def rotary_tables(theta: float, size: int, places: int) -> tuple[Array, Array]:
+    """Cosines and sines (places, size/2) of place / theta^(2i/size).
+
+    In float32, as the reference computes them: a model has learnt with these angles, and at place 8,000 their cosines
+    are up to 4e-4 beside the true ones.
+    """
+    steps = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+    # The power in float64, rounded once: in float32 numpy's last bit is often not torch's, and places multiply it.
+    speeds = np.float32(1) / np.power(theta, steps.astype(np.float64)).astype(np.float32)
+    angles = np.arange(places, dtype=np.float32)[:, None] * speeds
+    return np.cos(angles), np.sin(angles)
+
+
+def has_padding(network: Network, ids: Ids) -> NDArray[np.bool_]:
+    """(b,) which texts hold the padding token, in a network where it takes no position."""
+    if network.padding is None or network.positions is None:
+        return np.zeros(len(ids), dtype=np.bool_)
+    return np.asarray((ids == network.padding.id).any(axis=1))
+
+
+def position_rows(network: Network, ids: Ids) -> Array:
+    """(b, t, e), or (t, e) where all texts take the same rows: what is added to each token."""
+    assert network.positions is not None
+    if not has_padding(network, ids).any():
+        return network.positions[: ids.shape[1]]
+    assert network.padding is not None
+    counted = ids != network.padding.id
+    rows = network.positions[np.maximum(counted.cumsum(axis=1) - 1, 0)]
+    return np.where(counted[..., None], rows, network.padding.position)

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.registry import Table
+from gemel.registry import Registry
 from gemel.types import Vectors
 
 PoolingFunction: TypeAlias = Callable[[Vectors], Vectors]
 
-POOLINGS: Table[PoolingFunction] = Table("pooling")
+POOLINGS: Registry[PoolingFunction] = Registry("pooling")
 
 
 def _total(hidden: Vectors) -> Vectors:

@@ -2,11 +2,15 @@
 
 Read from a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv) or from three tables NAME-corpus, NAME-queries,
 NAME-qrels. Ids that do not fit together are refused, or counted where the reader is told to be lenient.
+
+Things that belong together because a chain of pairs connects them: duplicates of duplicates.
+
+Pair files as one list of distinct texts and the pairs that are marked as meaning the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.table import ENDINGS, DataTable, is_table, read_table
+from gemel.evaluation.data import ENDINGS, DataTable, is_table, read_table, with_columns
+from gemel.evaluation.task import LEFT, RIGHT
 
 _SHOWN = 3
 
@@ -184,3 +189,52 @@ def _judgements(
             "Check that the files belong together, or leave them out with strict=False (--set strict=false)"
         )
     return gains, len(unknown)
+
+
+def connected(size: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Positions 0 .. size - 1 in groups; a position that no pair names is a group of its own."""
+    parent = list(range(size))
+
+    def root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]  # halve the way for the next one
+            place = parent[place]
+        return place
+
+    for left, right in pairs:
+        one, other = sorted((root(left), root(right)))
+        parent[other] = one
+    groups: dict[int, list[int]] = {}
+    for place in range(size):
+        groups.setdefault(root(place), []).append(place)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """Distinct texts, and pairs of their positions (lower first) with label 1, each once."""
+
+    texts: tuple[str, ...]
+    same: tuple[tuple[int, int], ...]
+    rows: int
+    """Rows of the file, those with label 0 included: their texts are there too."""
+
+
+PAIRS = with_columns(LEFT, RIGHT, ("label",))
+"""The columns of a pair file."""
+
+
+def read_pairs(table: DataTable) -> LabelledPairs:
+    """Equal texts are one text, so a pair of a text with itself says nothing and is not kept."""
+    labels = table.numbers("label")
+    where: dict[str, int] = {}
+    same: dict[tuple[int, int], None] = {}
+    for row, (left, right) in enumerate(zip(table.texts(*LEFT), table.texts(*RIGHT), strict=True)):
+        if labels[row] not in (0, 1):
+            raise InputError(f"{table.place(row)}: label must be 0 or 1, got {labels[row]:g}")
+        one, other = sorted((where.setdefault(left, len(where)), where.setdefault(right, len(where))))
+        if labels[row] == 1 and one != other:
+            same[one, other] = None
+    if not same:
+        raise InputError(f"{table.path} has no pair of two texts with label 1, so there is nothing to find")
+    return LabelledPairs(tuple(where), tuple(same), len(table))

@@ -1,13 +1,20 @@
 """What ties an index to its model: a fingerprint, the prompts and options, and canaries to try it on.
 
 Kept as JSON in the header of the table. A model that differs in anything that changes a vector is refused.
+
+A model's files by size and time, as a shortcut: where these are as they were, their hash is as it was.
+
+What an index works with at one moment; replaced as a whole when the index is migrated.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +22,8 @@ import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.errors import ModelError
-from gemel.index.coder import ModelCoder
-from gemel.index.stamp import stamp_of
+from gemel.index.encoder import IndexEncoder, ModelIndexEncoder
+from gemel.index.port import Table
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors
@@ -99,7 +106,7 @@ class Binding:
         return cls(**values)
 
 
-def bind(coder: ModelCoder) -> Binding:
+def bind(coder: ModelIndexEncoder) -> Binding:
     """The binding of a new index: encodes the canaries."""
     from importlib.metadata import version
 
@@ -118,7 +125,7 @@ def bind(coder: ModelCoder) -> Binding:
     )
 
 
-def differences(binding: Binding, coder: ModelCoder) -> list[str]:
+def differences(binding: Binding, coder: ModelIndexEncoder) -> list[str]:
     """One line for each thing in which a model would make other vectors than the index has."""
     model = coder.model()
     if "weights_hash" not in vars(model) and binding.stamp == stamp_of(model):
@@ -134,7 +141,7 @@ def differences(binding: Binding, coder: ModelCoder) -> list[str]:
     ]
 
 
-def check_binding(binding: Binding, coder: ModelCoder, place: str) -> None:
+def check_binding(binding: Binding, coder: ModelIndexEncoder, place: str) -> None:
     """A ModelError that names both sides and each difference, if there is one."""
     found = differences(binding, coder)
     if not found:
@@ -162,3 +169,51 @@ def load_for(binding: Binding, source: str | Path, *, pooling: bool) -> Model:
 def _short(value: object) -> str:
     """Hashes are cut: their first digits tell them apart."""
     return repr(value[:12] + "…") if isinstance(value, str) and len(value) == 64 else repr(value)
+
+
+def stamp_of(model: Model) -> str:
+    """Hex digits of path, size, times and inode of each file that computes, and of the settings beside them.
+
+    Another stamp says nothing (a copy has one of its own); the same stamp: the same files on the same machine,
+    not written since. "" where a file is gone.
+    """
+    checkpoint = model.checkpoint
+    try:
+        files = [
+            (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+            for path in (*checkpoint.parts, checkpoint.tokenizer_file)
+            for found in [path.stat()]
+        ]
+    except OSError:
+        return ""
+    settings = [
+        dict(checkpoint.config),
+        [dense.activation for dense in checkpoint.dense],
+        checkpoint.kind,
+        checkpoint.lowercase,
+        checkpoint.skip_unknown,
+        asdict(checkpoint.pooling),
+        [dict(checkpoint.tokenizer_settings), checkpoint.truncation_side, checkpoint.truncate_dim],
+    ]
+    said = json.dumps([files, settings], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode("ascii")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexState:
+    """A table, what encodes for it, and what its header says of that."""
+
+    table: Table
+    coder: IndexEncoder
+    binding: Binding | None
+    """None: vectors only, bound to no model."""
+
+    @cached_property
+    def dim(self) -> int:
+        """Numbers in a vector; read once, as a table never changes it."""
+        return self.table.header.dim
+
+    @property
+    def passage_tokens(self) -> int | None:
+        """As the index recorded it; part of every digest."""
+        return None if self.binding is None else self.binding.passage_tokens

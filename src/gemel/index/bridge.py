@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.index.coder import Encoded, ModelCoder, unit
+from gemel.index.binding import IndexState
+from gemel.index.encoder import EncodedPassages, ModelIndexEncoder, unit
 from gemel.index.port import Table
-from gemel.index.state import State
-from gemel.index.stored import stored_documents
+from gemel.index.results import stored_documents
 from gemel.model import Model
 from gemel.types import Vectors
 
@@ -51,7 +51,7 @@ class BridgedCoder:
 
     bridged = True
 
-    def __init__(self, coder: ModelCoder, turn: Vectors, bridge: Bridge) -> None:
+    def __init__(self, coder: ModelIndexEncoder, turn: Vectors, bridge: Bridge) -> None:
         self._coder, self._turn, self.bridge = coder, turn, bridge
 
     @property
@@ -67,7 +67,7 @@ class BridgedCoder:
     def carried(self, queries: Vectors) -> Vectors:
         return unit(queries @ self._turn)
 
-    def documents(self, texts: Sequence[str]) -> Encoded:
+    def documents(self, texts: Sequence[str]) -> EncodedPassages:
         raise self._refusal()
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
@@ -80,7 +80,7 @@ class BridgedCoder:
         )
 
 
-def build_bridge(state: State, coder: ModelCoder, sample: int) -> BridgedCoder:
+def build_bridge(state: IndexState, coder: ModelIndexEncoder, sample: int) -> BridgedCoder:
     """Fits the map on `sample` stored passages and measures it."""
     if state.binding is None:
         raise InputError("the index holds vectors only: a bridge needs texts that both models encode")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gemel.index.coder import unit
+from gemel.index.encoder import unit
 from gemel.index.index import Index
-from gemel.index.types import Hit
+from gemel.index.results import Hit
 from gemel.options import EncodeOptions
 from gemel.types import Vectors
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemel.index.coder import ModelCoder
+from gemel.index.encoder import ModelIndexEncoder
 from gemel.index.index import Index
-from gemel.index.port import Rows, Table
+from gemel.index.port import PassageRows, Table
 from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.types import Vectors
@@ -17,7 +17,7 @@ _PLACES = 8  # of the order of ids that a sample is taken from
 def query_options(index: Index, model: Model) -> EncodeOptions | None:
     """The options under which `model` encodes a query for the index; None: the index encodes by other means."""
     coder = index._open().coder
-    return coder.query_options if isinstance(coder, ModelCoder) and coder.model() is model else None
+    return coder.query_options if isinstance(coder, ModelIndexEncoder) and coder.model() is model else None
 
 
 def sample_vectors(index: Index, most: int = 2000) -> Vectors:
@@ -35,5 +35,5 @@ def sample_vectors(index: Index, most: int = 2000) -> Vectors:
     return np.stack(list(found.values())) if len(found) > most // _PLACES else first.vector
 
 
-def _after(table: Table, id_: str, most: int) -> Rows | None:
+def _after(table: Table, id_: str, most: int) -> PassageRows | None:
     return next(table.scan(after=id_, block=most), None)

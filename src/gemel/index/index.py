@@ -1,40 +1,40 @@
-"""`Index`: documents that are encoded, stored, found, and bound to the model that made their vectors."""
+"""`Index`: documents that are encoded, stored, found, and bound to the model that made their vectors.
+
+What an index says of itself: sizes, layout, recall, and whose vectors they are.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
-from gemel.index.answering import Question, answer
-from gemel.index.asked import checked_ids, one_query, query_texts, query_vectors
-from gemel.index.bulk import add_all
-from gemel.index.coder import ModelCoder
-from gemel.index.facts import stats_of
-from gemel.index.field_types import check_fields, check_name
-from gemel.index.incoming import FieldsGiven, Incoming
-from gemel.index.port import Count, FieldType, Place
-from gemel.index.state import State
-from gemel.index.stored import stored_documents
-from gemel.index.types import Answer, Document, Existing, IndexStats, Written
+from gemel.index.binding import IndexState
+from gemel.index.encoder import ModelIndexEncoder
+from gemel.index.fields import check_fields, check_name
+from gemel.index.ingest import FieldsGiven, Incoming, add_all
+from gemel.index.port import Count, FieldType, Store, TableStats
+from gemel.index.query import SearchQuery, answer, checked_ids, one_query, query_texts, query_vectors
+from gemel.index.results import Answer, Existing, IndexStats, StoredDocument, WriteResult, stored_documents
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
-from gemel.word_search.words import WordRules
+from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
     from gemel.index.bridge import Bridge
-    from gemel.index.migrating import Migrated
-    from gemel.index.verifying import Verified
+    from gemel.index.migrate import MigrateResult
+    from gemel.index.verify import VerifyResult
 
 Where: TypeAlias = str | Mapping[str, Any] | Condition | None
+
 Done = TypeVar("Done")
 
 
@@ -44,12 +44,16 @@ class Index:
     Every call that writes is one commit (`add`: one a block): after a crash all of it is there or nothing.
     """
 
-    def __init__(self, place: Place, state: State, *, read_only: bool = False, shared: bool = False) -> None:
+    def __init__(
+        self, place: Store, state: IndexState, *, read_only: bool = False, shared: bool = False
+    ) -> None:
         """`shared`: another index owns the place and closes it."""
         self._place, self._state = place, state
         self._read_only, self._shared = read_only, shared
         self._closed = False
-        self._retired: list[State] = []  # tables that a migration replaced; others may still be reading them
+        self._retired: list[
+            IndexState
+        ] = []  # tables that a migration replaced; others may still be reading them
         self._migrating = threading.Lock()
 
     @property
@@ -100,7 +104,7 @@ class Index:
         existing: Existing = "error",
         block: int = 2048,
         progress: bool = False,
-    ) -> Written:
+    ) -> WriteResult:
         """Store documents. Those that are there with the same text and fields are neither encoded nor written again.
 
         ids: None: made of the texts. vectors: (n, dim) of the index's model; texts may then be left out.
@@ -111,7 +115,7 @@ class Index:
         incoming = Incoming(texts, ids, vectors, fields)
         return add_all(self._run, incoming, existing, block, progress=progress)
 
-    def upsert(self, texts: Iterable[str] | None = None, **given: Any) -> Written:
+    def upsert(self, texts: Iterable[str] | None = None, **given: Any) -> WriteResult:
         """`add` with existing="replace": new documents are added, changed ones replaced, others left alone."""
         return self.add(texts, **{"existing": "replace", **given})
 
@@ -183,7 +187,7 @@ class Index:
         recall: float | None = None,
     ) -> list[Answer]:
         """`search` for several texts, or for vectors (q, dim); texts are encoded in one go."""
-        question = Question(
+        question = SearchQuery(
             k=k,
             where=self._condition(where),
             offset=offset,
@@ -198,12 +202,13 @@ class Index:
             return self._run(lambda state: answer(state, None, query_vectors(state, queries), question))
         return self._run(lambda state: answer(state, texts, None, question)) if texts else []
 
-    def get(self, ids: Iterable[str | int]) -> list[Document]:
+    def get(self, ids: Iterable[str | int]) -> list[StoredDocument]:
         """The documents of these ids, in the order asked; ids that are not there are left out."""
         named = checked_ids(ids)
         rows = self._run(lambda state: state.table.get(named))
         return [
-            Document(each.id, each.text, each.fields, len(each.passages)) for each in stored_documents(rows)
+            StoredDocument(each.id, each.text, each.fields, len(each.passages))
+            for each in stored_documents(rows)
         ]
 
     def count(self, where: Where = None) -> Count:
@@ -226,9 +231,9 @@ class Index:
         self._writable()
         self._run(lambda state: state.table.compact(now=now))
 
-    def verify(self, sample: int = 100) -> Verified:
+    def verify(self, sample: int = 100) -> VerifyResult:
         """Read every row, encode the canaries and `sample` documents again, and compare."""
-        from gemel.index.verifying import verify
+        from gemel.index.verify import verify
 
         if isinstance(sample, bool) or sample < 1:
             raise InputError(f"sample must be at least 1, got {sample!r}")
@@ -243,14 +248,14 @@ class Index:
         precision: Precision | None = None,
         passage_tokens: int | None = None,
         progress: bool = False,
-    ) -> Migrated:
+    ) -> MigrateResult:
         """Encode every document anew with another model, then switch to it in one step.
 
         Settings that are None stay as the index has them. Until the switch the old vectors answer, and writes are
         taken. Killed in the middle, run it again: what is done is kept. Other handles that are open to the index have
         to be opened again afterwards.
         """
-        from gemel.index.migrating import Target, migrate
+        from gemel.index.migrate import Target, migrate
 
         self._writable()
         target = Target(to, options, dim, precision, passage_tokens)
@@ -263,7 +268,7 @@ class Index:
         stemming: a language whose endings are removed ("english"); None: no stemming. Vectors stay as they are. Reads
         and writes go on until the switch at the end; other handles that are open have to be opened again afterwards.
         """
-        from gemel.index.migrating import rebuild_words
+        from gemel.index.migrate import rebuild_words
 
         self._writable()
         rules = WordRules(stemming=stemming)
@@ -283,7 +288,7 @@ class Index:
         if state.coder.bridged:
             raise InputError("this is a bridge already. Make another of the index itself")
         loaded = model if isinstance(model, Model) else load(model)
-        coder = build_bridge(state, ModelCoder(loaded, options or EncodeOptions()), sample)
+        coder = build_bridge(state, ModelIndexEncoder(loaded, options or EncodeOptions()), sample)
         return Index(self._place, replace(state, coder=coder), read_only=True, shared=True)
 
     def close(self) -> None:
@@ -301,7 +306,7 @@ class Index:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _open(self) -> State:
+    def _open(self) -> IndexState:
         if self._closed:
             raise InputError(f"the index {self.place} is closed. Open it again with open_index")
         return self._state
@@ -311,11 +316,11 @@ class Index:
         if self._read_only:
             raise InputError(f"the index {self.place} was opened to read only")
 
-    def _adopt(self, state: State) -> None:
+    def _adopt(self, state: IndexState) -> None:
         self._retired.append(self._state)
         self._state = state
 
-    def _run(self, work: Callable[[State], Done]) -> Done:
+    def _run(self, work: Callable[[IndexState], Done]) -> Done:
         """The work; again on the new table, if a migration of this handle replaced the table meanwhile."""
         state = self._open()
         try:
@@ -330,3 +335,29 @@ class Index:
 
     def _condition(self, where: Where) -> Condition | None:
         return None if where is None else parse_where(where, self.fields)
+
+
+def stats_of(state: IndexState, place: str) -> IndexStats:
+    """The table's facts and those of its header."""
+    found, header, binding = state.table.stats(), state.table.header, state.binding
+    return IndexStats(
+        **{each.name: getattr(found, each.name) for each in fields(TableStats)},
+        place=place,
+        model=None if binding is None else binding.model,
+        fingerprint=None if binding is None else binding.fingerprint.digest,
+        dim=header.dim,
+        fields=dict(header.fields),
+        passage_tokens=state.passage_tokens,
+        words=_words(header.words),
+        format=header.format,
+        made_by=f"gemel {header.bound.get('gemel', '')}".strip(),
+    )
+
+
+def _words(rules: WordRules) -> str:
+    if rules.version == 1:
+        return (
+            "version 1: Chinese, Japanese and Thai are not cut into words. To rebuild them: gemel index words, "
+            "or index.rebuild_words()"
+        )
+    return f"version {rules.version}, " + (f"stemming {rules.stemming}" if rules.stemming else "no stemming")

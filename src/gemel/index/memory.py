@@ -1,23 +1,35 @@
-"""The table that the others are held to: everything in this process's memory, every answer exact. Gone when it is."""
+"""The table that the others are held to: everything in this process's memory, every answer exact. Gone when it is.
+
+A place in this process's memory: the current table and the one that a migration builds.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
-from gemel.index.field_types import new_fields
-from gemel.index.port import Count, FieldType, FieldValue, Header, Passages, Rows, TableStats
+from gemel.errors import InputError, WorkError
+from gemel.index.fields import new_fields
+from gemel.index.port import (
+    AlreadyThere,
+    Count,
+    FieldType,
+    FieldValue,
+    Header,
+    PassageRows,
+    Passages,
+    TableStats,
+)
 from gemel.index.where import Condition, matches
-from gemel.nearest import search
 from gemel.types import Vectors
-from gemel.word_search import BM25Index
+from gemel.vectors.bm25 import BM25Index
+from gemel.vectors.search import search
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +51,7 @@ class _Version:
     number: int = 0
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> PassageRows:
         """Ascending by id and part, so that a tie between positions is a tie as the port settles it."""
         return self.rows_of(sorted(self.documents))
 
@@ -47,12 +59,12 @@ class _Version:
     def words(self) -> BM25Index:
         return BM25Index(self.rows.text, rules=self.header.words)
 
-    def rows_of(self, ids: Sequence[str]) -> Rows:
+    def rows_of(self, ids: Sequence[str]) -> PassageRows:
         found = [(each, self.documents[each]) for each in ids if each in self.documents]
         owners = [document for _, document in found for _ in document.text]
         parts = [np.arange(len(document.text), dtype=np.int32) for _, document in found]
         vectors = [document.vector for _, document in found]
-        return Rows(
+        return PassageRows(
             id=[each for each, document in found for _ in document.text],
             part=np.concatenate(parts) if parts else np.empty(0, np.int32),
             text=[text for _, document in found for text in document.text],
@@ -130,7 +142,7 @@ class MemoryTable:
         now = self._now.documents
         return {each: now[each].digest for each in ids if each in now}
 
-    def write(self, rows: Rows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool) -> None:
         with self._guard(), self._writing:
             written = _documents(rows, self._now.header)
             there = [each for each in written if each in self._now.documents]
@@ -146,7 +158,7 @@ class MemoryTable:
         with self._guard(), self._writing:
             return self._without(self._now.meeting(where))
 
-    def get(self, ids: Sequence[str]) -> Rows:
+    def get(self, ids: Sequence[str]) -> PassageRows:
         return self._now.rows_of(list(dict.fromkeys(ids)))
 
     def count(self, where: Condition | None = None) -> Count:
@@ -174,7 +186,7 @@ class MemoryTable:
         found = hits.index[0] >= 0
         return now.passages(hits.index[0][found], hits.score[0][found])
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
+    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
         now = self._now
         waiting: list[str] = []
         passages = 0
@@ -222,7 +234,7 @@ class MemoryTable:
         self._now = _Version(self._now.header, documents, self._now.number + 1)
 
 
-def _documents(rows: Rows, header: Header) -> dict[str, _Document]:
+def _documents(rows: PassageRows, header: Header) -> dict[str, _Document]:
     """The rows document by document; copies, so that the caller's arrays may change."""
     starts = np.flatnonzero(np.asarray(rows.part) == 0)
     ends = np.append(starts, len(rows))[1:]
@@ -235,3 +247,76 @@ def _documents(rows: Rows, header: Header) -> dict[str, _Document]:
         )
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
     }
+
+
+_FIRST = "no index is in this memory yet. Create one first"
+
+
+class MemoryStore:
+    """A `Place` that is its own handle: who shares the object shares the index."""
+
+    name = ":memory:"
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._current: MemoryTable | None = None
+        self._next: MemoryTable | None = None
+
+    def exists(self) -> bool:
+        return self._current is not None
+
+    def open(self) -> MemoryTable:
+        if self._current is None:
+            raise InputError(_FIRST)
+        return self._current
+
+    def create(self, header: Header) -> MemoryTable:
+        with self._lock:
+            if self._current is not None:
+                raise AlreadyThere("an index is in this memory already. Open it instead")
+            self._current = self._table(header)
+            return self._current
+
+    def begin(self, header: Header) -> MemoryTable:
+        with self._lock:
+            there = self._next
+            if there is None or (there.header.dim, there.header.bound) != (header.dim, header.bound):
+                self._next = self._table(header)
+            assert self._next is not None
+            return self._next
+
+    def switch(self) -> MemoryTable:
+        with self._lock:
+            if self._next is None:
+                raise InputError("no next table was begun, so there is none to switch to")
+            self._current, self._next = self._next, None
+            return self._current
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._next = None
+
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """There is nothing that could be damaged."""
+        return []
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._lock:
+            yield
+
+    def close(self) -> None:
+        """Nothing is held; the index stays as long as this object."""
+
+    def _table(self, header: Header) -> MemoryTable:
+        """A table that refuses to be written to once it was replaced or dropped."""
+
+        @contextmanager
+        def guard() -> Iterator[None]:
+            with self._lock:
+                if table is not self._current and table is not self._next:
+                    raise WorkError("the index was migrated meanwhile, nothing was written. Open it again")
+                yield
+
+        table = MemoryTable(header, guard)
+        return table

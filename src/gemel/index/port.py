@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.index.where import Condition
 from gemel.types import Vectors
-from gemel.word_search.words import WordRules
+from gemel.vectors.bm25 import WordRules
 
 FieldValue: TypeAlias = str | int | float | bool | date | datetime | list[Any] | None
 """As Python has it: a datetime is aware and in UTC, a list holds values of one type and no None."""
@@ -68,7 +68,7 @@ class Header:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class PassageRows:
     """Passages, column by column. The passages of a document stand together, parts ascending from 0."""
 
     id: Sequence[str]
@@ -154,7 +154,7 @@ class Table(Protocol):
         """Of the asked ids those that are there, with their digests."""
         ...
 
-    def write(self, rows: Rows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool) -> None:
         """One commit, on disk when this returns. Each document of `rows` becomes what `rows` says, old parts gone.
 
         `replace` False: an id that is there already is an InputError and nothing is written.
@@ -169,7 +169,7 @@ class Table(Protocol):
         """Documents with a passage that meets the condition (all passages of a document have the same fields)."""
         ...
 
-    def get(self, ids: Sequence[str]) -> Rows:
+    def get(self, ids: Sequence[str]) -> PassageRows:
         """The passages of these documents; ids that are not there are left out. In the order asked."""
         ...
 
@@ -198,7 +198,7 @@ class Table(Protocol):
         """The k best passages by BM25; none that shares no word with the query."""
         ...
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
+    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
         """All passages, whole documents, ids ascending; `after`: those of greater ids only."""
         ...
 
@@ -218,7 +218,7 @@ class Table(Protocol):
     def close(self) -> None: ...
 
 
-class Place(Protocol):
+class Store(Protocol):
     """Where one index lives: its current table and, while it is migrated, the next one beside it.
 
     A table that `switch` has replaced is not written to again: every writing call of a handle that is still open

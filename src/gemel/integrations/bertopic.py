@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import MissingExtra
-from gemel.integrations.encoder_of import encoder_of
+from gemel.integrations.framework import encoder_of
 from gemel.model import Model
 from gemel.types import Encoder, Vectors
 

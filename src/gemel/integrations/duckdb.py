@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from gemel.errors import InputError, MissingExtra
-from gemel.integrations.encoder_of import encoder_of
+from gemel.integrations.framework import encoder_of
 from gemel.integrations.tables.arrow import array_of
-from gemel.integrations.tables.encoded import encoded
+from gemel.integrations.tables.column import encoded
 from gemel.types import Encoder
 
 

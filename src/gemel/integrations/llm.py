@@ -28,7 +28,7 @@ def register_embedding_models(register: Callable[[Any], None]) -> None:
 def _known() -> dict[str, str]:
     """What llm calls a model -> what gemel loads: the cache, installed wheels, those fetched when first used."""
     from gemel.checkpoint.cache import cached_folders
-    from gemel.checkpoint.installed import installed_models
+    from gemel.checkpoint.sources import installed_models
     from gemel.checkpoint.wheels import CARRIED
 
     names = {*CARRIED, *cached_folders(), *(model.name for model in installed_models())}

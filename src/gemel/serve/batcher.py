@@ -2,6 +2,8 @@
 
 Lives on one event loop. A text that was computed a moment ago for a client, or is being computed for it, is not
 computed again; what other clients sent makes no difference.
+
+One request on its way through the batcher: the rows it has, and the jobs it waits for.
 """
 
 from __future__ import annotations
@@ -13,26 +15,27 @@ from time import perf_counter
 
 import numpy as np
 
+from gemel.encoder.batches import usable_cores
 from gemel.encoder.engines.port import MixingEngine
-from gemel.encoder.lanes import usable_cores
+from gemel.encoder.tokenizer import Windows, check_texts
 from gemel.errors import InputError
-from gemel.model import Model, Prepared
+from gemel.model import Model, PreparedTexts
 from gemel.serve.cache import Known, VectorCache
-from gemel.serve.figures import Figures
-from gemel.serve.kinds import Kind, Kinds
-from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate, late
-from gemel.serve.port import Ask, Embedded
-from gemel.serve.request import Request
-from gemel.serve.waiting import Job, Rank, State
+from gemel.serve.counters import Figures
+from gemel.serve.limits import EncodeFailed, Limits, Overloaded, TooLarge, TooLate, late
+from gemel.serve.port import Ask, BatchKey, BatchKeys, Embedded
+from gemel.serve.queue import Job, Priority, QueueState
 from gemel.serve.workers import Finished, Workers
-from gemel.text.tokenizer import check_texts
-from gemel.text.windows import Windows
 from gemel.types import Vectors
 
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
+
 SMALL_TOKENS = 512  # if it has at most so many tokens
+
 INLINE_CHARACTERS = 4000  # tokenised at once; more goes to a thread, so that the event loop answers others
+
 PIECE = 128  # texts tokenised between two looks at whether the client is still there,
+
 PIECE_CHARACTERS = (
     100_000  # if they have at most so many characters: tokens take many times the memory of a text
 )
@@ -53,7 +56,7 @@ class Batcher:
         self.threads = threads or usable_cores()
         self.cache = VectorCache(cache_bytes)
         self._model, self._limits, self._figures = model, limits, figures
-        self._kinds = Kinds(self.threads, lambda options: model.prepare([], options))
+        self._kinds = BatchKeys(self.threads, lambda options: model.prepare([], options))
         self._loop = asyncio.get_running_loop()
         self._flying: dict[bytes, Job] = {}
         self._arriving = 0  # tokens of requests that are being tokenised, guessed
@@ -76,7 +79,7 @@ class Batcher:
         started = perf_counter()
         checked = self._check(texts)
         kind = self._kinds.of(ask)
-        request = Request(len(checked), ask.dim or self._model.dim, self._loop.create_future())
+        request = PendingRequest(len(checked), ask.dim or self._model.dim, self._loop.create_future())
         seconds = min(ask.seconds or self._limits.seconds, self._limits.seconds)
         deadline = self._loop.call_later(seconds, request.fail, TooLate(late(seconds)))
         try:
@@ -120,7 +123,7 @@ class Batcher:
                 )
         return checked
 
-    def _join(self, request: Request, keys: Sequence[bytes]) -> dict[bytes, list[int]]:
+    def _join(self, request: PendingRequest, keys: Sequence[bytes]) -> dict[bytes, list[int]]:
         """Rows that are known are filled, those under way are waited for; the rest is returned by key."""
         missing: dict[bytes, list[int]] = {}
         for row, key in enumerate(keys):
@@ -136,7 +139,7 @@ class Batcher:
         self._figures.cache_misses += len(missing)
         return missing
 
-    async def _tokenise(self, texts: list[str], kind: Kind, urgent: bool) -> Sequence[Windows]:
+    async def _tokenise(self, texts: list[str], kind: BatchKey, urgent: bool) -> Sequence[Windows]:
         characters = sum(map(len, texts))
         guess = characters // 4 + len(texts)
         if not urgent:
@@ -162,7 +165,7 @@ class Batcher:
         if tokens > self._limits.tokens:
             raise TooLarge(f"the request has {tokens:,} tokens, at most {self._limits.tokens:,} are taken")
 
-    async def _tokenise_aside(self, texts: list[str], kind: Kind) -> tuple[Windows, ...]:
+    async def _tokenise_aside(self, texts: list[str], kind: BatchKey) -> tuple[Windows, ...]:
         """In pieces, so that two large requests take turns and one that is cancelled ends soon."""
         found: list[Windows] = []
         tokens = 0
@@ -187,17 +190,17 @@ class Batcher:
 
     def _begin(
         self,
-        request: Request,
+        request: PendingRequest,
         missing: dict[bytes, list[int]],
         windows: Sequence[Windows],
-        kind: Kind,
+        kind: BatchKey,
         client: str,
         urgent: bool,
     ) -> None:
         if request.future.done():  # the deadline passed while it was tokenised
             return
         small = len(windows) <= SMALL_TEXTS and sum(window.kept for window in windows) <= SMALL_TOKENS
-        rank = Rank.URGENT if urgent else Rank.SMALL if small else Rank.LARGE
+        rank = Priority.URGENT if urgent else Priority.SMALL if small else Priority.LARGE
         now, jobs = perf_counter(), []
         for (key, rows), window in zip(missing.items(), windows, strict=True):
             job = self._flying.get(key)
@@ -211,8 +214,8 @@ class Batcher:
 
     # On a worker's thread.
 
-    def _compute(self, kind: Kind, windows: Sequence[Windows], alone: bool) -> Vectors:
-        return self._model.run(Prepared(tuple(windows), kind.alone if alone else kind.options))
+    def _compute(self, kind: BatchKey, windows: Sequence[Windows], alone: bool) -> Vectors:
+        return self._model.run(PreparedTexts(tuple(windows), kind.alone if alone else kind.options))
 
     def _deliver(self, finished: Finished) -> None:
         if not self._loop.is_closed():
@@ -232,7 +235,7 @@ class Batcher:
                     request.fail_row(row, result)
                 continue
             known = Known(np.array(result), job.windows.tokens, job.windows.kept)
-            if job.rank is not Rank.URGENT:
+            if job.rank is not Priority.URGENT:
                 self.cache.put(job.key, known)
             for request, row in job.waiters:
                 request.put(row, known)
@@ -240,14 +243,14 @@ class Batcher:
         figures.batch_texts.add(len(finished.jobs))
         figures.tokens.add(tokens)
 
-    def _leave(self, request: Request, error: BaseException) -> None:
+    def _leave(self, request: PendingRequest, error: BaseException) -> None:
         """The request failed or its client went away: what only it waits for is not computed."""
         if isinstance(error, TooLate):
             self._figures.rejected["deadline"] += 1
         alone = request.leave()
         self.workers.drop(alone)
         for job in alone:
-            if job.state is State.DROPPED and self._flying.get(job.key) is job:
+            if job.state is QueueState.DROPPED and self._flying.get(job.key) is job:
                 del self._flying[job.key]
 
 
@@ -264,7 +267,7 @@ def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
     yield piece
 
 
-def _refuse_cut(request: Request) -> None:
+def _refuse_cut(request: PendingRequest) -> None:
     lost = np.flatnonzero(request.kept < request.tokens)
     if len(lost):
         row = int(lost[0])
@@ -272,3 +275,56 @@ def _refuse_cut(request: Request) -> None:
             f"texts[{row}] has {request.tokens[row]:,} tokens, the model reads {request.kept[row]:,}. "
             "Shorten it, or let it be cut"
         )
+
+
+class PendingRequest:
+    """Used by the answering thread only."""
+
+    __slots__ = ("_jobs", "future", "kept", "missing", "tokens", "vectors")
+
+    def __init__(self, rows: int, dim: int, future: asyncio.Future[None]) -> None:
+        self.vectors = np.empty((rows, dim), dtype=np.float32)
+        self.tokens = np.zeros(rows, dtype=np.int64)
+        self.kept = np.zeros(rows, dtype=np.int64)
+        self.missing = rows
+        self.future = future
+        self._jobs: list[Job] = []
+
+    def wait_for(self, job: Job, row: int) -> None:
+        job.waiters.append((self, row))
+        self._jobs.append(job)
+
+    def put(self, row: int, known: Known) -> None:
+        self.vectors[row], self.tokens[row], self.kept[row] = known.vector, known.tokens, known.kept
+        self.missing -= 1
+        if not self.missing and not self.future.done():
+            self.future.set_result(None)
+
+    def fail_row(self, row: int, error: Exception) -> None:
+        """An error of ours keeps its words; of any other nothing leaves the server."""
+        if isinstance(error, InputError):
+            self.fail(error)
+        else:
+            self.fail(
+                EncodeFailed(
+                    f"texts[{row}] could not be encoded; the other texts of the server are not affected"
+                )
+            )
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # seen, also when nobody waits yet
+
+    def leave(self) -> list[Job]:
+        """Wait for nothing any more; returns the jobs that now nobody waits for."""
+        left = []
+        for job in self._jobs:
+            job.waiters = [(request, row) for request, row in job.waiters if request is not self]
+            if not job.waiters:
+                left.append(job)
+        self._jobs = []
+        return left
+
+    def embedded(self) -> Embedded:
+        return Embedded(self.vectors, self.tokens, self.kept)

@@ -1,15 +1,31 @@
-"""One connection: what uvicorn leaves open is closed here, before any key was seen: endless and slow headers."""
+"""One connection: what uvicorn leaves open is closed here, before any key was seen: endless and slow headers.
+
+The body of a request: read within its bytes and its time, and counted while it arrives.
+
+The number of values, strings and brackets is bounded before a single Python object is made of them: sixteen million
+bytes of `{},{},` would otherwise become gigabytes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import TimerHandle
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import numpy as np
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from gemel.errors import InputError
+from gemel.serve.errors import RouteError
+from gemel.serve.limits import Limits, TooLarge
+
 HEADER_SECONDS = 15.0  # from the first byte of a request, or from the connection, until its headers are there
+
 HEADER_BYTES = 64_000  # of the first line and all headers of a request
+
 HEADER_COUNT = 200
+
 STALLED_SECONDS = 30.0  # in which a client must have read some of an answer that waits for it
 
 
@@ -120,3 +136,159 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
             self._wait_for_headers()
         elif not self.transport.is_closing():
             self.transport.close()
+
+
+Message = MutableMapping[str, Any]
+
+Receive = Callable[[], Awaitable[Message]]
+
+STEP = 65_536  # bytes counted at once; the event loop answers others between two steps
+
+_OTHER, _SPACE, _COMMA, _COLON, _OPEN, _CLOSE = range(6)
+
+_KINDS = np.zeros(256, np.uint8)
+
+for _bytes, _kind in ((b" \t\r\n", _SPACE), (b",", _COMMA), (b":", _COLON), (b"[{", _OPEN), (b"]}", _CLOSE)):
+    _KINDS[list(_bytes)] = _kind
+
+_STEPS = np.zeros(6, np.int8)
+
+_STEPS[_OPEN], _STEPS[_CLOSE] = 1, -1
+
+
+class Gone(Exception):
+    """The client went away before its request was whole."""
+
+
+class RequestBody:
+    """The bytes of one request, which are given away once so that they do not outlive their parsing."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def take(self) -> bytes:
+        content, self._content = self._content, b""
+        return content
+
+
+class JsonCount:
+    """Counts the parts of a JSON text that arrives in pieces, and refuses it at the first limit it exceeds.
+
+    Looks at bytes only, in a few passes over each piece whose cost does not depend on what the bytes are. Text that is
+    not JSON may be counted wrongly, but only from its first mistake on, where a parser stops too.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.values = self.containers = self.quotes = self.characters = self.bare_bytes = self.depth = 0
+        self._in_string = False
+        self._escape = b""  # a backslash at the end of a piece, whose other half is in the next one
+
+    def feed(self, piece: bytes) -> None:
+        """The next bytes."""
+        for start in range(0, len(piece), STEP):
+            self._count(piece[start : start + STEP])
+
+    def _count(self, piece: bytes) -> None:
+        codes = np.frombuffer(self._without_escapes(piece), np.uint8)
+        quotes = codes == ord('"')
+        # 1 from an opening quote up to the byte before the closing one.
+        inside = np.cumsum(quotes, dtype=np.uint8)
+        inside += self._in_string
+        inside &= 1
+        kinds = _KINDS[codes]
+        kinds[inside.view(bool) | quotes] = _SPACE
+        counts = np.bincount(kinds, minlength=6).tolist()
+        self.quotes += int(np.count_nonzero(quotes))
+        self.characters += int(np.count_nonzero(inside.view(bool) & ((codes & 0xC0) != 0x80)))
+        self.bare_bytes += counts[_OTHER]
+        self.values += counts[_COMMA] + counts[_OPEN]
+        self.containers += counts[_OPEN]
+        self._in_string = bool(self.quotes % 2)
+        if counts[_OPEN] or counts[_CLOSE]:
+            self._follow_depth(kinds)
+        self._check()
+
+    def _without_escapes(self, piece: bytes) -> bytes:
+        """The piece with one plain byte for each escaped quote or backslash."""
+        piece = self._escape + piece
+        self._escape = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""
+        if self._escape:
+            piece = piece[:-1]
+        return piece.replace(b"\\\\", b"_").replace(b'\\"', b"_") if b"\\" in piece else piece
+
+    def _follow_depth(self, kinds: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        depths = np.cumsum(_STEPS[kinds], dtype=np.int32)
+        deepest, lowest = self.depth + int(depths.max()), self.depth + int(depths.min())
+        self.depth += int(depths[-1])
+        if deepest > self._limits.json_depth or lowest < 0:
+            raise too_deep(self._limits.json_depth)
+
+    def _check(self) -> None:
+        limits = self._limits
+        for count, most, what, flag in (
+            (self.quotes // 2, limits.json_strings, "strings", "--max-texts"),
+            (self.containers, limits.json_containers, "lists and objects", "--max-texts"),
+            (self.values, limits.json_values, "values", "--max-tokens"),
+            (self.characters, limits.json_characters, "characters in its strings", "--max-tokens"),
+            (self.bare_bytes, limits.json_bare_bytes, "digits in its numbers", "--max-tokens"),
+        ):
+            if count > most:
+                raise TooLarge(
+                    f"the body has more than {most:,} {what}, the most that is taken at once. Send several "
+                    f"requests, or start the server with a higher {flag}"
+                )
+
+
+def too_deep(most: int) -> InputError:
+    return InputError(
+        f"the JSON is deeper than {most} brackets within brackets, or its brackets do not match"
+    )
+
+
+async def read_body(receive: Receive, stated: int | None, limits: Limits, seconds: float) -> RequestBody:
+    """All of the body within `seconds`. `stated` is its Content-Length, None where it comes in chunks."""
+    most = limits.body_bytes
+    if stated is not None and stated > most:
+        raise TooLarge(f"the body has {stated:,} bytes, at most {most:,} are taken")
+    try:
+        async with asyncio.timeout(seconds):
+            return RequestBody(await _whole(receive, limits))
+    except TimeoutError:
+        raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
+
+
+async def _whole(receive: Receive, limits: Limits) -> bytes:
+    count, tail, size, more = JsonCount(limits), bytearray(), 0, True
+    parts: list[bytes] = []
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        more = bool(message.get("more_body"))
+        tail += message.get("body", b"")
+        if size + len(tail) > limits.body_bytes:
+            raise TooLarge(
+                f"the body has more than {limits.body_bytes:,} bytes, which is the most that is taken"
+            )
+        if not more and not parts and surely_small(tail, limits):
+            return bytes(tail)
+        while len(tail) >= STEP or (tail and not more):
+            part = bytes(tail[:STEP])
+            del tail[:STEP]  # cheap: a bytearray only moves its start
+            count.feed(part)
+            parts.append(part)
+            size += len(part)
+            if tail:
+                await asyncio.sleep(0)
+    return b"".join(parts)
+
+
+def surely_small(content: bytes | bytearray, limits: Limits) -> bool:
+    """Too few bytes and brackets to exceed any limit: most requests are not looked at more closely."""
+    if len(content) > min(limits.json_strings, limits.json_containers, STEP):
+        return False
+    return content.count(b"[") + content.count(b"{") <= limits.json_depth

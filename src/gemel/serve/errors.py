@@ -1,4 +1,7 @@
-"""Errors as answers: which status, and the body that the clients of each protocol know. Nothing internal leaves."""
+"""Errors as answers: which status, and the body that the clients of each protocol know. Nothing internal leaves.
+
+How each protocol writes an error, for the OpenAPI document. The errors themselves are answered by the shell.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
+from pydantic import BaseModel, Field
 
 from gemel.errors import GemelError, InputError, MissingExtra
 from gemel.serve.limits import EncodeFailed, Overloaded, TooLarge, TooLate
@@ -25,6 +30,7 @@ TEI_PATHS = (
     "/info",
     "/health",
 )
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -40,6 +46,7 @@ _TYPES = {
     503: "not_ready_error",
     504: "timeout_error",
 }
+
 _TEI_TYPES = {
     413: "Validation",
     422: "Validation",
@@ -107,3 +114,42 @@ def problem_of(error: Exception) -> Problem:
         case EncodeFailed():
             return Problem(500, str(error), "encode_failed")
     return Problem(500, "the server failed at this request; its log says why", "internal_error")
+
+
+class _PlainDetail(BaseModel):
+    message: str
+    type: str
+
+
+class PlainError(BaseModel):
+    """Any error of our own routes."""
+
+    error: _PlainDetail
+
+
+class _OpenAIDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class OpenAIError(BaseModel):
+    """Any error under /v1."""
+
+    error: _OpenAIDetail
+
+
+class TeiError(BaseModel):
+    """Any error of the routes of text-embeddings-inference."""
+
+    error: str = Field(description="What is wrong, as a sentence")
+    error_type: str
+
+
+def errors(shape: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """For `responses=` of a router."""
+    return {
+        "4XX": {"model": shape, "description": "The request cannot be answered as it is"},
+        "5XX": {"model": shape, "description": "The server could not do it"},
+    }

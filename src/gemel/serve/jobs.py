@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from gemel.serve.figures import Figures
+from gemel.serve.counters import Figures
 from gemel.serve.limits import Limits, Overloaded, TooLate
 
 T = TypeVar("T")

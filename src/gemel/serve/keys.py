@@ -22,7 +22,7 @@ MOST_ADDRESSES = 10_000  # that are remembered
 REMEMBERED = 3600.0  # seconds for which a right key is let through from an address that also sends wrong ones
 
 
-class Bucket:
+class TokenBucket:
     """So many requests a minute, a part of them at once."""
 
     def __init__(self, per_minute: float, now: float | None = None) -> None:
@@ -49,7 +49,7 @@ class Bucket:
 class Key:
     name: str
     digest: bytes
-    bucket: Bucket | None
+    bucket: TokenBucket | None
     read_only: bool = False
     """It may search and encode, but not change an index."""
 
@@ -62,7 +62,7 @@ class WrongKeys:
 
     def __init__(self, per_minute: float = WRONG_PER_MINUTE) -> None:
         self._per_minute = per_minute
-        self._addresses: OrderedDict[str, Bucket] = OrderedDict()
+        self._addresses: OrderedDict[str, TokenBucket] = OrderedDict()
         self._right: OrderedDict[tuple[str, bytes], float] = OrderedDict()
 
     def wait(self, address: str, digest: bytes, now: float | None = None) -> float:
@@ -84,7 +84,7 @@ class WrongKeys:
             self._right.move_to_end((address, digest))
             _forget_oldest(self._right)
         else:
-            self._addresses.setdefault(address, Bucket(self._per_minute, now)).take(now)
+            self._addresses.setdefault(address, TokenBucket(self._per_minute, now)).take(now)
             self._addresses.move_to_end(address)
             _forget_oldest(self._addresses)
 
@@ -195,5 +195,5 @@ def _key(place: str, line: str, name: str, per_minute: float | None) -> Key:
             f"{place}: a key of {len(parts[1])} characters can be guessed, at least {SHORTEST} are needed. "
             "Make one with: openssl rand -hex 24"
         )
-    bucket = None if per_minute is None else Bucket(per_minute)
+    bucket = None if per_minute is None else TokenBucket(per_minute)
     return Key(parts[0], sha256(parts[1].encode()).digest(), bucket, read_only)

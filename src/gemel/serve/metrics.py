@@ -9,8 +9,8 @@ from time import perf_counter
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from gemel.serve.figures import Histogram
-from gemel.serve.memory import memory_bytes
+from gemel.serve.counters import Histogram
+from gemel.serve.limits import memory_bytes
 from gemel.serve.services import ServerServices
 
 

@@ -2,13 +2,16 @@
 
 Three pieces that do not know one another: the routes (JSON in and out), the batcher (texts to vectors, fairly and
 within limits), and the shell around them (keys, limits, logs, health).
+
+What texts may be encoded together and share a vector: those asked for with the same options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 
 from gemel.cross_model import CrossModel
 from gemel.model import Model
+from gemel.options import EncodeOptions
 from gemel.serve.limits import Limits
 from gemel.types import Vectors
 
@@ -108,3 +112,61 @@ class Services(Protocol):
     def status(self) -> dict[str, object]:
         """Live figures for the page: throughput, latency by stage, queue, batches, cache, memory, uptime."""
         ...
+
+
+MOST = 256  # kinds that are remembered; a client may invent prompts without end
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BatchKey:
+    """Compared by identity: two of equal options only lose the chance to share a batch."""
+
+    options: EncodeOptions
+    """For one worker of several."""
+    alone: EncodeOptions
+    """For a text that has all cores to itself."""
+    salt: bytes
+
+    def keys(self, texts: Iterable[str], client: str) -> list[bytes]:
+        """Of texts under these options, for one client only.
+
+        What one client sent must not make another's answer faster: by that the other would learn that it was sent.
+        """
+        person = hashlib.blake2b(client.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return [
+            hashlib.blake2b(text.encode(), digest_size=16, salt=self.salt, person=person).digest()
+            for text in texts
+        ]
+
+
+class BatchKeys:
+    """Each kind made once, so that asking costs a look-up."""
+
+    def __init__(self, threads: int, check: Callable[[EncodeOptions], object]) -> None:
+        """`check` refuses options that the model does not have, before anything is made of them."""
+        self._threads, self._check = threads, check
+        self._known: dict[tuple[object, ...], BatchKey] = {}
+
+    def of(self, ask: Ask) -> BatchKey:
+        name = (ask.prompt_name, ask.prompt, ask.normalize, ask.dim)
+        kind = self._known.get(name)
+        if kind is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            kind = _kind(ask, repr(name), self._threads)
+            self._check(kind.options)
+            self._known[name] = kind
+        return kind
+
+
+def _kind(ask: Ask, name: str, threads: int) -> BatchKey:
+    options = EncodeOptions(
+        prompt_name=ask.prompt_name,
+        prompt=ask.prompt,
+        normalize=ask.normalize,
+        dim=ask.dim,
+        on_long="truncate",
+        threads=1,
+    )
+    salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return BatchKey(options, replace(options, threads=threads), salt)

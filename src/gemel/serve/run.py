@@ -1,4 +1,9 @@
-"""A server from its socket to its end: bind, load, answer, drain at SIGTERM, stop at once at the second signal."""
+"""A server from its socket to its end: bind, load, answer, drain at SIGTERM, stop at once at the second signal.
+
+What a server holds, loaded once at its start: the model, the cross-encoder, the indexes by name.
+
+What stands at the address while the model is being loaded: alive, not ready; then it is the application.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +13,35 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 import uvicorn
 
+from gemel.cross_model import load_cross
 from gemel.errors import InputError, WorkError
-from gemel.serve.connection import Connection
-from gemel.serve.front import Front
+from gemel.model import Model, load
+from gemel.serve.connection import Connection, Receive
+from gemel.serve.errors import Problem, error_body
 from gemel.serve.keys import Keys, read_keys
+from gemel.serve.limits import Room, memory_bytes, room
 from gemel.serve.logs import RequestLog, captured
-from gemel.serve.memory import Room, memory_bytes, room
+from gemel.serve.middleware import App, Scope, Send
 from gemel.serve.options import ServeOptions
-from gemel.serve.shell import App
+from gemel.serve.services import ServerServices
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from gemel.index.index import Index
     from gemel.serve.services import ServerServices
 
 IDLE_SECONDS = 75  # a connection between two requests
+
 MEMORY_EVERY = 1.0  # seconds between two looks at the memory
+
 SWITCH_SECONDS = (
     0.0005  # after which a thread that waits for Python's lock gets it: workers must not wait for answers
 )
@@ -65,7 +77,7 @@ class Running:
 
     def run(self) -> None:
         """Until a signal comes. Raises what the loading raised, or WorkError when the memory ran out."""
-        front = Front(self._start, self._stop, self._end)
+        front = LoadingPage(self._start, self._stop, self._end)
         self._server = _Server(self._config(front))
         listening = bind(self._options.host, self._options.port)
         self._address = address_of(listening, self._options)
@@ -88,7 +100,7 @@ class Running:
         if self._server.force_exit or working:
             _leave(0)
 
-    def _config(self, front: Front) -> uvicorn.Config:
+    def _config(self, front: LoadingPage) -> uvicorn.Config:
         """Loaded: a certificate that cannot be used is refused here."""
         options = self._options
         config = uvicorn.Config(
@@ -163,7 +175,6 @@ def _leave(code: int) -> NoReturn:
 
 
 def _load(model: str, options: ServeOptions) -> ServerServices:
-    from gemel.serve.loading import load_services
 
     return load_services(model, options)
 
@@ -200,3 +211,95 @@ def address_of(listening: socket.socket, options: ServeOptions) -> str:
     scheme = "https" if options.ssl_certfile else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
     return f"{scheme}://{host}:{listening.getsockname()[1]}"
+
+
+def load_services(model: str, options: ServeOptions) -> ServerServices:
+    """Slow: reads weights. An index that was made by another model is refused here."""
+    encoder = load(model, precision=options.precision, engine=options.engine)
+    cross = None if options.rerank is None else load_cross(options.rerank)
+    return ServerServices(
+        encoder,
+        name=options.name,
+        cross=cross,
+        indexes=_open_indexes(options.index, encoder),
+        limits=options.limits,
+        threads=options.threads,
+        cache_bytes=options.cache_bytes,
+    )
+
+
+def index_places(given: tuple[str, ...]) -> dict[str, str]:
+    """Places by name out of NAME=PLACE or PLACE; the name of a bare place is its last part."""
+    places: dict[str, str] = {}
+    for word in given:
+        name, equals, place = word.partition("=")
+        if not equals or "/" in name:  # a URL may hold a = of its own
+            name, place = Path(word.partition("?")[0].rstrip("/")).name, word
+        if not name or not place:
+            raise InputError(f"--index {word!r} names no place. Write --index FOLDER or --index NAME=FOLDER")
+        if name in places:
+            raise InputError(f"two indexes are named {name!r}. Give one another name: --index NAME={place}")
+        places[name] = place
+    return places
+
+
+def _open_indexes(given: tuple[str, ...], model: Model) -> dict[str, Index]:
+    places = index_places(given)
+    if not places:
+        return {}
+    from gemel.index.open import open_index
+
+    return {name: open_index(place, model, create=False) for name, place in places.items()}
+
+
+NOT_YET = Problem(
+    503, "the model is being loaded. Try again in a moment", "loading", headers={"retry-after": "1"}
+)
+
+
+class LoadingPage:
+    """An ASGI application that becomes another one."""
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[App]],
+        stop: Callable[[], Awaitable[None]],
+        fail: Callable[[], None],
+    ) -> None:
+        """`start` makes the application; `stop` is awaited at the end; `fail` ends the server when `start` fails."""
+        self.error: BaseException | None = None
+        self._start, self._stop, self._fail = start, stop, fail
+        self._app: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif self._app is not None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._not_yet(scope["path"], send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        starting = asyncio.create_task(self._begin())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        starting.cancel()
+        await self._stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _begin(self) -> None:
+        try:
+            self._app = await self._start()
+        except Exception as error:
+            self.error = error
+            self._fail()
+
+    async def _not_yet(self, path: str, send: Send) -> None:
+        alive = path == "/health/live"
+        body = b'{"live":true}' if alive else error_body(path, NOT_YET)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if not alive:
+            headers.append((b"retry-after", b"1"))
+        await send({"type": "http.response.start", "status": 200 if alive else 503, "headers": headers})
+        await send({"type": "http.response.body", "body": body})

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from gemel.cross_model import CrossModel
 from gemel.model import Model
 from gemel.serve.batcher import Batcher
-from gemel.serve.figures import Figures
+from gemel.serve.counters import Figures
 from gemel.serve.jobs import Jobs
-from gemel.serve.limits import Limits
-from gemel.serve.memory import memory_bytes
+from gemel.serve.limits import Limits, memory_bytes
 from gemel.serve.port import Ask, Embedded
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from gemel.serve.kinds import Kind
-from gemel.serve.waiting import Job, Rank, Waiting
-from gemel.text.windows import Windows
+from gemel.encoder.tokenizer import Windows
+from gemel.serve.port import BatchKey
+from gemel.serve.queue import Job, Priority, Waiting
 from gemel.types import Vectors
 
-Compute = Callable[[Kind, Sequence[Windows], bool], Vectors]
+Compute = Callable[[BatchKey, Sequence[Windows], bool], Vectors]
 """Vectors of texts of one kind; the last argument says that all cores are free for them."""
 
 BATCH_SECONDS = 0.025  # of work in a batch
@@ -77,7 +77,7 @@ class Workers:
             now = perf_counter()
             self._gap += LEARNING * (min(now - self._last_put, 1.0) - self._gap)
             self._last_put = now
-            if jobs[0].rank is not Rank.LARGE:
+            if jobs[0].rank is not Priority.LARGE:
                 self._single_seen = now
             for job in jobs:
                 self.waiting.put(job)
@@ -144,11 +144,11 @@ class Workers:
 
     def _little_waits(self) -> bool:
         waiting = self.waiting
-        return 0 < waiting.tokens < self._batch_tokens // 4 and not waiting.count[Rank.URGENT]
+        return 0 < waiting.tokens < self._batch_tokens // 4 and not waiting.count[Priority.URGENT]
 
     def _budget(self) -> int:
         """Tokens of the next batch. Full ones where only small requests wait: these finish sooner together."""
-        if not self.waiting.count[Rank.LARGE]:
+        if not self.waiting.count[Priority.LARGE]:
             return self._batch_tokens
         mixed = perf_counter() - self._single_seen < MIXED_MEMORY
         tokens = int(self.tokens_per_second * (MIXED_SECONDS if mixed else BATCH_SECONDS))

@@ -1,6 +1,12 @@
 """`FewShotClassifier`: a logistic head on vectors, and if asked an encoder that the few texts tune by pairs first.
 
 The idea is SetFit's (arXiv 2209.11055): eight texts of a class are 28 pairs that belong together.
+
+The head: logistic regression on vectors, two arrays that are enough to use it.
+
+Few labelled texts -> many labelled pairs: two of a class belong together, two of different classes do not.
+
+A classifier in a folder: classifier.json, head.safetensors, and model/ where the model is no name.
 """
 
 from __future__ import annotations
@@ -8,7 +14,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,13 +27,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gemel.errors import InputError
+from gemel.checkpoint.json_file import read_object
+from gemel.errors import InputError, ModelError
+from gemel.evaluation.probe import one_thread
+from gemel.files.atomic import new_folder, write_json
 from gemel.model import Model
 from gemel.options import EncodeOptions, OnLong, Precision
-from gemel.sklearn.head import fit_head, probabilities
-from gemel.sklearn.label_pairs import pairs_from_labels
-from gemel.sklearn.stored import StoredClassifier, read_classifier, write_classifier
-from gemel.sklearn.texts import shared_model, texts_of
+from gemel.sklearn.vectors import shared_model, texts_of
 from gemel.types import AnyVectors
 
 _TRAINING = ("torch", "transformers", "accelerate")  # what the extra `train` brings
@@ -151,7 +160,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _tune(self, texts: list[str], numbers: NDArray[np.int64]) -> str:
         """Train on pairs; the folder of the trained model."""
-        from gemel.train_models import train
+        from gemel.training.train import train
 
         prompt = shared_model(self.model).fingerprint_for(self._options()).prompt
         pairs = pairs_from_labels(
@@ -220,3 +229,222 @@ def _labels(given: Any, texts: int) -> NDArray[Any]:  # noqa: ANN401 - a list, a
 
 def _can_train() -> bool:
     return all(find_spec(package) is not None for package in _TRAINING)
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticHead:
+    """A row for each class; of two classes both have one, the first of zeros."""
+
+    weight: NDArray[np.float64]
+    """(classes, dim)"""
+    bias: NDArray[np.float64]
+    """(classes,)"""
+
+    def scores(self, vectors: NDArray[Any]) -> NDArray[np.float64]:
+        """(n, classes). A row's bits do not depend on the other rows."""
+        wide = vectors.astype(np.float64)
+        # Not a matrix product: BLAS adds up in another order for other numbers of rows.
+        return np.stack([(wide * row).sum(axis=1) for row in self.weight], axis=1) + self.bias
+
+
+def probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, classes) scores to probabilities; rows sum to 1."""
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def fit_head(
+    vectors: NDArray[Any],
+    numbers: NDArray[np.int64],
+    *,
+    C: float,  # noqa: N803 - LogisticRegression's name
+    seed: int,
+) -> LogisticHead:
+    """L2-penalised; `C` as scikit-learn has it."""
+    from sklearn.linear_model import LogisticRegression
+
+    if not C > 0:
+        raise InputError(f"C must be more than 0, got {C!r}")
+    with one_thread("the few-shot classifier"):
+        model = LogisticRegression(C=C, max_iter=2000, random_state=seed).fit(
+            vectors.astype(np.float64), numbers
+        )
+    weight, bias = np.asarray(model.coef_), np.asarray(model.intercept_)
+    if len(weight) == 1:  # of two classes scikit-learn keeps the second only
+        weight, bias = np.concatenate([np.zeros_like(weight), weight]), np.append(0.0, bias)
+    return LogisticHead(weight, bias)
+
+
+@dataclass(frozen=True)
+class LabelPairs:
+    """Rows for training."""
+
+    left: list[str]
+    right: list[str]
+    label: list[int]
+    """1 within a class, 0 across."""
+
+    def columns(self) -> dict[str, list[Any]]:
+        """As `gemel.train` takes them."""
+        return {"left": self.left, "right": self.right, "label": self.label}
+
+
+def pairs_from_labels(
+    texts: Sequence[str], labels: NDArray[np.int64], *, partners: int, seed: int
+) -> LabelPairs:
+    """Every two texts of a class, `partners` a text at most on average, and as many drawn across classes.
+
+    No pair comes twice, and none has two equal texts.
+    """
+    random = np.random.default_rng(seed)
+    alike = [pair for label in np.unique(labels) for pair in _within(labels == label, partners, random)]
+    alike = [(i, j) for i, j in alike if texts[i] != texts[j]]
+    if not alike:
+        raise InputError(
+            "no class has two different texts, so there are no pairs to learn from. "
+            "Give at least two texts of each class, or take the head alone: tune=False"
+        )
+    unlike = _across(texts, labels, len(alike), random)
+    chosen = [*alike, *unlike]
+    return LabelPairs(
+        left=[texts[i] for i, _ in chosen],
+        right=[texts[j] for _, j in chosen],
+        label=[1] * len(alike) + [0] * len(unlike),
+    )
+
+
+def _within(members: NDArray[np.bool_], partners: int, random: np.random.Generator) -> list[tuple[int, int]]:
+    """Pairs of one class; a class with more than `partners` + 1 texts gives a sample."""
+    places = np.flatnonzero(members).tolist()
+    most = len(places) * partners // 2
+    if len(places) <= partners + 1:
+        return list(combinations(places, 2))
+    found: dict[tuple[int, int], None] = {}
+    while len(found) < most:  # there are more pairs than `most`, so this ends
+        one, other = random.choice(len(places), size=2, replace=False).tolist()
+        found[min(places[one], places[other]), max(places[one], places[other])] = None
+    return list(found)
+
+
+def _across(
+    texts: Sequence[str], labels: NDArray[np.int64], wanted: int, random: np.random.Generator
+) -> list[tuple[int, int]]:
+    """`wanted` different pairs of two classes, or fewer where a hundred draws a pair find no more."""
+    found: dict[tuple[int, int], None] = {}
+    for _ in range(100 * wanted):
+        if len(found) == wanted:
+            break
+        one, other = random.integers(len(texts), size=2).tolist()
+        if labels[one] != labels[other] and texts[one] != texts[other]:
+            found[min(one, other), max(one, other)] = None
+    return list(found)
+
+
+_ABOUT, _HEAD, _MODEL = "classifier.json", "head.safetensors", "model"
+
+_KINDS = "biufU"  # of labels that JSON can say; objects are looked at one by one
+
+
+@dataclass(frozen=True, eq=False)
+class StoredClassifier:
+    """All of a classifier but the model's weights."""
+
+    parameters: Mapping[str, Any]
+    classes: NDArray[Any]
+    head: LogisticHead
+    model: str
+    """The name or the folder of the model that the head knows."""
+    fingerprint: str
+    """Of the vectors that the head knows."""
+    tuned: bool
+
+    def check_parameters(self, known: Collection[str]) -> None:
+        """Refuse parameters that this version does not have."""
+        strange = sorted(set(self.parameters) - set(known))
+        if strange:
+            raise ModelError(
+                f"the saved classifier has the parameter {strange[0]!r}, which FewShotClassifier does not take. "
+                f"It takes: {', '.join(known)}. Load it with the version that saved it, or fit it again"
+            )
+
+    def check(self, fingerprint: str) -> None:
+        """Refuse another model than the one that the head was fitted on."""
+        if fingerprint != self.fingerprint:
+            raise ModelError(
+                f"the model {self.model} makes other vectors ({fingerprint}) than when the classifier was saved "
+                f"({self.fingerprint}). Give it the model of that time, or fit it again"
+            )
+
+
+def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path, *, overwrite: bool) -> Path:
+    """The folder appears whole or not at all; only a classifier is ever overwritten."""
+    from safetensors.numpy import save_file
+
+    target = Path(folder).absolute()
+    _check_target(target, overwrite)
+    classes = _plain(stored.classes)
+    own = Path(stored.model).expanduser().is_dir()
+    about = {
+        "parameters": {name: _said(value) for name, value in stored.parameters.items()},
+        "classes": classes,
+        "dtype": "object" if stored.classes.dtype == object else stored.classes.dtype.str,
+        "model": None if own else stored.model,
+        "fingerprint": stored.fingerprint,
+        "tuned": stored.tuned,
+    }
+    with new_folder(target) as working:
+        write_json(working / _ABOUT, about)
+        tensors = {"weight": stored.head.weight, "bias": stored.head.bias}
+        save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, working / _HEAD)
+        if own:
+            model.save(working / _MODEL)
+    return Path(folder)
+
+
+def read_classifier(folder: str | Path) -> StoredClassifier:
+    """What `write_classifier` wrote."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    place = Path(folder).expanduser()
+    if not (place / _ABOUT).is_file():
+        raise ModelError(f"no classifier in {place}: there is no {_ABOUT}. Give a folder that save() made")
+    about = read_object(place / _ABOUT)
+    try:
+        tensors = load_file(place / _HEAD)
+        return StoredClassifier(
+            parameters={**about["parameters"]},
+            classes=np.array(about["classes"], dtype=np.dtype(about["dtype"])),
+            head=LogisticHead(tensors["weight"], tensors["bias"]),
+            model=about["model"] or str(place / _MODEL),
+            fingerprint=about["fingerprint"],
+            tuned=about["tuned"],
+        )
+    except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+        raise ModelError(f"the classifier in {place} cannot be read: {error}. Save it again") from error
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise InputError(
+            f"{target} exists and is not empty. Give a new folder, or overwrite it (overwrite=True)"
+        )
+    if not (target / _ABOUT).is_file():
+        raise InputError(f"{target} holds no classifier and is not overwritten. Give a new folder")
+
+
+def _plain(classes: NDArray[Any]) -> list[Any]:
+    """The labels as JSON has them."""
+    values: list[Any] = classes.tolist()
+    if classes.dtype.kind in _KINDS or all(isinstance(value, str | bool | int | float) for value in values):
+        return values
+    raise InputError(f"classes of the type {classes.dtype} cannot be saved as JSON. Use texts or numbers")
+
+
+def _said(value: object) -> object:
+    """A parameter as JSON has it; searches over grids give numpy's numbers."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value

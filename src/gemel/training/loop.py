@@ -1,10 +1,13 @@
 """The loop: draw, encode, learn, look. Everything that it does between two steps can be taken up again.
 
 It knows no file formats, no flags and no architecture: networks, objectives, examples and observers are handed in.
+
+AdamW over the network and the objective's own weights, and the step size at each step.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -12,14 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemel.objectives.table import Needs, Objective
-from gemel.training.examples import Batch, Draw, Examples, Sampler
-from gemel.training.gradient import GradientOf
-from gemel.training.optimizer import learning_rate, open_optimizer
+from gemel.training.data.store import Batch, Draw, Examples, Sampler
+from gemel.training.gradient import GradientOf, Processes, plan
+from gemel.training.network import TrainableNetwork
+from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
-from gemel.training.plan import plan
-from gemel.training.port import Network
-from gemel.training.processes import Processes
 from gemel.training.snapshots import Snapshot
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _EVALUATIONS = 10  # in a run, unless told
+
 _APART = 25  # steps between two at the least: to look and to write takes as long as several steps
 
 
@@ -76,7 +77,7 @@ class Observers:
 class Loop:
     """One run: its parts, and where it is."""
 
-    network: Network
+    network: TrainableNetwork
     objective: Objective
     examples: Sequence[Examples]
     sampler: Sampler
@@ -241,3 +242,26 @@ def _padded(tokens: Sequence[Any]) -> Tensor:
     for row, ids in zip(padded, tokens, strict=True):
         row[: len(ids)] = ids
     return torch.from_numpy(padded)
+
+
+def open_optimizer(parts: list[nn.Module], options: TrainOptions) -> torch.optim.AdamW:
+    """Biases and norms (all vectors, that is) are never decayed."""
+    import torch
+
+    trained = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
+    groups = [
+        {"params": [weight for weight in trained if weight.ndim > 1], "weight_decay": options.weight_decay},
+        {"params": [weight for weight in trained if weight.ndim <= 1], "weight_decay": 0.0},
+    ]
+    fused = all(weight.device.type in ("cpu", "cuda") for weight in trained)
+    return torch.optim.AdamW(groups, lr=options.learning_rate, fused=fused)
+
+
+def learning_rate(options: TrainOptions, step: int, steps: int) -> float:
+    """The step size at `step` (from 0) of `steps`: it rises over the warm-up, then falls as `schedule` says."""
+    rising = math.ceil(options.warmup * steps)
+    if step < rising:
+        return options.learning_rate * (step if options.warmup_from_zero else step + 1) / rising
+    done = (step - rising) / max(1, steps - rising)
+    left = {"linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2, "constant": 1.0}
+    return options.learning_rate * left[options.schedule]

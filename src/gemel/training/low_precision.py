@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from functools import cache
 
-from gemel.child_python import run_python
 from gemel.errors import WorkError
+from gemel.files.isolation import run_python
 
 SAFE_SETTING = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 _TYPES = {"bf16": "bfloat16", "fp16": "float16"}

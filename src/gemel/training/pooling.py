@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gemel.training.packed import Pack
+from gemel.training.packing import Pack
 
 if TYPE_CHECKING:
     from torch import Tensor

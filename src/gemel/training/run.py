@@ -7,35 +7,40 @@ out/                     the model, once training is done
     snapshots/           what a resume starts from
     best/                the best model so far
     report.html
+
+The model of a run takes its place in the output folder, beside the run's own files.
+
+Every file appears whole, and `modules.json`, which makes a folder a model, appears last.
+
+A few texts and positive pairs of the training data, held to see how their vectors lie before, during and after.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gemel.errors import InputError, WorkError
-from gemel.evaluation.run import score_tasks
+from gemel.evaluation.evaluate import score_tasks
 from gemel.evaluation.task import Task
-from gemel.objectives.table import Objective
-from gemel.training.bar import Bar
-from gemel.training.examples import Examples
-from gemel.training.geometry import similarities
-from gemel.training.held import Held, hold
-from gemel.training.journal import FILE, Journal
+from gemel.training.card import MeasuredScores, measured
+from gemel.training.data.store import Batch, Examples
+from gemel.training.journal import FILE, Bar, MetricsJournal, Trackers
 from gemel.training.loop import Loop, Observers, Position, Step
+from gemel.training.network import TrainableNetwork
+from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
-from gemel.training.port import Network
-from gemel.training.publish import publish
 from gemel.training.sampler import EpochSampler
 from gemel.training.snapshots import Snapshots, read_snapshot
-from gemel.training.summary import Measured, measured
-from gemel.training.trackers import Trackers
-from gemel.training.watch import Collapse, Health, Watch, health
+from gemel.training.watch import Collapse, TrainingHealth, Watch, health, similarities
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -45,7 +50,7 @@ _LINES = 2000  # of steps in the journal, about
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainResult:
     """What a run gave."""
 
     folder: Path
@@ -75,10 +80,10 @@ class Trained:
 
 
 @dataclass(eq=False)
-class Run:
+class TrainingRun:
     """All parts of one run."""
 
-    network: Network
+    network: TrainableNetwork
     objective: Objective
     weights: nn.Module | None
     examples: Sequence[Examples]
@@ -92,11 +97,11 @@ class Run:
     def __post_init__(self) -> None:
         self.folder = self.out / "training"
         self.snapshots = Snapshots(self.folder / "snapshots", self.options.keep_checkpoints)
-        self.held: Held = hold(self.examples, self.objective.needs, self.options.seed)
-        self.untrained: tuple[Measured, ...] = ()
+        self.held: GeometrySample = hold(self.examples, self.objective.needs, self.options.seed)
+        self.untrained: tuple[MeasuredScores, ...] = ()
         """The evaluation before the first step, data set by data set."""
 
-    def start(self, *, resume: bool) -> Trained:
+    def start(self, *, resume: bool) -> TrainResult:
         """Run to the end and publish the model; a collapse ends with a `Collapse` that says what is kept."""
         started = perf_counter()
         self._open(resume)
@@ -147,7 +152,7 @@ class Run:
 
     def _begin(self) -> None:
         first = self.loop.processes.first
-        self.journal = Journal.open(self.folder / FILE) if first else Journal.nowhere()
+        self.journal = MetricsJournal.open(self.folder / FILE) if first else MetricsJournal.nowhere()
         dropped = getattr(self.loop.sampler.epoch(0), "dropped", 0)
         self.journal.write("start", 0, **self._identity(), steps=self.loop.steps, rows_dropped=dropped)
         score = self.loop.processes.tell(self._score(0) if first else None)
@@ -163,15 +168,19 @@ class Run:
         self._same_run(snapshot.state["run"], newest)
         self.loop.restore(snapshot)
         self.score_before = snapshot.state["score_before"]
-        self.untrained = tuple(Measured.from_json(each) for each in snapshot.state["untrained"])
-        self.first = Health(**snapshot.state["first"]) if snapshot.state["first"] else None
+        self.untrained = tuple(MeasuredScores.from_json(each) for each in snapshot.state["untrained"])
+        self.first = TrainingHealth(**snapshot.state["first"]) if snapshot.state["first"] else None
         self.watch = Watch(
             first=self.first, force=self.options.force, fp16=self.options.mixed_precision == "fp16"
         )
         self.watch.restore(snapshot.state["watch"])
         step = self.loop.position.step
         first = self.loop.processes.first
-        self.journal = Journal.open(self.folder / FILE, resume_at_step=step) if first else Journal.nowhere()
+        self.journal = (
+            MetricsJournal.open(self.folder / FILE, resume_at_step=step)
+            if first
+            else MetricsJournal.nowhere()
+        )
         self.journal.write("resume", step)
 
     def _identity(self) -> dict[str, Any]:
@@ -242,7 +251,7 @@ class Run:
         self.trackers.log({"score": score, **named}, step)
         return score
 
-    def _health(self, step: int, score: float | None) -> Health:
+    def _health(self, step: int, score: float | None) -> TrainingHealth:
         vectors = self.network.encoder().encode(self.held.texts)
         found = health(step, vectors, self.held.pairs if len(self.held.pairs) else None, score)
         self.journal.write("health", step, **{k: v for k, v in found.to_json().items() if k != "step"})
@@ -280,10 +289,10 @@ class Run:
 
     # The end.
 
-    def _finish(self, position: Position, seconds: float) -> Trained:
+    def _finish(self, position: Position, seconds: float) -> TrainResult:
         self._note_similarities(position.step)
         stopped = "no better evaluation for a while" if position.step < self.loop.steps else ""
-        result = Trained(
+        result = TrainResult(
             folder=self.out,
             steps=position.step,
             best_step=position.best_step or position.step,
@@ -313,3 +322,78 @@ class Run:
         if best.is_dir():
             return f"The best model so far is kept in {best}"
         return f"The last good checkpoint is {newest}" if newest else "Nothing was worth keeping yet"
+
+
+_LAST = ("config.json", "modules.json")
+
+
+def publish(model: Path, out: Path) -> None:
+    """All files of `model` in `out`; what an earlier model left there and this one does not have goes."""
+    files = sorted(path.relative_to(model) for path in model.rglob("*") if path.is_file())
+    files.sort(key=lambda path: _LAST.index(str(path)) if str(path) in _LAST else -1)
+    try:
+        (out / "modules.json").unlink(missing_ok=True)
+        for relation in [out / "relation"]:
+            shutil.rmtree(relation, ignore_errors=True)
+        for folder in sorted(path.relative_to(model) for path in model.rglob("*") if path.is_dir()):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+        for file in files:
+            part = out / f"{file}.part"
+            shutil.copyfile(model / file, part)
+            with part.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            part.replace(out / file)
+    except OSError as error:
+        raise WorkError(f"cannot put the model into {out}: {error}. It is whole in {model}") from error
+
+
+_ROWS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class GeometrySample:
+    """Distinct texts, and pairs of positions in them that belong together (none where the data does not say)."""
+
+    texts: list[str]
+    pairs: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    """(p, 2)"""
+
+
+def hold(examples: Sequence[Examples], needs: Needs, seed: int) -> GeometrySample:
+    """Some rows of the largest data set, the same for the same seed."""
+    largest = max(examples, key=len)
+    rng = np.random.default_rng([seed, len(largest)])
+    rows = np.sort(rng.permutation(len(largest))[:_ROWS].astype(np.int64))
+    batch = largest.batch(rows)
+    places: dict[str, int] = {}
+    for column in batch.columns:
+        for text in column:
+            places.setdefault(text, len(places))
+    pairs = [(places[one], places[other]) for one, other in _positives(batch, needs, largest.classes)]
+    return GeometrySample(list(places), np.asarray(pairs, dtype=np.int64).reshape(-1, 2))
+
+
+def _positives(batch: Batch, needs: Needs, classes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Texts that mean the same, as far as the labels say."""
+    if len(batch.columns) < 2:
+        return _neighbours(batch) if needs.label == "group" and batch.label is not None else []
+    rows = list(zip(batch.columns[0], batch.columns[1], strict=True))
+    if batch.label is None or needs.label in ("margin", "vector"):
+        return rows
+    if needs.label == "class":
+        same = batch.label == (classes.index("entailment") if "entailment" in classes else -1)
+    else:
+        same = batch.label >= (0.8 if needs.label == "score" else 1)
+    return [row for row, kept in zip(rows, same, strict=True) if kept]
+
+
+def _neighbours(batch: Batch) -> list[tuple[str, str]]:
+    """Each text with the one before it of the same group."""
+    last: dict[int, str] = {}
+    pairs = []
+    assert batch.label is not None
+    for text, group in zip(batch.columns[0], batch.label.tolist(), strict=True):
+        if group in last:
+            pairs.append((last[group], text))
+        last[group] = text
+    return pairs

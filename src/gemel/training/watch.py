@@ -2,6 +2,10 @@
 
 A stop is the exception `Collapse`; its text is the one sentence that the user sees. Warnings come back as sentences,
 each once a run. The rules and their numbers are in docs/training-report.md.
+
+How vectors lie while they are trained: what random texts score, how evenly they spread, how near positives are.
+
+Alignment and uniformity are those of arXiv 2005.10242; all numbers are of directions, as a cosine is.
 """
 
 from __future__ import annotations
@@ -14,28 +18,38 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from gemel.errors import WorkError
-from gemel.training.geometry import closeness, geometry
+from gemel.errors import InputError, WorkError
+from gemel.texts.whitening import isotropy
+from gemel.vectors.similarity import checked, normalize, row_scores
 
 SAME = 0.98
 """Mean cosine of random texts above which a model that began below `CROWDED` has collapsed."""
+
 CROWDED = 0.9
+
 LEFT = 0.05
 """A model that began above `CROWDED`: collapsed when so little of its distance to 1 is left."""
+
 RANK = 0.1
 """Share of the effective rank of the start below which the vectors have collapsed to a few directions."""
+
 NARROW = 0.25
 """The same, worth a warning: classification at a high rate ended so in reproduction/, with worse cosines."""
+
 SCORE = 0.8
 """Share of the untrained model's score below which an evaluation is worth a warning."""
+
 STILL = 50
 """Steps in a row with the very same loss, or without a gradient, that are no accident."""
+
 OVERFLOWS = 30
 """Steps in a row that fp16 may lose: its loss scale starts at 65,536 and halves each time."""
+
 RECENT, EARLIER = 20, 100
 """Steps whose median loss is compared with the median of those before."""
+
 EXPLODED = 10.0
 
 _CALMER = "Lower learning_rate, raise warmup, or set clip to 1"
@@ -46,7 +60,7 @@ class Collapse(WorkError):
 
 
 @dataclass(frozen=True)
-class Health:
+class TrainingHealth:
     """The held texts at one evaluation: how their vectors lie, and what the model scores."""
 
     step: int
@@ -65,14 +79,14 @@ class Health:
         return asdict(self)
 
 
-def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float | None) -> Health:
+def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float | None) -> TrainingHealth:
     """The health of a model by the vectors of a few hundred different texts that are kept for this.
 
     `pairs` (m, 2) are positions of texts that belong together. Vectors with NaN are a `Collapse`.
     """
     if not np.isfinite(np.asarray(vectors)).all():
         raise Collapse(_not_finite("the vectors of the held texts hold", step))
-    return Health(step=step, score=score, **geometry(vectors, pairs).to_json())  # type: ignore[arg-type]
+    return TrainingHealth(step=step, score=score, **geometry(vectors, pairs).to_json())  # type: ignore[arg-type]
 
 
 class Watch:
@@ -83,7 +97,7 @@ class Watch:
     scaler leaves such a step out.
     """
 
-    def __init__(self, *, first: Health | None, force: bool = False, fp16: bool = False) -> None:
+    def __init__(self, *, first: TrainingHealth | None, force: bool = False, fp16: bool = False) -> None:
         self._first, self._force, self._fp16 = first, force, fp16
         self._losses: deque[float] = deque(maxlen=RECENT + EARLIER)
         self._start: float | None = None
@@ -104,7 +118,7 @@ class Watch:
             self._start = median(self._losses)
         return self._still(step, loss) + self._exploded(step)
 
-    def evaluated(self, now: Health) -> list[str]:
+    def evaluated(self, now: TrainingHealth) -> list[str]:
         """Call it with the health at each evaluation; raises on a collapse, returns new warnings."""
         assert self._first is not None, "made for a network without vectors"
         first = self._first
@@ -179,7 +193,7 @@ class Watch:
             f"start {self._start:.4g}): the run diverges. {_CALMER}",
         )
 
-    def _same_vectors(self, first: Health, now: Health) -> list[str]:
+    def _same_vectors(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
         began = first.mean_cosine
         limit = SAME if began < CROWDED else 1 - LEFT * (1 - began)
         if now.mean_cosine <= limit:
@@ -192,7 +206,7 @@ class Watch:
             return self._warn("same", f"{said}; the score is no worse ({now.score:.2f}), so training goes on")
         return self._stop("same", f"{said}. {_CALMER}; more or harder negatives in a batch also help")
 
-    def _few_directions(self, first: Health, now: Health) -> list[str]:
+    def _few_directions(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
         began = first.effective_rank
         if now.effective_rank >= NARROW * began:
             return []
@@ -210,7 +224,7 @@ class Watch:
             )
         return self._stop("rank", f"{said}. {_CALMER}; check that the labels are not all alike")
 
-    def _score_fell(self, first: Health, now: Health) -> list[str]:
+    def _score_fell(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
         before = first.score
         if before is None or now.score is None or before <= 0 or now.score >= SCORE * before:
             return []
@@ -232,11 +246,11 @@ class Watch:
         return [sentence]
 
 
-def _scores_better(first: Health, now: Health) -> bool:
+def _scores_better(first: TrainingHealth, now: TrainingHealth) -> bool:
     return now.score is not None and first.score is not None and now.score >= first.score
 
 
-def _positives_nearer(first: Health, now: Health) -> bool:
+def _positives_nearer(first: TrainingHealth, now: TrainingHealth) -> bool:
     """Training on a few groups ends in a few directions on purpose: then positives are far nearer than others."""
     before, after = first.closeness, now.closeness
     return before is not None and after is not None and after < before / 2
@@ -247,3 +261,113 @@ def _not_finite(what: str, step: int) -> str:
         f"{what} NaN or infinity at step {step}: lower learning_rate, raise warmup, or set mixed_precision to no (bf16 "
         "overflows less than fp16)"
     )
+
+
+BINS = 80
+"""Of a histogram of cosines from -1 to 1, so that two histograms can be laid side by side."""
+
+Pairs = NDArray[np.int64]
+"""(m, 2): positions of two texts that belong together."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Measures of one set of vectors."""
+
+    mean_cosine: float
+    """Of all pairs of two different texts."""
+    uniformity: float
+    """log of the mean of exp(-2 |x - y|²) over all pairs: 0 when all are equal, near -4 when spread evenly."""
+    alignment: float | None
+    """Mean |x - y|² of texts that belong together, 0 to 4; None without such pairs."""
+    effective_rank: float
+    """exp of the entropy of the variances (Roy and Vetterli, 2007): directions in use."""
+
+    def to_json(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+def geometry(vectors: ArrayLike, pairs: ArrayLike | None = None) -> Geometry:
+    """The measures of two or more vectors; a few hundred of different texts are enough, and all pairs are looked at."""
+    even = isotropy(vectors)
+    return Geometry(
+        even.mean_cosine, uniformity(vectors), alignment(vectors, pairs), effective_rank=even.effective_rank
+    )
+
+
+def uniformity(vectors: ArrayLike) -> float:
+    """Lower is more even; see `Geometry.uniformity`."""
+    cosines = _cosines(vectors)
+    return float(np.log(np.exp(-4 * (1 - cosines)).mean()))  # |x - y|² = 2 - 2 cos for unit vectors
+
+
+def alignment(vectors: ArrayLike, pairs: ArrayLike | None) -> float | None:
+    """Lower is nearer; None without pairs."""
+    together = _together(vectors, pairs)
+    return None if together is None else float((2 - 2 * together).mean())
+
+
+def closeness(alignment: float | None, mean_cosine: float) -> float | None:
+    """Alignment over the mean |x - y|² of all pairs: below 1, positives are nearer than random texts are."""
+    random = 2 * (1 - mean_cosine)
+    return None if alignment is None or random <= 0 else alignment / random
+
+
+@dataclass(frozen=True)
+class SimilaritySample:
+    """Cosines in `BINS` equal bins from -1 to 1, as counts."""
+
+    random: tuple[int, ...]
+    """Of two different texts that nobody says belong together."""
+    positive: tuple[int, ...] | None
+    """Of two texts that belong together; None where the data does not say."""
+
+    def to_json(self) -> dict[str, list[int] | None]:
+        positive = None if self.positive is None else list(self.positive)
+        return {"random": list(self.random), "positive": positive}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> SimilaritySample:
+        """What `to_json` gave; further fields are of no matter."""
+        positive = content.get("positive")
+        return cls(tuple(content["random"]), None if positive is None else tuple(positive))
+
+
+def similarities(vectors: ArrayLike, pairs: ArrayLike | None = None) -> SimilaritySample:
+    """The histograms of all pairs of different rows that are not in `pairs`, and of those that are."""
+    together = _together(vectors, pairs)
+    random = _counts(_cosines(vectors))
+    if together is None:
+        return SimilaritySample(tuple(random.tolist()), None)
+    both = np.unique(np.sort(np.asarray(pairs, dtype=np.int64), axis=1), axis=0)
+    both = both[both[:, 0] != both[:, 1]]
+    inside = _counts(row_scores(*(checked(vectors, "vectors")[side] for side in both.T)))
+    # A score at the edge of a bin may round to the other side in the two computations.
+    rest = np.maximum(random - inside, 0)
+    return SimilaritySample(tuple(rest.tolist()), tuple(_counts(together).tolist()))
+
+
+def _cosines(vectors: ArrayLike) -> NDArray[np.float64]:
+    """Of every two different rows, once."""
+    unit = normalize(vectors).astype(np.float64)
+    if len(unit) < 2:
+        raise InputError(f"cosines of pairs need at least 2 vectors, got {len(unit)}")
+    return np.asarray((unit @ unit.T)[np.triu_indices(len(unit), k=1)])
+
+
+def _together(vectors: ArrayLike, pairs: ArrayLike | None) -> NDArray[np.float64] | None:
+    """The cosine of each pair; None where there is none."""
+    if pairs is None:
+        return None
+    places, ready = np.asarray(pairs, dtype=np.int64), checked(vectors, "vectors")
+    if places.size == 0:
+        return None
+    if places.ndim != 2 or places.shape[1] != 2 or places.min() < 0 or places.max() >= len(ready):
+        raise InputError(
+            f"pairs must be two positions a row, each from 0 to {len(ready) - 1}, got shape {places.shape}"
+        )
+    return row_scores(ready[places[:, 0]], ready[places[:, 1]]).astype(np.float64)
+
+
+def _counts(cosines: NDArray[Any]) -> NDArray[np.int64]:
+    return np.histogram(cosines.clip(-1, 1), bins=BINS, range=(-1, 1))[0].astype(np.int64)

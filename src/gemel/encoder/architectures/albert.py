@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.encoder.architectures.bert_family import position_table
-from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import (
+from gemel.encoder.architectures.config import (
     MOST_LAYERS,
     activation_of,
     epsilon_of,
@@ -17,6 +16,7 @@ from gemel.encoder.architectures.settings import (
 )
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
+from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.encoder.architectures.bert_family import read_bert_like
-from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import positive
+from gemel.encoder.architectures.config import positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Network
+from gemel.encoder.weights import CheckpointWeights
 
 
 @ARCHITECTURES.add("bert")

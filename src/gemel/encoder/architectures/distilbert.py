@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, heads_of, layers_of, positive
+from gemel.encoder.architectures.config import activation_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
+from gemel.encoder.weights import CheckpointWeights
 
 _EPSILON = 1e-12  # fixed by the architecture, its config has no such setting
 

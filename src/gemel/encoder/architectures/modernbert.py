@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import (
+from gemel.encoder.architectures.config import (
     activation_of,
     epsilon_of,
     heads_of,
@@ -15,6 +14,7 @@ from gemel.encoder.architectures.settings import (
 )
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
+from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
 _MOST_POSITIONS = 2**18

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.architectures.bert_family import padding_token
-from gemel.encoder.architectures.checkpoint_weights import CheckpointWeights
-from gemel.encoder.architectures.settings import activation_of, epsilon_of, heads_of, layers_of, positive
+from gemel.encoder.architectures.config import activation_of, epsilon_of, heads_of, layers_of, positive
 from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
+from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
 _PADDING = 1  # fixed by the architecture, whatever the config says; positions start after it

@@ -1,17 +1,20 @@
-"""Which engine runs a checkpoint: the one asked for, the one measured best here, or the first that can."""
+"""Which engine runs a checkpoint: the one asked for, the one measured best here, or the first that can.
+
+The engines of one model: one for each precision, opened when first asked for and kept.
+"""
 
 from __future__ import annotations
 
+import threading
 from typing import get_args
 
-from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.static_table import static_table
-from gemel.encoder.architectures import FILES, is_known, read_network
+from gemel.checkpoint.folder import Checkpoint, static_table
+from gemel.encoder.architectures.table import FILES, is_known, read_network
 from gemel.encoder.engines.native import NativeEngine, why_not
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.engines.static import StaticEngine
-from gemel.encoder.finite import check_weights
-from gemel.encoder.int8_weights import Int8Store
+from gemel.encoder.head import check_weights
+from gemel.encoder.int8 import Int8Store
 from gemel.encoder.network import Network
 from gemel.encoder.tuning import recall
 from gemel.errors import InputError, MissingExtra, ModelError
@@ -102,3 +105,45 @@ def _torch(
             f"{checkpoint.name} has the architecture {kind!r}, which gemel cannot read itself. Known: {known}. "
             "With torch it may run: pip install 'gemel[train]'"
         ) from error
+
+
+class EnginePool:
+    """Safe to use from several threads: two that ask at once get the same engine."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        engine: EngineName,
+        device: str,
+        network: Network | None = None,
+        typed: bool | None = None,
+    ) -> None:
+        """`typed`: a cross-encoder that torch runs with its head. `network` is run instead of the checkpoint's own."""
+        self._typed = typed
+        self._checkpoint, self._engine, self._device, self._network = checkpoint, engine, device, network
+        self._opened: dict[Precision, Engine] = {}
+        self._opening = threading.Lock()
+
+    def __getitem__(self, precision: Precision) -> Engine:
+        with self._opening:
+            if precision not in self._opened:
+                self._opened[precision] = self._open(precision)
+            return self._opened[precision]
+
+    def _open(self, precision: Precision) -> Engine:
+        if self._typed is not None:
+            return open_pair_engine(
+                self._checkpoint,
+                typed=self._typed,
+                precision=precision,
+                device=self._device,
+                engine=self._engine,
+            )
+        return open_engine(
+            self._checkpoint,
+            precision=precision,
+            device=self._device,
+            engine=self._engine,
+            network=self._network,
+        )

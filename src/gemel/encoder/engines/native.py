@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.engines.checks import check_ids
-from gemel.encoder.engines.rotary import rotary_tables
-from gemel.encoder.engines.smoothing import smoothing_factors
-from gemel.encoder.int8_weights import Int8Store
-from gemel.encoder.network import Block, Linear, Network, Norm
+from gemel.encoder.engines.port import check_ids
+from gemel.encoder.int8 import Int8Store, smoothing_factors
+from gemel.encoder.network import Block, Linear, Network, Norm, rotary_tables
 from gemel.errors import InputError
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
@@ -50,7 +48,7 @@ class _Norm(ctypes.Structure):
     _fields_ = (("weight", _pointer), ("bias", _pointer), ("epsilon", ctypes.c_double))
 
 
-class _Block(ctypes.Structure):
+class _PackedBlock(ctypes.Structure):
     _fields_ = (
         *((name, _Linear) for name in ("qkv", "out", "up", "down")),
         ("attention_norm", _Norm),
@@ -64,7 +62,7 @@ class _Network(ctypes.Structure):
     _fields_ = (
         *((name, _pointer) for name in ("word", "positions", "relative_bias")),
         ("projection", ctypes.POINTER(_Linear)),
-        ("blocks", ctypes.POINTER(_Block)),
+        ("blocks", ctypes.POINTER(_PackedBlock)),
         ("embedding_norm", _Norm),
         ("final_norm", _Norm),
         *(
@@ -222,7 +220,7 @@ class NativeEngine:
         scale = np.float32((network.width // network.heads) ** -0.5)
         assert network.embedding_norm is not None
         projection = network.projection
-        blocks = (_Block * len(network.blocks))(
+        blocks = (_PackedBlock * len(network.blocks))(
             *(self._block(number, block, scale) for number, block in enumerate(network.blocks))
         )
         self._kept.append(blocks)
@@ -247,8 +245,8 @@ class NativeEngine:
             padding_position=None if network.padding is None else self._address(network.padding.position),
         )
 
-    def _block(self, number: int, block: Block, query_scale: np.float32) -> _Block:
-        return _Block(
+    def _block(self, number: int, block: Block, query_scale: np.float32) -> _PackedBlock:
+        return _PackedBlock(
             qkv=self._linear(f"{number}.qkv", block.qkv, query_scale),
             out=self._linear(f"{number}.out", block.out),
             up=self._linear(f"{number}.up", block.up),

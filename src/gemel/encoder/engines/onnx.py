@@ -2,23 +2,23 @@
 
 One session serves all threads. On the CPU a call runs in the thread that makes it, so the caller decides how
 many cores work, and no result depends on that.
+
+The one import of onnxruntime in gemel: without its usage reports.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from gemel.encoder.engines.checks import check_ids
-from gemel.encoder.engines.load_onnxruntime import load_onnxruntime
-from gemel.encoder.engines.onnx_graph import Multiply, build_graph, multiply_float32
+from gemel.encoder.engines.onnx_graph import Graph, Multiply, build_graph, multiply_float32
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
-from gemel.encoder.engines.onnx_nodes import Graph
-from gemel.encoder.engines.positions import has_padding, position_rows
-from gemel.encoder.engines.smoothing import smoothing_factors
-from gemel.encoder.network import Network
+from gemel.encoder.engines.port import check_ids
+from gemel.encoder.int8 import smoothing_factors
+from gemel.encoder.network import Network, has_padding, position_rows
 from gemel.errors import InputError
+from gemel.files.isolation import disable_usage_reports
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
 
@@ -148,3 +148,14 @@ def _start_session(graph: Graph, provider: Provider, threads: int) -> _Session:
             "Check the device and its driver, or ask for device 'cpu'"
         )
     return cast(_Session, session)
+
+
+def load_onnxruntime() -> Any:  # noqa: ANN401 - the module, which has no types
+    """The module onnxruntime. On import it would make a device id and a database in the user's cache folder."""
+    off = disable_usage_reports("onnxruntime")
+    import onnxruntime
+
+    # For a program that imported it first, and for releases that do not know the variable.
+    if off and hasattr(onnxruntime, "disable_telemetry_events"):
+        onnxruntime.disable_telemetry_events()
+    return onnxruntime

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.engines.onnx_nodes import Nodes
-from gemel.encoder.int8_weights import QuantizedLinear, quantize_linear
+from gemel.encoder.engines.onnx_graph import Nodes
+from gemel.encoder.int8 import QuantizedLinear, quantize_linear
 from gemel.encoder.network import Array, Linear
 
 _MIDDLE = 128  # the unsigned byte that stands for zero

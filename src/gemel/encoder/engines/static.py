@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemel.encoder.engines.checks import check_ids
+from gemel.encoder.engines.port import check_ids
 from gemel.encoder.network import Array
 from gemel.types import Ids, Vectors
 

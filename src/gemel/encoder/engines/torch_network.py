@@ -13,8 +13,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.foreign_error import reason_of
-from gemel.encoder.weight_check import (
+from gemel.checkpoint.json_file import reason_of
+from gemel.encoder.weights import (
     check_sizes,
     is_harmless,
     is_head,
@@ -23,7 +23,7 @@ from gemel.encoder.weight_check import (
     refuse_unexpected,
 )
 from gemel.errors import ModelError
-from gemel.network_use import disable_usage_reports
+from gemel.files.isolation import disable_usage_reports
 
 if TYPE_CHECKING:
     from torch import nn

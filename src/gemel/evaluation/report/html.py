@@ -1,37 +1,56 @@
-"""The report as one HTML page: tables, plots, protocol. It asks for nothing from the network and runs no script."""
+"""The report as one HTML page: tables, plots, protocol. It asks for nothing from the network and runs no script.
+
+The style sheet of the page: light and dark, phone and wide screen, paper. No fonts or files from elsewhere.
+
+The six colours of models have a contrast of 3:1 or more with the page and differ in lightness, so that they stay apart
+for colour-blind readers too; tests hold both.
+
+Which plots a page has: results and comparisons in, rows of figures out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from gemel.evaluation.report.grid import Grid, grids, model_names
-from gemel.evaluation.report.heading import Heading
-from gemel.evaluation.report.markup import Markup, element, join
-from gemel.evaluation.report.panels import (
-    bar_panels,
-    calibration_panels,
-    difference_panels,
-    part_panels,
-    reliability_panels,
-    scatter_panels,
-)
-from gemel.evaluation.report.plots.svg import colour
-from gemel.evaluation.report.sentences import (
+from gemel.evaluation.report.content import (
     HOW_COMPARED,
+    Cell,
+    Grid,
+    Heading,
+    TextTable,
     comparison_sentence,
     fingerprint_of,
+    grids,
+    model_names,
+    model_table,
     number_line,
+    part_table,
     protocol_lines,
+    score_cell,
+    value_table,
 )
-from gemel.evaluation.report.style import STYLE
-from gemel.evaluation.report.tables import Cell, TextTable, model_table, part_table, value_table
-from gemel.evaluation.samples import NamedComparison
-from gemel.evaluation.scores import Scores
+from gemel.evaluation.report.markup import AxisRange, Markup, colour, element, join, range_of
+from gemel.evaluation.report.plots import (
+    Bars,
+    ScatterPoints,
+    by_gold,
+    by_score,
+    calibration,
+    chunks,
+    differences,
+    points_of,
+    scatter,
+    span_of,
+)
+from gemel.evaluation.statistics import Floats, NamedComparison
+from gemel.evaluation.task import Scores
 
 _CALIBRATION = (
     "Mean predicted score by bins of gold, with one standard deviation each way. Models on the same data set share "
     "their scale."
 )
+
 _RELIABILITY = (
     "Share of yes in equally full bins of the score, with 95 % intervals. On the dashed line a score is a "
     "probability. Each model has its own scale."
@@ -161,3 +180,157 @@ def _cell(cell: Cell) -> Markup:
         return element("td", cell.text)
     small = element("small", cell.small, class_="long" if len(cell.small) > 20 else None)
     return element("td", f"{cell.text} ", small)
+
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #ffffff; --panel: #f6f7f9; --ink: #1c2024; --soft: #5a626b; --rule: #d5d9de;
+  --dot: .22; --link: #0067a8; --c0: #0f7fc0; --c1: #d96300; --c2: #0a3a34; --c3: #8c7d76; --c4: #7a2e00;
+  --c5: #55157a; }
+@media screen and (prefers-color-scheme: dark) { :root { --paper: #14171a; --panel: #1c2024; --ink: #e8eaed;
+  --soft: #a3abb5; --rule: #363c43; --link: #6db5ff; --c0: #3b96f5; --c1: #e9801e; --c2: #6f8250;
+  --c3: #a55c97; --c4: #f2ec55; --c5: #4fe9ad; --dot: .4; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 16px; max-width: 1400px; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6em; margin: .2em 0; } h2 { font-size: 1.3em; margin: 2em 0 .3em; padding-top: .6em;
+  border-top: 2px solid var(--rule); } h3 { font-size: 1.05em; margin: 1.5em 0 .4em; }
+p, ul { margin: .4em 0; max-width: 75ch; } ul { padding-left: 1.3em; } li { overflow-wrap: anywhere; }
+a { color: var(--link); } nav a { display: inline-block; margin-right: 1em; padding: .3em 0; }
+.soft, figcaption small, td small { color: var(--soft); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1em 1em; margin: .6em 0; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; margin: .5em 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .35em .55em; text-align: right; vertical-align: top; border-bottom: 1px solid var(--rule); }
+td small { display: block; white-space: nowrap; } td small.long { white-space: normal; min-width: 9em; }
+th { font-weight: 600; } thead th { border-bottom-width: 2px; max-width: 14em; min-width: 5em;
+  overflow-wrap: break-word; }
+th:first-child { padding-left: 0; text-align: left; position: sticky; left: 0; background: var(--paper);
+  max-width: min(24em, 42vw); overflow-wrap: break-word; min-width: 7em; }
+th.long, th.long:first-child { min-width: min(11em, 40vw); }
+details { margin: .6em 0; } summary { cursor: pointer; padding: .3em 0; }
+.legend { display: flex; flex-wrap: wrap; gap: .2em 1.4em; list-style: none; padding: 0; max-width: none; }
+.legend b { display: inline-block; min-width: 1.6em; margin-right: .5em; padding: 0 .3em; text-align: center;
+  color: var(--paper); font-size: .85em; border-radius: 3px; }
+.panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); gap: 14px;
+  align-items: start; }
+figure { margin: 0; padding: 10px 12px; background: var(--panel); border-radius: 6px; break-inside: avoid;
+  min-width: 0; }
+figcaption { margin-bottom: .4em; font-weight: 600; line-height: 1.3; overflow-wrap: anywhere; }
+figcaption small { display: block; font-weight: 400; font-size: .87em; }
+svg { display: block; width: 100%; max-width: 460px; height: auto; overflow: visible; }
+svg text { font: 11px system-ui, sans-serif; fill: var(--soft); font-variant-numeric: tabular-nums; }
+svg .strong { fill: var(--ink); font-weight: 600; paint-order: stroke; stroke: var(--panel); stroke-width: 3px; }
+.grid { stroke: var(--rule); } .axis { stroke: var(--soft); } .zero { stroke: var(--soft); stroke-dasharray: 4 3; }
+.whisker { fill: none; stroke: var(--ink); stroke-width: 1.2; }
+.halo { fill: none; stroke: var(--panel); stroke-width: 3; }
+.track { fill: none; stroke: currentColor; stroke-width: 1.5; } .dots path { fill: none; stroke: currentColor;
+  stroke-width: 8; stroke-linecap: round; opacity: var(--dot); }
+rect, .cell, circle { fill: currentColor; }
+.sure { fill: var(--c0); } .unsure { fill: var(--panel); stroke: var(--soft); stroke-width: 1.5; }
+.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
+.c4 { color: var(--c4); } .c5 { color: var(--c5); }
+b.c0 { background: var(--c0); } b.c1 { background: var(--c1); } b.c2 { background: var(--c2); }
+b.c3 { background: var(--c3); } b.c4 { background: var(--c4); } b.c5 { background: var(--c5); }
+@media print { body { max-width: none; font-size: 11px; padding: 0; } nav { display: none; }
+  .scroll { overflow: visible; } table { font-size: 9px; }
+  figure { border: 1px solid var(--rule); background: none; --panel: #ffffff; }
+  .panels { grid-template-columns: repeat(2, 1fr); } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
+"""
+
+_GROUPS = 3  # data sets in one picture of bars
+
+
+def bar_panels(grid: Grid) -> Markup:
+    """The main numbers of a task, on one scale."""
+    span = span_of(grid)
+    pictures = []
+    for names in chunks(grid.datasets, _GROUPS):
+        title = f"{grid.name}: {', '.join(grid.mains)}"
+        pictures.append(_figure("", "", Bars(grid, names, grid.models, span).drawn(title)))
+    return _row(pictures)
+
+
+def part_panels(wholes: list[Grid], models: tuple[str, ...]) -> Markup:
+    """One picture for each data set that has sub-sets."""
+    pictures = []
+    for whole in wholes:
+        bars = Bars(whole, whole.datasets, models, span_of(whole))
+        pictures.append(_figure(whole.name, ", ".join(whole.mains), bars.drawn(f"sub-sets of {whole.name}")))
+    return _row(pictures)
+
+
+def scatter_panels(grid: Grid) -> Markup:
+    """Predicted against gold for each data set and model that has graded gold scores; empty where none has."""
+    return _point_panels(grid, _scatter, binary=False)
+
+
+def calibration_panels(grid: Grid) -> Markup:
+    """What is predicted for each level of gold, by data set and model; empty where no gold is graded."""
+    return _point_panels(grid, _calibration, binary=False)
+
+
+def reliability_panels(grid: Grid) -> Markup:
+    """How often a score means yes, by data set and model; empty where no gold is yes or no."""
+    return _point_panels(grid, _calibration, binary=True)
+
+
+def difference_panels(comparisons: Sequence[NamedComparison]) -> Markup:
+    """One picture for each two models."""
+    pairs = dict.fromkeys((named.first, named.second) for named in comparisons)
+    pictures = []
+    for first, second in pairs:
+        own = [named for named in comparisons if (named.first, named.second) == (first, second)]
+        caption, hint = f"{second} minus {first}", f"right of zero: {second} is ahead; hollow: cannot tell"
+        pictures.append(_figure(caption, hint, differences(own, title=caption)))
+    return _row(pictures)
+
+
+class _Draw(Protocol):
+    """Draws the points of one model; `every` are those of all models on the data set, for axes they share."""
+
+    def __call__(
+        self, points: ScatterPoints, every: list[ScatterPoints], *, title: str, position: int
+    ) -> Markup: ...
+
+
+def _point_panels(grid: Grid, draw: _Draw, *, binary: bool) -> Markup:
+    pictures = []
+    for dataset in grid.datasets:
+        found = [(result, points_of(result.sample)) for result in grid.of_dataset(dataset)]
+        shown = [(result, points) for result, points in found if points and points.binary == binary]
+        every = [points for _, points in shown]
+        for result, points in shown:
+            position, title = grid.models.index(result.model), f"{dataset} by {result.model}"
+            number = f"{result.main} {score_cell(result.values[result.main])}"
+            picture = draw(points, every, title=title, position=position)
+            pictures.append(_figure(dataset, f"{result.model} · {number}", picture))
+    return _row(pictures)
+
+
+def _scatter(points: ScatterPoints, every: list[ScatterPoints], *, title: str, position: int) -> Markup:
+    across = _ends([other.gold for other in every])
+    return scatter(points, across, _ends([points.predicted]), title=title, position=position)
+
+
+def _calibration(points: ScatterPoints, every: list[ScatterPoints], *, title: str, position: int) -> Markup:
+    if points.binary:
+        across, up = range_of([found.x for found in by_score(points)]), AxisRange(0.0, 1.0)
+    else:
+        across = _ends([other.gold for other in every])
+        up = range_of([end for other in every for found in by_gold(other) for end in (found.low, found.high)])
+    return calibration(points, across, up, title=title, position=position)
+
+
+def _ends(columns: list[Floats]) -> AxisRange:
+    return range_of([float(end) for column in columns for end in (column.min(), column.max())])
+
+
+def _figure(caption: str, hint: str, picture: Markup) -> Markup:
+    if not caption:
+        return element("figure", picture)
+    return element("figure", element("figcaption", caption, element("small", hint)), picture)
+
+
+def _row(pictures: list[Markup]) -> Markup:
+    return element("div", *pictures, class_="panels") if pictures else join([])

@@ -1,13 +1,22 @@
-"""HTML and SVG as nested calls. A plain string is escaped; only what `element` made goes into the page as it is."""
+"""HTML and SVG as nested calls. A plain string is escaped; only what `element` made goes into the page as it is.
+
+The few strokes that all plots are made of.
+
+Numbers to places: scales, round ticks and the frame of a plot.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha1
 from html import escape
 
 _ALONE = {"meta", "line", "path", "rect", "circle"}
 """Elements that never hold anything, so they are written `<rect/>`."""
+
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -49,3 +58,145 @@ def short(number: float) -> str:
     """A coordinate with at most one decimal: 12, 12.5, -0.3."""
     text = f"{number:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
+
+
+WIDTH = 340
+
+COLOURS = 6
+"""How many classes `c0` … the style sheet has; bars carry a number too, so more models than that stay apart."""
+
+LETTER = 7.0  # width of a mean bold letter at 11 px in a wide font
+
+
+def drawing(title: str, description: str, height: float, *children: str) -> Markup:
+    """An SVG picture; title and description are what a screen reader says."""
+    # Ids must be unique in the page, and the same report must give the same bytes.
+    key = "p" + sha1(f"{title}\n{description}\n{''.join(children)}".encode(errors="replace")).hexdigest()[:10]
+    return element(
+        "svg",
+        element("title", title, id=f"{key}t"),
+        element("desc", description, id=f"{key}d"),
+        *children,
+        viewBox=f"0 0 {WIDTH} {height:.0f}",
+        role="img",
+        aria_labelledby=f"{key}t {key}d",
+    )
+
+
+def words(x: float, y: float, text: str, *, anchor: str | None = None, class_: str | None = None) -> Markup:
+    return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_)
+
+
+def cut(text: str, width: float) -> str:
+    """The text, shortened in the middle so that it fits: names differ at their ends."""
+    letters = max(int(width / LETTER), 3)
+    if len(text) <= letters:
+        return text
+    front = (letters - 1) // 2
+    return f"{text[:front]}…{text[len(text) - (letters - 1 - front) :]}"
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def whisker(low: float, high: float, at: float, *, upright: bool = False) -> Markup:
+    """An interval with caps; a stroke in the colour of the paper below keeps it visible on a bar."""
+    if upright:
+        path = f"M{at:.1f} {low:.1f}V{high:.1f}M{at - 3:.1f} {low:.1f}h6M{at - 3:.1f} {high:.1f}h6"
+    else:
+        path = f"M{low:.1f} {at:.1f}H{high:.1f}M{low:.1f} {at - 3:.1f}v6M{high:.1f} {at - 3:.1f}v6"
+    return Markup(element("path", d=path, class_="halo") + element("path", d=path, class_="whisker"))
+
+
+def colour(position: int) -> str:
+    """The class of the model at this position."""
+    return f"c{position % COLOURS}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A range of numbers and where its two ends are drawn."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Three to seven round numbers inside the range."""
+        step = round_step(self.high - self.low)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [count * step for count in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class AxisRange:
+    """The numbers that a plot has to show; plots that are compared share one."""
+
+    low: float
+    high: float
+
+    def to(self, start: float, end: float) -> Scale:
+        return Scale(self.low, self.high, start, end)
+
+
+def range_of(numbers: Iterable[float], *, zero: bool = False) -> AxisRange:
+    """From the smallest to the largest, out to the next round tick; `zero` keeps 0 inside, as bars need it."""
+    found = [number for number in numbers if math.isfinite(number)] + ([0.0] if zero else [])
+    low, high = (min(found), max(found)) if found else (0.0, 1.0)
+    if high - low < 1e-9:
+        low, high = (min(low, 0.0), max(high, 1.0)) if zero else (low - 0.5, high + 0.5)
+    step = round_step(high - low)
+    # A cosine of 1.0000001 does not ask for another tick.
+    return AxisRange(math.floor(low / step + 1e-3) * step, math.ceil(high / step - 1e-3) * step)
+
+
+def round_step(width: float) -> float:
+    """1, 2 or 5 times a power of ten, such that `width` holds three to seven of it."""
+    power = 10.0 ** math.floor(math.log10(width / 5))
+    return next(factor * power for factor in (1, 2, 5, 10) if width / (factor * power) <= 7.5)
+
+
+def ruler(scale: Scale, top: float, bottom: float) -> Markup:
+    """Vertical grid lines with their numbers below."""
+    marks = [line(scale(tick), top, scale(tick), bottom, "grid") for tick in scale.ticks]
+    marks += [words(scale(tick), bottom + 13, tick_text(tick), anchor="middle") for tick in scale.ticks]
+    return join(marks)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The two scales of a plot with axes on the left and below."""
+
+    x: Scale
+    y: Scale
+
+    def drawn(self, below: str, beside: str) -> Markup:
+        """Grid, numbers and the names of the axes."""
+        marks = [ruler(self.x, self.y.end, self.y.start)]
+        for tick in self.y.ticks:
+            marks.append(line(self.x.start, self.y(tick), self.x.end, self.y(tick), "grid"))
+            marks.append(words(self.x.start - 5, self.y(tick) + 4, tick_text(tick), anchor="end"))
+        marks.append(words((self.x.start + self.x.end) / 2, self.y.start + 28, below, anchor="middle"))
+        marks.append(words(4, 11, beside))
+        return join(marks)
+
+
+PLOT_HEIGHT = 236
+
+
+def frame(x: AxisRange, y: AxisRange) -> Frame:
+    """The frame of a plot that fills a picture of PLOT_HEIGHT."""
+    return Frame(x.to(42, WIDTH - 12), y.to(PLOT_HEIGHT - 36, 22))
+
+
+def tick_text(tick: float) -> str:
+    """0.2, not 0.2000000001, with a real minus sign."""
+    return f"{round(tick, 9):g}".replace("-", "−")

@@ -3,6 +3,11 @@ ignored. A passage is known in it by its stamp, so it fits every version of the 
 
 Every file has its sha256 in about.json. They are compared when a cache is loaded for the first time, and again when
 the size, time or inode of a file is not what it was then. One process builds at a time: it holds `building`.
+
+Vectors and texts of passages at hand, each under a number of its own: its slot.
+
+The first slots are files of a cache, mapped into memory; the others grew in this process. Copies are never the truth:
+what is missing is read from the table, and a slot whose passage is gone is not asked for again.
 """
 
 from __future__ import annotations
@@ -11,7 +16,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,30 +27,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import WorkError
-from gemel.index.lance.copies import TEXTS_A_BATCH, Base, read
+from gemel.index.lance.ann import Lists, RecallPoint, build, load_faiss
+from gemel.index.lance.columns import indices, matrix
 from gemel.index.lance.disk import locked, sync
-from gemel.index.lance.lists import Lists, Point, build, load_faiss
-from gemel.index.lance.view import View
+from gemel.index.lance.view import Positions, View
 from gemel.types import Vectors
+from gemel.vectors.scan.scanner import dot_scores
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _FORMAT = 3  # of about.json; a cache of another format is built again
+
 _CHECKED = "checked.json"
+
 _CHUNK = 1 << 20
+
 _FILES = ("stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss")
 
 
 @dataclass(frozen=True, eq=False)
-class Built:
+class BuiltCache:
     base: Base
     lists: Lists
     folder: Path | None = None
     """Where it is kept."""
 
 
-def build_from(view: View, folder: Path | None, table: str) -> Built:
+def build_from(view: View, folder: Path | None, table: str) -> BuiltCache:
     """Lists of all passages that are there, read from the table. With a folder: kept in it, and mapped from there."""
     positions = np.flatnonzero(view.live)
     stamp = view.stamp[positions]
@@ -71,10 +81,10 @@ def build_from(view: View, folder: Path | None, table: str) -> Built:
         for name in (*_FILES, "about.json", _CHECKED):
             sync(here / name)
         built = _mapped(here, stamp, view.header.dim)
-    return Built(built, lists, here.with_name(here.name.removeprefix(".")))
+    return BuiltCache(built, lists, here.with_name(here.name.removeprefix(".")))
 
 
-def load(folder: Path, table: str, dim: int) -> Built | None:
+def load(folder: Path, table: str, dim: int) -> BuiltCache | None:
     """The newest that is whole; None: there is none."""
     try:
         found = sorted(
@@ -163,7 +173,7 @@ def _was_checked(here: Path) -> bool:
         return False
 
 
-def _load(here: Path, dim: int) -> Built:
+def _load(here: Path, dim: int) -> BuiltCache:
     about: dict[str, Any] = json.loads((here / "about.json").read_text(encoding="utf-8"))
     if about["format"] != _FORMAT or about["dim"] != dim:
         raise ValueError("not this table's")
@@ -175,10 +185,10 @@ def _load(here: Path, dim: int) -> Built:
     if index.ntotal != len(stamp) or index.d != dim:
         raise ValueError("damaged")
     found = int(about["visited"]), float(about["recall"]), len(stamp), int(about["wide"])
-    curve = tuple(Point(**point) for point in about["curve"])
+    curve = tuple(RecallPoint(**point) for point in about["curve"])
     usual, careful = (float(edge) for edge in about["edges"])
     lists = Lists(index, len(stamp), *found, curve=curve, edges=(usual, careful))
-    return Built(_mapped(here, stamp, dim), lists, here)
+    return BuiltCache(_mapped(here, stamp, dim), lists, here)
 
 
 def _mapped(here: Path, stamp: NDArray[np.int64], dim: int) -> Base:
@@ -227,7 +237,7 @@ def _streamed(view: View, positions: NDArray[np.int64], here: Path) -> Vectors:
     return np.memmap(here / "vectors.f32", np.float32, "r", shape=(len(positions), view.header.dim))
 
 
-def _in_memory(view: View, positions: NDArray[np.int64], stamp: NDArray[np.int64]) -> Built:
+def _in_memory(view: View, positions: NDArray[np.int64], stamp: NDArray[np.int64]) -> BuiltCache:
     vectors = np.empty((len(positions), view.header.dim), dtype=np.float32)
     texts: list[Any] = []
     batches = _Batches(lambda batch: texts.append(batch.column(0)))
@@ -238,7 +248,7 @@ def _in_memory(view: View, positions: NDArray[np.int64], stamp: NDArray[np.int64
 
     read(view, positions, keep)
     batches.end()
-    return Built(Base(stamp, vectors, texts), build(vectors))
+    return BuiltCache(Base(stamp, vectors, texts), build(vectors))
 
 
 class _Batches:
@@ -269,3 +279,159 @@ class _Batches:
         first = pa.concat_arrays([joined.slice(0, count)])  # a copy, so that an offset does not stay behind
         self._out(pa.record_batch([first], names=["text"]))
         self._waiting, self._count = [joined.slice(count)], self._count - count
+
+
+TEXTS_A_BATCH = 65_536
+
+_CELLS = 32  # so many texts are read one by one; more are taken at once
+
+_BLOCK = 16_384  # rows that are read at once: 16,384 x 384 x 4 bytes = 25 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """Slots from 0 on, as they were when the search structure was built."""
+
+    stamp: NDArray[np.int64]
+    vector: Vectors
+    """(n, dim); a file mapped into memory, or an array."""
+    text: Sequence[pa.Array]
+    """Batches of `TEXTS_A_BATCH`, the last one shorter."""
+
+    def text_at(self, slot: int) -> str:
+        return str(self.text[slot // TEXTS_A_BATCH][slot % TEXTS_A_BATCH].as_py())
+
+    def texts_at(self, slots: NDArray[np.int64]) -> list[str]:
+        """The same of many, batch by batch."""
+        batch, rows = np.divmod(slots, TEXTS_A_BATCH)
+        out: list[str] = [""] * len(slots)
+        for number in np.flatnonzero(np.bincount(batch)).tolist():
+            at = np.flatnonzero(batch == number)
+            for place, text in zip(
+                at.tolist(), self.text[number].take(indices(rows[at])).to_pylist(), strict=True
+            ):
+                out[place] = text
+        return out
+
+
+class Copies:
+    """Grows at its end only, so whoever holds a count may read below it while others add."""
+
+    def __init__(self, base: Base, cache: str | None = None) -> None:
+        """`cache`: name of the list cache that the base is mapped from; None: it is in memory."""
+        self.base, self.cache = base, cache
+        self._lock = threading.Lock()
+        self._first = len(base.stamp)
+        self._count = self._first
+        self._stamp = np.empty(256, dtype=np.int64)
+        self._vector = np.empty((256, base.vector.shape[1]), dtype=np.float32)
+        self._text: list[str] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def grown(self) -> int:
+        """Slots that are not in the base."""
+        return self._count - self._first
+
+    def add(self, stamp: NDArray[np.int64], vector: Vectors, text: Sequence[str]) -> NDArray[np.int64]:
+        """The slots that these passages got."""
+        with self._lock:
+            start = self._count - self._first
+            end = start + len(stamp)
+            if end > len(self._stamp):
+                self._stamp = _larger(self._stamp, end)
+                self._vector = _larger(self._vector, end)
+            self._stamp[start:end] = stamp
+            self._vector[start:end] = vector
+            self._text.extend(text)
+            self._count += len(stamp)
+            return np.arange(self._first + start, self._first + end, dtype=np.int64)
+
+    def stamps(self) -> NDArray[np.int64]:
+        return np.concatenate([self.base.stamp, self._stamp[: self.grown]])
+
+    def vectors(self, slots: NDArray[np.int64]) -> Vectors:
+        """(n, dim)"""
+        old = slots < self._first
+        if old.all():
+            return np.asarray(self.base.vector[slots])
+        if not old.any():
+            return self._vector[slots - self._first]
+        out = np.empty((len(slots), self._vector.shape[1]), dtype=np.float32)
+        out[old] = self.base.vector[slots[old]]
+        out[~old] = self._vector[slots[~old] - self._first]
+        return out
+
+    def run(self, start: int, end: int) -> Vectors:
+        """The vectors of slots start to end, without a copy where they lie together."""
+        if end <= self._first:
+            return self.base.vector[start:end]
+        if start >= self._first:
+            return self._vector[start - self._first : end - self._first]
+        return np.concatenate([self.base.vector[start:], self._vector[: end - self._first]])
+
+    def scores(self, queries: Vectors, i: NDArray[np.int64], slots: NDArray[np.int64]) -> Vectors:
+        """(n,) exact scores of queries[i] and the vectors of these slots, read where they are."""
+        old = slots < self._first
+        if old.all():
+            return dot_scores(queries, self.base.vector, i, slots)
+        out = np.empty(len(slots), dtype=np.float32)
+        out[old] = dot_scores(queries, self.base.vector, i[old], slots[old])
+        out[~old] = dot_scores(queries, self._vector, i[~old], slots[~old] - self._first)
+        return out
+
+    def blocks(self, count: int) -> Iterator[tuple[int, Vectors]]:
+        """The vectors of the slots below `count`, in arrays that lie together, each with its first slot."""
+        if self._first:
+            yield 0, self.base.vector[:count]
+        if count > self._first:
+            yield self._first, self._vector[: count - self._first]
+
+    def texts(self, slots: NDArray[np.int64]) -> list[str]:
+        if len(slots) > _CELLS and int(slots.max()) < self._first:
+            return self.base.texts_at(slots)
+        return [
+            self.base.text_at(slot) if slot < self._first else self._text[slot - self._first]
+            for slot in slots.tolist()
+        ]
+
+
+def read(view: View, positions: Positions, use: Callable[[slice, Vectors, pa.ChunkedArray], None]) -> None:
+    """Vectors and texts of these rows, ascending, from the table; `use` gets them block by block, with their places
+    among the positions."""
+    if len(positions) * 4 >= view.passages:  # a walk over all is quicker than many visits
+        wanted = np.zeros(len(view.live), dtype=np.bool_)
+        wanted[positions] = True
+        _walk(view, wanted, use)
+        return
+    for start in range(0, len(positions), _BLOCK):
+        place = slice(start, min(start + _BLOCK, len(positions)))
+        table = view.take(positions[place], ["vector", "text"])
+        use(place, matrix(table["vector"]), table["text"])
+
+
+def _walk(
+    view: View, wanted: NDArray[np.bool_], use: Callable[[slice, Vectors, pa.ChunkedArray], None]
+) -> None:
+    import pyarrow as pa
+
+    done = 0
+    scanner: Any = view.dataset.scanner(
+        columns=["vector", "text"], with_row_address=True, scan_in_order=True, batch_size=_BLOCK
+    )
+    for batch in scanner.to_batches():
+        keep = wanted[view.positions(batch["_rowaddr"].to_numpy())]
+        if not keep.all():
+            batch = batch.filter(pa.array(keep))  # noqa: PLW2901 - the rest of it is what goes on
+        count = batch.num_rows
+        if count:
+            use(slice(done, done + count), matrix(batch["vector"]), batch["text"])
+            done += count
+
+
+def _larger(array: NDArray[Any], least: int) -> NDArray[Any]:
+    out = np.empty((max(least, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    out[: len(array)] = array
+    return out

@@ -3,6 +3,8 @@
 A field of the user is a column of its own, with a prefix, so that it may be called "text". `stamp` is a number that
 no other written passage has: what is known of a passage (its code in a cache) is found by it wherever Lance moves it.
 `words` holds the words of the text with a space between them, as `Header.words` cuts them; tables of format 1 lack it.
+
+Conditions over Arrow columns, as a mask of the rows in memory.
 """
 
 from __future__ import annotations
@@ -11,24 +13,30 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.index.port import FORMAT, LISTS, FieldType, FieldValue, Header, Rows
+from gemel.index.port import FORMAT, LISTS, FieldType, FieldValue, Header, PassageRows
+from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Literals, Not
 from gemel.types import Vectors
-from gemel.word_search.words import WordRules
+from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    Column: TypeAlias = pa.Array | pa.ChunkedArray
+
 Number = TypeVar("Number", bound=np.generic)
 
 WORDS = "words"
+
 _PREFIX = "f_"
+
 _KEY = b"gemel"
+
 # Lance takes neither of the first two in a column's name; the third makes the change reversible.
 _ESCAPES = (("%", "%25"), (".", "%2E"), ("`", "%60"))
 
@@ -128,7 +136,7 @@ def header_of(schema: pa.Schema, place: str) -> Header:
     return Header(schema.field("vector").type.list_size, fields, about["bound"], version, rules)
 
 
-def to_arrow(rows: Rows, header: Header) -> pa.Table:
+def to_arrow(rows: PassageRows, header: Header) -> pa.Table:
     """As it is written, with fresh stamps."""
     import pyarrow as pa
 
@@ -158,10 +166,10 @@ def stored_columns(fields: Iterable[str]) -> list[str]:
     return ["id", "part", "digest", "text", "vector", *map(column_of, fields)]
 
 
-def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> Rows:
+def to_rows(table: pa.Table, fields: Mapping[str, FieldType]) -> PassageRows:
     """What `to_arrow` wrote; the columns may be in any order."""
     values: Mapping[str, pa.ChunkedArray] = {name: table[name] for name in table.column_names}
-    return Rows(
+    return PassageRows(
         id=values["id"].to_pylist(),
         part=values["part"].to_numpy().astype(np.int32),
         text=values["text"].to_pylist(),
@@ -197,3 +205,69 @@ def matrix(column: pa.ChunkedArray | pa.Array) -> Vectors:
     if len(parts) == 1:
         return np.ascontiguousarray(parts[0], dtype=np.float32)
     return np.concatenate([np.empty((0, dim), dtype=np.float32), *parts])
+
+
+_COMPARE = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+
+
+def mask(condition: Condition, columns: Mapping[str, Column]) -> NDArray[np.bool_]:
+    """(n,) the rows of which the condition is true. Columns go by the names of fields, and `id`."""
+    import pyarrow.compute as pc
+
+    known = pc.fill_null(_truth(condition, columns), False)
+    return np.asarray(known.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _truth(condition: Condition, columns: Mapping[str, Column]) -> Column:
+    """(n,) true, false, or null where it is unknown."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(condition, Both | Either):
+        join = pc.and_kleene if isinstance(condition, Both) else pc.or_kleene
+        return join(_truth(condition.left, columns), _truth(condition.right, columns))
+    if isinstance(condition, Not):
+        return pc.invert(_truth(condition.inner, columns))
+    column = columns[condition.field]
+    if isinstance(condition, IsNull):
+        return pc.is_null(column)
+    if isinstance(condition, Compare):
+        return getattr(pc, _COMPARE[condition.operator])(column, pa.scalar(condition.value, column.type))
+    if isinstance(condition, Contains):
+        return _contains(column, condition.value)
+    return _one_of(column, condition.values)
+
+
+def _contains(column: Column, value: Literals) -> Column:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_contains(chunk, value) for chunk in column.chunks], pa.bool_())
+    same = pc.equal(column.flatten(), pa.scalar(value, column.type.value_type))
+    holding = pc.list_parent_indices(column).filter(same).to_numpy()
+    found = np.zeros(len(column), dtype=np.bool_)
+    found[holding] = True
+    return pa.array(found, mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _one_of(column: Column, values: tuple[Literals, ...]) -> Column:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.is_in(column, pa.array([*values, *_zeros(values)], column.type))
+    if not values:
+        return found  # nothing is one of none, known or not
+    return pc.if_else(pc.is_null(column), pa.scalar(None, pa.bool_()), found)
+
+
+def _zeros(values: tuple[Literals, ...]) -> list[float]:
+    """Lists are looked up by bits, but 0.0 and -0.0 are equal."""
+    return [0.0, -0.0] if any(isinstance(value, float) and value == 0 for value in values) else []

@@ -1,9 +1,17 @@
-"""What the file system is asked for: locks between processes, small files that are whole or absent, and fsync."""
+"""What the file system is asked for: locks between processes, small files that are whole or absent, and fsync.
+
+Forks wait for calls of Lance that other threads are in.
+
+A child that is forked while a thread is inside Lance inherits the state of Lance as it is at that moment, half
+changed, and dies or hangs at its next call. Between calls handles that were open are opened again in the child (see
+`LanceTable`). Lance itself does not promise that: a program whose threads search should start its children by spawn.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -172,3 +180,64 @@ def bytes_below(folder: Path) -> int:
             except FileNotFoundError:
                 continue
     return total
+
+
+_PATIENCE_S = (
+    30.0  # then the fork takes place all the same: a call may be waiting for what the fork is to bring
+)
+
+
+class _Calls:
+    """How many threads are inside, and whether one is about to fork."""
+
+    def __init__(self, inside: int = 0) -> None:
+        self.changed = threading.Condition()
+        self.threads = inside
+        self.forking = False
+
+
+_calls = _Calls()
+
+_mine = threading.local()
+
+
+@contextmanager
+def calling_lance() -> Iterator[None]:
+    """No fork takes place meanwhile. May be entered again by the thread that is inside."""
+    depth: int = getattr(_mine, "depth", 0)
+    calls = _calls
+    if not depth:
+        with calls.changed:
+            calls.changed.wait_for(lambda: not calls.forking, timeout=_PATIENCE_S)
+            calls.threads += 1
+    _mine.depth = depth + 1
+    try:
+        yield
+    finally:
+        _mine.depth = depth
+        if not depth and calls is _calls:
+            with calls.changed:
+                calls.threads -= 1
+                calls.changed.notify_all()
+
+
+def _before_fork() -> None:
+    own = 1 if getattr(_mine, "depth", 0) else 0
+    with _calls.changed:
+        _calls.forking = True
+        _calls.changed.wait_for(lambda: _calls.threads <= own, timeout=_PATIENCE_S)
+
+
+def _in_parent() -> None:
+    with _calls.changed:
+        _calls.forking = False
+        _calls.changed.notify_all()
+
+
+def _in_child() -> None:
+    global _calls  # noqa: PLW0603 - its lock may be held by a thread that does not exist here
+    _calls = _Calls(1 if getattr(_mine, "depth", 0) else 0)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

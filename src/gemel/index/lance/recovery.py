@@ -18,7 +18,7 @@ from typing import Any
 
 from gemel.errors import InputError, WorkError
 from gemel.index.lance.columns import has_header
-from gemel.index.lance.forks import calling_lance
+from gemel.index.lance.disk import calling_lance
 from gemel.index.lance.view import View, look
 
 _NAMES_FROM = (
@@ -35,7 +35,7 @@ class RecoveredWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class Good:
+class GoodVersion:
     """The newest version that can be read."""
 
     view: View
@@ -59,7 +59,9 @@ def open_dataset(uri: str, options: dict[str, str] | None, version: int | None =
         )
 
 
-def open_last_good(uri: str, options: dict[str, str] | None, place: str, before: View | None = None) -> Good:
+def open_last_good(
+    uri: str, options: dict[str, str] | None, place: str, before: View | None = None
+) -> GoodVersion:
     """The newest version that is whole. Warns where that is not the newest there is."""
     found = None
     try:
@@ -67,7 +69,7 @@ def open_last_good(uri: str, options: dict[str, str] | None, place: str, before:
         reason = torn(found, uri)
         if reason is None:
             # Not what is the latest by now: another process may have committed since, and that version is whole.
-            return Good(_looked(found, before, place), found.version)
+            return GoodVersion(_looked(found, before, place), found.version)
     except READ_ERRORS as error:
         if isinstance(error, WorkError | InputError):
             raise
@@ -86,7 +88,7 @@ def open_last_good(uri: str, options: dict[str, str] | None, place: str, before:
                 RecoveredWarning,
                 stacklevel=2,
             )
-            return Good(older, numbers[0], lost)
+            return GoodVersion(older, numbers[0], lost)
     if found is not None and not has_header(found.schema):
         raise InputError(f"{place} holds a Lance table that gemel did not make. Name another folder")
     raise WorkError(

@@ -15,19 +15,21 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemel.errors import InputError, WorkError
-from gemel.index.field_types import new_fields
-from gemel.index.lance import cache, finding, repairing, snapshot
+from gemel.index.fields import new_fields
+from gemel.index.lance import cache
+from gemel.index.lance import repair as repairing
+from gemel.index.lance import saved_view as snapshot
+from gemel.index.lance import search as finding
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
 from gemel.index.lance.disk import Readers, bytes_below
-from gemel.index.lance.optimistic import Added
+from gemel.index.lance.locks import Added, repeated
 from gemel.index.lance.recovery import RecoveredWarning
-from gemel.index.lance.seal import repeated
-from gemel.index.lance.sight import LARGE, Sight, Sights
+from gemel.index.lance.snapshot import LARGE, Snapshot, Snapshots
 from gemel.index.lance.versions import Versions, reading
 from gemel.index.lance.view import Positions, View
 from gemel.index.lance.words import MANY, Words
-from gemel.index.port import Count, FieldType, Header, Passages, Rows, TableStats
+from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -77,7 +79,7 @@ class _Handles:
     """What one process has open."""
 
     versions: Versions
-    sights: Sights
+    sights: Snapshots
     words: Words
     readers: Readers | None
     process: int = field(default_factory=os.getpid)
@@ -124,7 +126,7 @@ class LanceTable:
             return _Handles(
                 readers=held,
                 versions=Versions(uri, place, durable=durable, options=options, start=view),
-                sights=Sights(cache, Path(uri).stem, large=large, start=start),
+                sights=Snapshots(cache, Path(uri).stem, large=large, start=start),
                 words=Words(many),
             )
 
@@ -145,7 +147,7 @@ class LanceTable:
         return self._now.versions
 
     @property
-    def _sights(self) -> Sights:
+    def _sights(self) -> Snapshots:
         return self._now.sights
 
     @property
@@ -172,7 +174,7 @@ class LanceTable:
             table = view.take(position, ["id", "digest"])
         return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
 
-    def write(self, rows: Rows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool) -> None:
         if not len(rows):
             return
         with self._guard():
@@ -195,7 +197,7 @@ class LanceTable:
         with self._guard():
             return self._repeated(lambda view: self._without(view, np.flatnonzero(view.meeting(where))))
 
-    def get(self, ids: Sequence[str]) -> Rows:
+    def get(self, ids: Sequence[str]) -> PassageRows:
         order = {name: place for place, name in enumerate(dict.fromkeys(ids))}
         with self._reading():
             view = self._versions.newest()
@@ -235,7 +237,7 @@ class LanceTable:
                 view = self._without_broken_words(view, error)
             return self._words.find(view, query, k, where)
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
+    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
         with self._now.uses.reading():
             view = self._versions.newest()
             position, ends = view.by_id(after)
@@ -317,7 +319,7 @@ class LanceTable:
         """On the newest view; anew where no lock keeps other writers out and one of them was faster."""
         return repeated(lambda: work(self._versions.newest()))
 
-    def _write(self, view: View, rows: Rows, added: Added, *, replace: bool) -> View:
+    def _write(self, view: View, rows: PassageRows, added: Added, *, replace: bool) -> View:
         if added.arrived(view):
             return view
         there = view.of_ids(rows.id)
@@ -360,7 +362,7 @@ class LanceTable:
             self._change(lambda each: each.cleanup_old_versions(older_than=kept, delete_unverified=True))
             return idle and only
 
-    def _save_snapshot(self, sight: Sight) -> None:
+    def _save_snapshot(self, sight: Snapshot) -> None:
         """For processes to come, at the first search of a handle and when lists were built; after every write it would
         cost more than it saves."""
         if self._cache is not None and not self._shared and self._sights.to_save(sight):
@@ -418,5 +420,5 @@ class LanceTable:
         return here + sum(bytes_below(folder) for folder in caches)
 
 
-def _rows(view: View, position: Positions) -> Rows:
+def _rows(view: View, position: Positions) -> PassageRows:
     return to_rows(view.take(position, stored_columns(view.header.fields)), view.header.fields)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from gemel.errors import GemelError, WorkError
 from gemel.index.lance.columns import schema_of
 from gemel.index.lance.disk import Synced
-from gemel.index.lance.optimistic import Added, merged
+from gemel.index.lance.locks import Added, Preempted, check_open, merged, said
 from gemel.index.lance.recovery import (
     READ_ERRORS,
-    Good,
+    GoodVersion,
     first_line,
     open_last_good,
     panics_raised,
@@ -23,7 +23,6 @@ from gemel.index.lance.recovery import (
     torn,
     versions_in,
 )
-from gemel.index.lance.seal import Preempted, check_open, said
 from gemel.index.lance.view import Positions, View, look
 from gemel.index.port import Header
 
@@ -57,7 +56,7 @@ class Versions:
         """No lock keeps other writers out."""
         self._synced = Synced(Path(uri)) if durable and not self._shared else None
         with reading(place):
-            good = open_last_good(uri, options, place) if start is None else Good(start, start.version)
+            good = open_last_good(uri, options, place) if start is None else GoodVersion(start, start.version)
         self._view, self._good, self._lost = good.view, good.newest, good.lost
         """`_good`: newest version when we looked; greater than the view's own where that one could not be read."""
 
@@ -183,19 +182,19 @@ class Versions:
             self.sync()
         return self.newest()
 
-    def _at(self, number: int) -> Good:
+    def _at(self, number: int) -> GoodVersion:
         try:
             dataset = self._view.dataset.checkout_version(number)
             known = {piece.fragment for piece in self._view.pieces}
             fresh = any(fragment.fragment_id not in known for fragment in dataset.get_fragments())
             if not fresh or torn(dataset, self._uri) is None:
                 with panics_raised():
-                    return Good(look(dataset, self._view, self._place), number)
+                    return GoodVersion(look(dataset, self._view, self._place), number)
         except READ_ERRORS:
             pass
         return open_last_good(self._uri, self._options, self._place, self._view)
 
-    def _adopt(self, good: Good) -> None:
+    def _adopt(self, good: GoodVersion) -> None:
         self._view, self._good, self._lost = good.view, good.newest, good.lost
 
 

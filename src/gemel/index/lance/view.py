@@ -26,7 +26,7 @@ _CELLS = 32  # so many values are read one by one; more are taken at once
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class FragmentRows:
     """The rows of one fragment."""
 
     fragment: int
@@ -47,7 +47,7 @@ class View:
 
     version: int
     header: Header
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FragmentRows, ...]
     open: Callable[[], Any]
     """This version as Lance gives it."""
     _last: dict[str, tuple[tuple[str, ...], Positions]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class View:
 
     def meeting(self, where: Condition) -> NDArray[np.bool_]:
         """(positions,) live rows that meet the condition."""
-        from gemel.index.lance.where import mask
+        from gemel.index.lance.columns import mask
 
         if not self.pieces:
             return self.live
@@ -218,7 +218,7 @@ def look(dataset: Any, before: View | None, place: str) -> View:  # noqa: ANN401
     header = header_of(dataset.schema, place)
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     old = {piece.fragment: piece for piece in before.pieces} if before is not None else {}
-    kept: dict[int, Piece] = {}
+    kept: dict[int, FragmentRows] = {}
     stale: list[Any] = []
     for number, fragment in fragments.items():
         files = tuple(str(file.path) for file in fragment.metadata.files)
@@ -236,14 +236,14 @@ def look(dataset: Any, before: View | None, place: str) -> View:  # noqa: ANN401
     return view
 
 
-def _with_deletions(dataset: Any, piece: Piece, fragment: Any) -> Piece:  # noqa: ANN401
+def _with_deletions(dataset: Any, piece: FragmentRows, fragment: Any) -> FragmentRows:  # noqa: ANN401
     there = dataset.scanner(columns=[], with_row_address=True, fragments=[fragment]).to_table()["_rowaddr"]
     live = np.zeros(piece.rows, dtype=np.bool_)
     live[there.to_numpy() & np.uint64(0xFFFFFFFF)] = True
     return replace(piece, live=live, deletions=fragment.deletion_file())
 
 
-def _read(dataset: Any, fragments: Sequence[Any], header: Header) -> Iterator[Piece]:  # noqa: ANN401
+def _read(dataset: Any, fragments: Sequence[Any], header: Header) -> Iterator[FragmentRows]:  # noqa: ANN401
     """Pieces that were not there before, in one scan."""
     if not fragments:
         return
@@ -256,7 +256,7 @@ def _read(dataset: Any, fragments: Sequence[Any], header: Header) -> Iterator[Pi
         rows = fragment.physical_rows
         cut = table.slice(start, rows)
         start += rows
-        yield Piece(
+        yield FragmentRows(
             fragment=fragment.fragment_id,
             files=tuple(str(file.path) for file in fragment.metadata.files),
             deletions=fragment.deletion_file(),

@@ -15,7 +15,7 @@ from gemel.index.lance.view import Positions, View
 from gemel.index.port import Passages
 from gemel.index.where import Condition
 from gemel.types import Vectors
-from gemel.word_search import BM25Index
+from gemel.vectors.bm25 import BM25Index
 
 MANY = 5_000
 """Passages from which on the table keeps an index of words."""

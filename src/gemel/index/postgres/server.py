@@ -1,31 +1,43 @@
-"""Connections to one server: a pool, reads that survive a lost connection, writes that take place exactly once."""
+"""Connections to one server: a pool, reads that survive a lost connection, writes that take place exactly once.
+
+Where an index on a server is: `postgresql://user:password@host:port/db#name`. Secrets stay in here.
+
+What is not in the address libpq takes from its own places: PGHOST, PGPASSWORD, ~/.pgpass, a service file.
+
+What the server says, as one of gemel's errors.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from gemel.errors import WorkError
-from gemel.index.postgres.address import Address, load_psycopg
-from gemel.index.postgres.explaining import explain, unreachable
+from gemel.errors import GemelError, InputError, MissingExtra, WorkError
 
 T = TypeVar("T")
+
 Connection = Any  # psycopg.Connection; psycopg is loaded late
+
 _AT_ONCE = 8  # connections of a pool
+
 _PATIENCE_S = 15  # for a first connection, and for a place in the pool
+
 _PAUSES_S = (
     0.05,
     0.2,
     0.75,
 )  # a server that restarts after the crash of one of its processes is back in this time
-_CROSSED = ("40P01", "40001")  # deadlock, serialisation: rolled back by the server, so it may be tried again
 
+_CROSSED = ("40P01", "40001")  # deadlock, serialisation: rolled back by the server, so it may be tried again
 
 _of_parents: list[Any] = []
 
@@ -230,3 +242,137 @@ def _arguments() -> dict[str, Any]:
         "connect_timeout": _PATIENCE_S,
         "prepare_threshold": None,
     }
+
+
+SCHEMES = ("postgresql", "postgres")
+
+_NAME = re.compile(r"[a-z0-9_-]{1,40}")
+
+_SECRET = {"password", "sslpassword", "passfile", "oauth_client_secret"}
+
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+
+_FORM = "postgresql://user:password@host:port/db#name"
+
+_UNREADABLE = (
+    f"PostgreSQL cannot read this address; its form is {_FORM}, and in user and password "
+    "the characters : / ? # [ ] @ % are written as %3A %2F %3F %23 %5B %5D %40 %25"
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server, a database in it, and the name of an index in that."""
+
+    name: str
+    shown: str
+    """The whole address without secrets, for people."""
+    conninfo: str = field(repr=False)
+    """For libpq, secrets included: never shown."""
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def parse_address(place: str) -> Address:
+    """Checks the form only; no connection is made. No part of a wrong address is quoted: it may hold a password."""
+    url, _, name = place.rpartition("#") if "#" in place else (place, "", "")
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise InputError(f"not an address of PostgreSQL: it begins with {SCHEMES[0]}:// as in {_FORM}")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if (
+        "@" in parts.fragment + parts.path
+        or parts.netloc.count("@") > 1
+        or not all(map(_HOST.fullmatch, hosts))
+    ):
+        raise InputError(_UNREADABLE)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    shown = _without_secrets(parts.netloc, parts.path, options)
+    if not name:
+        raise InputError(f"{shown} names no index: write its name behind a #, as in {_FORM}")
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"the name behind the # of {shown} is not one: 1 to 40 of the characters a-z, 0-9, _ and -"
+        )
+    secrets = [value for key, value in options if key in _SECRET]
+    return Address(name, f"{shown}#{name}", url, tuple(filter(None, [*secrets, _password(url)])))
+
+
+def _without_secrets(netloc: str, path: str, options: list[tuple[str, str]]) -> str:
+    user, at, host = netloc.rpartition("@")
+    kept = urlencode(
+        [(key, value) for key, value in options if key not in _SECRET], quote_via=quote, safe="/"
+    )
+    return f"postgresql://{user.partition(':')[0]}{at}{host}{path}{'?' if kept else ''}{kept}"
+
+
+def _password(url: str) -> str | None:
+    """As libpq reads it; a form that libpq refuses is refused here, without its words: they quote the address."""
+    psycopg = load_psycopg()
+    try:
+        settings = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise InputError(_UNREADABLE) from None
+    password = settings.get("password")
+    return None if password is None else str(password)
+
+
+def load_psycopg() -> Any:  # noqa: ANN401 - the module; it has no stubs here
+    """With all that an index needs of it, or the line that installs it."""
+    try:
+        import psycopg
+        import psycopg.conninfo
+        import psycopg_pool  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("an index on PostgreSQL", "psycopg", "postgres") from error
+    return psycopg
+
+
+_TOLD = {
+    "42P01": "its table is gone: the index was migrated or dropped by another process. Open the index again",
+    "42703": "a column is gone or new: another process changed the fields. Open the index again",
+    "42501": "this user may not do it: {why}. Ask the owner of the database for the right",
+    "53100": "the disk of the server is full, so nothing was changed: {why}",
+    "53200": "the server is out of memory, so nothing was changed: {why}",
+    "25006": "the server or this connection is read-only, so nothing was changed",
+    "57014": "the server stopped the request, so nothing was changed: {why}",
+}
+
+_WRONG = {
+    "54000": "a value is too large for PostgreSQL, so nothing was written: {why}. Ids hold about 2,700 bytes",
+    "23505": "an id is there twice, so nothing was written: {why}",
+}
+
+
+def explain(error: Any, address: Address) -> GemelError:  # noqa: ANN401 - psycopg is loaded late
+    """The same trouble as a WorkError or InputError that names the index and never a password."""
+    why = said(error, address)
+    if error.sqlstate in _WRONG:
+        return InputError(f"{address.shown}: {_WRONG[error.sqlstate].format(why=why)}")
+    told = _TOLD.get(error.sqlstate, "{why}").format(why=why)
+    return WorkError(f"{address.shown}: {told}")
+
+
+def unreachable(error: Any, address: Address) -> WorkError:  # noqa: ANN401
+    return WorkError(
+        f"cannot reach the server of {address.shown}: {said(error, address)}. Nothing was changed. "
+        "Is it running, and are host, user and password right?"
+    )
+
+
+def said(error: Any, address: Address) -> str:  # noqa: ANN401
+    """The words of the server in one line, without secrets."""
+    words = " ".join((getattr(error.diag, "message_primary", None) or str(error)).split())
+    for secret in address.secrets:
+        words = words.replace(secret, "***")
+    return words.rstrip(".") or type(error).__name__
+
+
+@contextmanager
+def explained(address: Address) -> Iterator[None]:
+    """Errors of psycopg that pass through become gemel's."""
+    from psycopg import Error
+
+    try:
+        yield
+    except Error as error:
+        raise explain(error, address) from error

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import InputError, WorkError
-from gemel.index.port import Count, FieldType, Header, Passages, Rows, TableStats
-from gemel.index.postgres import reading, writing
-from gemel.index.postgres.binary import copy_blocks
-from gemel.index.postgres.catalog import read_header
-from gemel.index.postgres.columns import check_fields
-from gemel.index.postgres.compacting import Limits, broken_indexes, compact
-from gemel.index.postgres.filters import Filter, filter_of
-from gemel.index.postgres.layout import Layout, read_layout
-from gemel.index.postgres.neighbours import Question, nearest
+from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
+from gemel.index.postgres import read as reading
+from gemel.index.postgres import write as writing
+from gemel.index.postgres.graph import GraphLayout, read_layout, stats
+from gemel.index.postgres.read import copy_blocks
+from gemel.index.postgres.schema import check_fields, read_header
+from gemel.index.postgres.search import NeighborQuery, nearest
 from gemel.index.postgres.server import Connection, Server
-from gemel.index.postgres.statistics import stats
+from gemel.index.postgres.where import Filter, filter_of
 from gemel.index.postgres.words import Lengths, by_words, read_lengths
+from gemel.index.postgres.write import CompactLimits, broken_indexes, compact
 from gemel.index.where import Condition
 from gemel.types import Vectors
 
@@ -39,11 +38,13 @@ class _Remembered:
 class PostgresTable:
     """A `Table`. The server is this object's own and closed with it."""
 
-    def __init__(self, server: Server, relation: str, header: Header, limits: Limits | None = None) -> None:
+    def __init__(
+        self, server: Server, relation: str, header: Header, limits: CompactLimits | None = None
+    ) -> None:
         self._server = server
         self._relation = relation
         self._header = header
-        self._limits = limits or Limits()
+        self._limits = limits or CompactLimits()
         self._layout, self._lengths = _Remembered(), _Remembered()
         self._tidy = False
 
@@ -73,7 +74,7 @@ class PostgresTable:
         found = self._server.read(lambda connection: reading.known(connection, self._relation, ids))
         return {each: found[each] for each in ids if each in found}
 
-    def write(self, rows: Rows, *, replace: bool) -> None:
+    def write(self, rows: PassageRows, *, replace: bool) -> None:
         self._check_writable()
         if not len(rows):
             return
@@ -101,7 +102,7 @@ class PostgresTable:
         chosen = self._filter(where)
         return self._change(lambda connection: writing.delete_where(connection, self._relation, chosen))
 
-    def get(self, ids: Sequence[str]) -> Rows:
+    def get(self, ids: Sequence[str]) -> PassageRows:
         header = self._header
         return self._server.read(
             lambda connection: reading.get(connection, self._relation, header.fields, header.dim, ids)
@@ -126,17 +127,17 @@ class PostgresTable:
             return []
         header = self._header
         chosen = None if where is None else self._filter(where)
-        question = Question(self._relation, header.dim, header.fields, chosen, k)
+        question = NeighborQuery(self._relation, header.dim, header.fields, chosen, k)
 
         def ask(connection: Connection) -> list[Passages]:
-            layout = Layout() if exact else self._fresh(self._layout, connection, read_layout)
+            layout = GraphLayout() if exact else self._fresh(self._layout, connection, read_layout)
             layout = layout.tuned_for(recall, far=far)
             return nearest(connection, queries, question, layout, self._limits.few)
 
         return self._server.read(ask)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
-        """BM25 as gemel.word_search does it; `words.py` says what is approximate in large tables."""
+        """BM25 as gemel.vectors.bm25 does it; `words.py` says what is approximate in large tables."""
         header, chosen = self._header, self._filter(where)
 
         def ask(connection: Connection) -> Passages:
@@ -145,7 +146,7 @@ class PostgresTable:
 
         return self._server.read(ask)
 
-    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[Rows]:
+    def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
         header = self.header
         return reading.scan(self._server, self._relation, header.fields, header.dim, after, block)
 

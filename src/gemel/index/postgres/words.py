@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 
 from gemel.index.port import FieldType, Header, Passages
-from gemel.index.postgres.binary import searched_words
-from gemel.index.postgres.columns import qualified
-from gemel.index.postgres.filters import Filter
-from gemel.index.postgres.neighbours import estimate
-from gemel.index.postgres.reading import columns_sql, fetch, passages_from, rows_from
+from gemel.index.postgres.read import columns_sql, fetch, passages_from, rows_from, searched_words
+from gemel.index.postgres.schema import qualified
+from gemel.index.postgres.search import estimate
 from gemel.index.postgres.server import Connection
-from gemel.word_search.words import WordRules
+from gemel.index.postgres.where import Filter
+from gemel.vectors.bm25 import WordRules
 
 _COMMON = 10_000  # passages; who holds more counts as frequent
 _SCORED = 600
 _MOST_WORDS = 64  # of a query; the rarest are kept
-_K1, _B = 1.2, 0.75  # as gemel.word_search
+_K1, _B = 1.2, 0.75  # as gemel.vectors.bm25
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.integrations.tables.encoded import Encoded
+from gemel.integrations.tables.column import EncodedColumn
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def texts(table: pyarrow.Table, column: str) -> list[Any]:
     return list(table.column(column).to_pylist())
 
 
-def with_vectors(table: pyarrow.Table, to: str, vectors: Encoded) -> pyarrow.Table:
+def with_vectors(table: pyarrow.Table, to: str, vectors: EncodedColumn) -> pyarrow.Table:
     return table.append_column(to, array_of(vectors))
 
 
@@ -30,7 +30,7 @@ def vectors(table: pyarrow.Table, column: str) -> Vectors:
     return vectors_in(table.column(column), column)
 
 
-def array_of(vectors: Encoded) -> pyarrow.FixedSizeListArray:
+def array_of(vectors: EncodedColumn) -> pyarrow.FixedSizeListArray:
     """One vector a row."""
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.integrations.tables import arrow
-from gemel.integrations.tables.encoded import Encoded
+from gemel.integrations.tables.column import EncodedColumn
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def texts(table: pandas.DataFrame, column: str) -> list[Any]:
     return [None if null else value for value, null in zip(values.tolist(), values.isna(), strict=True)]
 
 
-def with_vectors(table: pandas.DataFrame, to: str, vectors: Encoded) -> pandas.DataFrame:
+def with_vectors(table: pandas.DataFrame, to: str, vectors: EncodedColumn) -> pandas.DataFrame:
     import pandas
 
     cells = np.full(len(table), None, dtype=object)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemel.errors import InputError
-from gemel.integrations.tables.encoded import Encoded
+from gemel.integrations.tables.column import EncodedColumn
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def texts(table: polars.DataFrame, column: str) -> list[Any]:
     return list(table.get_column(column).to_list())
 
 
-def with_vectors(table: polars.DataFrame, to: str, vectors: Encoded) -> polars.DataFrame:
+def with_vectors(table: polars.DataFrame, to: str, vectors: EncodedColumn) -> polars.DataFrame:
     import polars as pl
 
     series = pl.Series(to, vectors.vectors, dtype=pl.Array(pl.Float32, vectors.dim))

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 from gemel.errors import InputError
-from gemel.text.records import Record, RecordFile
-from gemel.text.rows import Bad
+from gemel.files.lines import Bad
+from gemel.files.records import Record, RecordFile
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Named columns, row by row."""
 
     name: str
@@ -32,7 +32,7 @@ def is_several(data: object) -> TypeGuard[Sequence[object]]:
     return isinstance(data, list | tuple) and bool(data) and not isinstance(data[0], Mapping)
 
 
-def source_of(data: object) -> Source:
+def source_of(data: object) -> DataSource:
     """One source out of a path, a data set, a list of dicts, or a dict of columns."""
     if isinstance(data, str | Path):
         return FileSource(data)

@@ -1,0 +1,140 @@
+"""`gemel dedupe`: a file without its duplicates, and a report of what went and why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.flags import (
+    encode_options,
+    id_column_option,
+    json_option,
+    min_score_option,
+    model_option,
+    out_option,
+    precision_of,
+    text_column_option,
+)
+from gemel.cli.output import cell, echo
+from gemel.errors import InputError, WorkError
+
+if TYPE_CHECKING:
+    from gemel.groups.dedupe import DedupeResult
+    from gemel.groups.dedupe_files import Documents
+    from gemel.options import EncodeOptions
+
+EXAMPLES = """\b
+Examples:
+  gemel dedupe tickets.csv --text-column title --text-column body -o clean/
+  gemel dedupe texts.txt --exact-only -o clean/"""
+
+ROWS = 15  # groups shown on a terminal
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("file", metavar="FILE")
+@out_option("A folder for kept.*, removed.*, report.html and report.json.", place="FOLDER", required=True)
+@min_score_option("of a duplicate", default=0.9)
+@click.option("--exact-only", is_flag=True, help="Only texts that are the same; no model is needed.")
+@click.option(
+    "--keep",
+    type=click.Choice(["first", "longest", "central"]),
+    default="first",
+    show_default=True,
+    help="Which of several duplicates stays; central is the one with the most duplicates.",
+)
+@click.option("--ignore-case/--no-ignore-case", default=True, show_default=True, help="A is a.")
+@click.option(
+    "--ignore-space/--no-ignore-space", default=True, show_default=True, help="Any space is one space."
+)
+@text_column_option("May be repeated: the columns are read as one text.", multiple=True)
+@id_column_option()
+@click.option("--pairs-memory", default="1GB", show_default=True, help="For the pairs that are found.")
+@json_option(piped=True)
+@model_option
+@encode_options
+def command(  # noqa: PLR0913 - one argument a flag
+    *,
+    file: str,
+    out: Path,
+    text_column: tuple[str, ...],
+    id_column: str | None,
+    exact_only: bool,
+    min_score: float,
+    pairs_memory: str,
+    as_json: bool,
+    model: str,
+    options: EncodeOptions,
+    **given: Any,
+) -> None:
+    """Write FILE without its duplicates, and what was removed with its reason.
+
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz. Rows keep all their
+    columns. Texts longer than the model are read whole, in chunks, unless --on-long says otherwise.
+    """
+    from gemel.groups.dedupe_files import read_documents
+
+    documents = read_documents(file, text_columns=text_column, id_column=id_column)
+    if exact_only:
+        found = _found(documents, None, options, {**given, "min_score": None})
+    else:
+        found = _found(documents, model, options, {**given, "min_score": min_score, "memory": pairs_memory})
+    _write(out, documents, found, None if exact_only else model)
+    if as_json or not sys.stdout.isatty():
+        counts = {name: found.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
+        click.echo(json.dumps({"out": str(out), **counts, "spared": len(found.spared)}))
+    else:
+        _show(found, documents)
+    echo(f"{out}: {found.summary()}", err=True)
+
+
+def _found(
+    documents: Documents, model: str | None, options: EncodeOptions, settings: dict[str, Any]
+) -> DedupeResult:
+    import gemel
+
+    if options.output == "binary":
+        raise InputError("duplicates are found by cosines, which bits do not have. Leave --output away")
+    if model is not None:
+        settings["model"] = gemel.load(model, precision=precision_of(model, options))
+        settings["options"] = replace(options, on_long="chunk") if options.on_long == "warn" else options
+        settings |= {"threads": options.threads, "progress": options.progress}
+    return gemel.dedupe(documents.texts, **settings)
+
+
+def _write(out: Path, documents: Documents, found: DedupeResult, model: str | None) -> None:
+    from gemel.groups.dedupe_files import Reported, page, write_documents, write_json
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_documents(out, documents, found)
+        write_json(out / "report.json", documents, found, model)
+        title = f"Duplicates in {documents.source.name}"
+        text = page(Reported(title, found, documents.texts, documents.ids, model))
+        (out / "report.html").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WorkError(f"cannot write to {out}: {error}") from error
+
+
+def _show(found: DedupeResult, documents: Documents) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("removed", justify="right")
+    for name in ("kept", "for example"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
+    groups = found.groups()
+    for group in groups[:ROWS]:
+        texts = (documents.texts[group.kept], documents.texts[group.removed[0]])
+        table.add_row(f"{len(group.removed):,}", *(cell(" ".join(text.split())) for text in texts))
+    console = Console(highlight=False)
+    console.print(table)
+    if len(groups) > ROWS:
+        console.print(f"and {len(groups) - ROWS:,} more groups in report.html", style="dim")

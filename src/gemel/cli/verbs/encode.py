@@ -1,0 +1,241 @@
+"""`gemel encode`: texts from a file or standard input to a folder of vectors, or to JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.flags import (
+    encode_options,
+    id_column_option,
+    input_format_option,
+    json_option,
+    model_option,
+    out_option,
+    overwrite_option,
+    skip_bad_option,
+    text_column_option,
+)
+from gemel.cli.output import echo
+from gemel.cli.ray import Machine, On, machine, on_option
+from gemel.errors import InputError
+
+if TYPE_CHECKING:
+    from gemel.files.lines import TextRows
+    from gemel.options import EncodeOptions
+    from gemel.texts.encode_folder import FolderProgress, FolderResult
+    from gemel.types import AnyVectors
+
+EXAMPLES = """\b
+Examples:
+  gemel encode tickets.csv --text-column body --id-column number -o vectors/
+  printf 'a man\\na dog\\n' | gemel encode - > vectors.jsonl
+  gemel encode articles.jsonl.gz -o vectors/ --on ray"""
+
+CLUSTER_ROWS = 8192  # rows a write when a cluster encodes: it has more under way than that
+
+STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, small enough for a pipe to flow
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("file", required=False, metavar="[FILE]")
+@out_option(
+    "A folder for the vectors. If the run is stopped, the same command goes on. "
+    "Default: JSON lines on standard output.",
+    place="FOLDER",
+)
+@input_format_option
+@text_column_option()
+@id_column_option()
+@skip_bad_option
+@click.option(
+    "--format",
+    type=click.Choice(["npy", "safetensors", "parquet", "jsonl"]),
+    help="Files of the folder. Default: npy.",
+)
+@click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
+@overwrite_option("what another job left in the folder")
+@json_option("lines", more="With -o: one object that says what was done.")
+@on_option
+@model_option
+@encode_options
+def command(
+    *,
+    file: str | None,
+    out: Path | None,
+    model: str,
+    options: EncodeOptions,
+    format: str | None,
+    keep_texts: bool,
+    overwrite: bool,
+    as_json: bool,
+    on: On | None,
+    **reading: Any,
+) -> None:
+    """Turn texts into vectors.
+
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
+    """
+    if out is None and (overwrite or format not in (None, "jsonl")):
+        raise InputError("--format and --overwrite are about a folder. Name it with -o")
+    if out is None and on is not None:
+        raise InputError("--on ray writes a folder. Name it with -o")
+    rows = _open_input(file, **reading)
+    settings = _quiet(options)
+    with machine(on, model, options) as where:
+        if out is None:
+            started, encoder = perf_counter(), _CountingEncoder(where.model, settings)
+            _to_stdout(encoder, rows, keep_texts)
+            _say(f"{encoder.counts.summary()}, {perf_counter() - started:.1f} s", rows)
+            return
+        job = {"format": format or "npy", "keep_texts": keep_texts, "overwrite": overwrite}
+        done = _to_folder(where, rows, out, settings, options.progress, job)
+    if as_json:
+        click.echo(json.dumps(done))
+
+
+def _to_folder(
+    where: Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
+) -> dict[str, Any]:
+    """What was done, as JSON values."""
+    from gemel.texts.encode_folder import encode_to_folder
+
+    model: Any = where.model
+    source: Any = rows
+    if where.cluster is not None:
+        from gemel.integrations.ray.encode import RowPrefetcher
+
+        model = source = RowPrefetcher(where.model, rows, settings)  # both halves of the job
+        job["checkpoint_rows"] = CLUSTER_ROWS
+    encoder = _CountingEncoder(model, settings)
+    with _progress_line(source, shown=shown) as progress:
+        result = encode_to_folder(
+            encoder, source, out, fingerprint=encoder.fingerprint(), progress=progress, **job
+        )
+    _say(_summary(result, encoder.counts), rows)
+    where.done("encode", result.encoded_now)
+    facts = {**asdict(result), "path": str(result.path), **asdict(encoder.counts)}
+    return {"out": facts.pop("path"), **facts, "skipped": rows.skipped}
+
+
+def _open_input(
+    file: str | None,
+    input_format: Any,  # noqa: ANN401 - one of click's choices, which are those of read_rows
+    text_column: str | None,
+    id_column: str | None,
+    skip_bad: bool,
+) -> TextRows:
+    from gemel.files.rows import read_rows
+
+    if file is None and sys.stdin.isatty():
+        raise InputError("no input: name a file, or give - to read what is typed or piped")
+    return read_rows(
+        file or "-", text_column=text_column, id_column=id_column, format=input_format, skip_bad=skip_bad
+    )
+
+
+def _quiet(options: EncodeOptions) -> EncodeOptions:
+    # The line at the end says how many texts were cut; a warning for every block would say it a thousand times.
+    on_long = "truncate" if options.on_long == "warn" else options.on_long
+    return replace(options, on_long=on_long, progress=False)
+
+
+@dataclass
+class _Counts:
+    """What happened to the texts, added up over all blocks."""
+
+    texts: int = 0
+    repeated: int = 0
+    cut: int = 0
+    lost: int = 0
+
+    def summary(self) -> str:
+        cut = f"{self.cut:,} cut ({self.lost:,} tokens lost)" if self.cut else "none cut"
+        return f"{self.texts:,} texts, {self.repeated:,} repeated, {cut}"
+
+
+@dataclass
+class _CountingEncoder:
+    """The model with its options fixed."""
+
+    model: Any  # gemel.Model; tests use a fake
+    options: EncodeOptions
+    counts: _Counts = field(default_factory=_Counts)
+
+    def encode(self, texts: list[str]) -> AnyVectors:
+        report = self.model.encode_report(texts, self.options)
+        cut = report.truncated
+        self.counts.texts += len(texts)
+        self.counts.repeated += report.duplicates
+        self.counts.cut += len(cut)
+        self.counts.lost += int((report.tokens - report.kept)[cut].sum())
+        vectors: AnyVectors = report.vectors
+        return vectors
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the vectors depend on, to the bit: engines agree closely, but not in the last digit."""
+        return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.kernel}
+
+
+def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool) -> None:
+    from gemel.texts.encode_folder import take
+    from gemel.texts.formats import json_rows
+
+    out = sys.stdout.buffer
+    while block := take(rows, STDOUT_ROWS):
+        texts = [row.text for row in block]
+        try:
+            vectors = encoder.encode(texts)
+        except InputError as error:
+            raise InputError(
+                f"{error} (positions count from row {encoder.counts.texts} of the input)"
+            ) from error
+        for line in json_rows([row.id for row in block], vectors, texts if keep_texts else None):
+            out.write(line)
+        out.flush()
+
+
+@contextmanager
+def _progress_line(rows: TextRows, *, shown: bool) -> Iterator[Callable[[FolderProgress], None] | None]:
+    """Texts, texts per second and the time left, on standard error."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, started = bar.add_task("reading", total=None), perf_counter()
+
+        def show(state: FolderProgress) -> None:
+            rate = state.encoded_now / max(perf_counter() - started, 1e-9)
+            # The number of rows is not known before the end; the part of the file that was read tells it nearly.
+            total = state.rows / rows.fraction if rows.fraction else None
+            bar.update(
+                task, completed=state.rows, total=total, description=f"{state.rows:,} texts, {rate:,.0f}/s"
+            )
+
+        yield show
+
+
+def _summary(result: FolderResult, counts: _Counts) -> str:
+    if not result.encoded_now and result.resumed:
+        return f"already complete: {result.rows:,} texts in {result.path}"
+    before = f" ({result.resumed:,} were there already)" if result.resumed else ""
+    rate = result.encoded_now / max(result.seconds, 1e-9)
+    return f"{result.path}: {result.rows:,} rows{before}; now {counts.summary()}, {result.seconds:.1f} s, {rate:,.0f}/s"
+
+
+def _say(line: str, rows: TextRows) -> None:
+    if rows.skipped:
+        line += f"; {rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}"
+    echo(line, err=True)

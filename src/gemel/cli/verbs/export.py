@@ -1,0 +1,75 @@
+"""`gemel export`: a model as one file for other runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gemel.cli.flags import json_option, out_option, overwrite_option, precision_option
+from gemel.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from gemel.export.files import ExportResult, Format
+    from gemel.options import Precision
+
+EXAMPLES = """\b
+Examples:
+  gemel export all-MiniLM-L6-v2 -o ./minilm-onnx
+  gemel export ./my-model --precision int8 -o ./my-model.onnx"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("model")
+@click.option(
+    "--to",
+    type=click.Choice(["onnx", "openvino"]),
+    default="onnx",
+    show_default=True,
+    help="The format; openvino needs that package.",
+)
+@out_option(
+    "A folder for the graph with tokenizer and config, or a file that ends in .onnx: the graph alone.",
+    place="PATH",
+    required=True,
+)
+@precision_option
+@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
+@click.option("--normalize/--no-normalize", default=None, help="Length 1. Default: as the checkpoint says.")
+@overwrite_option("the export that is there")
+@json_option()
+def command(
+    model: str,
+    to: Format,
+    out: Path,
+    precision: Precision,
+    dim: int | None,
+    normalize: bool | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write MODEL, a name or a folder, as one graph that ONNX Runtime or OpenVINO runs without gemel.
+
+    Token ids and a mask go in, finished vectors come out: pooling, dense layers and length 1 are inside. The file's
+    vectors are compared with gemel's own before anything is written.
+    """
+    from gemel.export.export import export
+
+    done = export(model, out, to=to, precision=precision, dim=dim, normalize=normalize, overwrite=overwrite)
+    if as_json:
+        echo_json(done.to_json())
+    else:
+        _show(done)
+
+
+def _show(done: ExportResult) -> None:
+    near = done.agreement
+    echo(f"{done.path}: {done.to} in {done.precision}, {done.size / 1e6:,.1f} MB, {done.dim} dimensions")
+    echo(f"inputs {', '.join(done.inputs)}; output {done.output}")
+    echo(
+        f"checked on {near.texts} texts: numbers differ from gemel's by at most {near.difference:.1e}, "
+        f"cosine at least {near.cosine:.6f}"
+    )
+    for name, prompt in done.prompts.items():
+        echo(f"prompt {name}: put {prompt!r} in front of the text; it is not in the graph")

@@ -1,0 +1,191 @@
+"""`gemel index search`, `get` and `stats`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.flags import (
+    asked_queries,
+    candidates_option,
+    json_option,
+    k_option,
+    query_options,
+    rows_out_option,
+    where_option,
+)
+from gemel.cli.output import RowsOut, echo, echo_json
+from gemel.cli.verbs.index_write import place_argument
+
+if TYPE_CHECKING:
+    from gemel.index.results import Answer
+
+_ROWS = json_option("lines", piped=True)
+
+_FOUND = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
+
+_SHOWN = ("id", "text", "passages")  # and of `get`
+
+
+@click.command(
+    short_help="Find documents.",
+    epilog="""\b
+Examples:
+  gemel index search notes "oil prices" -k 5 --where "label = '3'"
+  gemel index search notes "blank pages when printing" --hybrid
+  gemel index search notes --queries questions.txt -o answers.jsonl""",
+)
+@place_argument
+@query_options
+@k_option("documents a query", default=10)
+@where_option("Only documents")
+@click.option(
+    "--offset",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Leave out the first ones: the next page.",
+)
+@click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
+@click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
+@candidates_option("Documents")
+@click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
+@click.option(
+    "--recall",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Find at least this part of the right documents, e.g. 0.99, by a wider search. Default: about 0.985.",
+)
+@click.option(
+    "--bridge",
+    metavar="MODEL",
+    help="Ask with another model than the one that made the index, through a map; says what that loses.",
+)
+@rows_out_option()
+@_ROWS
+def search(
+    *,
+    place: str,
+    query: tuple[str, ...],
+    queries: str | None,
+    query_column: str | None,
+    rerank: str | None,
+    bridge: str | None,
+    out: Path | None,
+    escape_formulas: bool,
+    as_json: bool,
+    **question: Any,
+) -> None:
+    """Find the documents of the index at PLACE that are nearest to each QUERY.
+
+    A long document is found by its best passage, and that is what is shown. A field with the name of a column of the
+    answer (score, text, ...) is shown as field_score.
+    """
+    import gemel
+
+    target = RowsOut(out, as_json, escape_formulas)
+    target.check()
+    asked = asked_queries(query, queries, query_column)
+    cross = None if rerank is None else gemel.load_cross(rerank)
+    with gemel.open_index(place, create=False, read_only=True) as index:
+        asking = index if bridge is None else index.bridge_to(bridge)
+        if asking.bridge is not None:
+            echo(asking.bridge.summary(), err=True)
+        answers = asking.search_many(asked, rerank=cross, **question)
+    target.put(_rows(asked, answers, question["offset"]))
+
+
+@click.command(
+    short_help="Show documents by id.",
+    epilog="""\b
+Example:
+  gemel index get notes 17 18""",
+)
+@place_argument
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@rows_out_option()
+@_ROWS
+def get(place: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
+    """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1.
+
+    A field called text or passages is shown as field_text or field_passages.
+    """
+    import gemel
+    from gemel.errors import WorkError
+
+    target = RowsOut(out, as_json, escape_formulas)
+    target.check()
+    with gemel.open_index(place, create=False, read_only=True) as index:
+        found = index.get(list(ids))
+    target.put(
+        {"id": each.id, **_fields(each.fields, _SHOWN), "text": each.text, "passages": each.passages}
+        for each in found
+    )
+    there = {document.id for document in found}
+    missing = [each for each in ids if each not in there]
+    if missing:
+        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {place}: {', '.join(missing[:5])}")
+
+
+@click.command(
+    short_help="Sizes, layout and measured recall.",
+    epilog="""\b
+Example:
+  gemel index stats notes""",
+)
+@place_argument
+@json_option(piped=True)
+def stats(place: str, as_json: bool) -> None:
+    """Show what the index at PLACE holds, its model, its layout, and its recall measured against exact search."""
+    import gemel
+
+    with gemel.open_index(place, create=False, read_only=True) as index:
+        facts = index.stats().to_json()
+    if as_json or not sys.stdout.isatty():
+        echo_json(facts)
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        echo(f"{name.replace('_', ' '):{width}}  {_plain(name, value)}")
+
+
+def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[dict[str, Any]]:
+    for query, answer in zip(queries, answers, strict=True):
+        for rank, hit in enumerate(answer, offset + 1):
+            row: dict[str, Any] = {"query": query} if len(queries) > 1 else {}
+            row |= {"rank": rank, "score": hit.score}
+            if answer.scored_by != "cosine":
+                row["cosine"] = hit.cosine
+            yield {**row, "id": hit.id, **_fields(hit.fields, _FOUND), "text": hit.text}
+
+
+def _fields(fields: Mapping[str, Any], ours: tuple[str, ...]) -> dict[str, Any]:
+    """A field with one of our names is shown as `field_NAME`, whether or not this row has ours."""
+    shown = {}
+    for name, value in fields.items():
+        label = name
+        while label in ours or (label != name and label in fields):
+            label = f"field_{label}"
+        shown[label] = value
+    return shown
+
+
+def _plain(name: str, value: object) -> str:
+    if name == "bytes" and isinstance(value, int):
+        return f"{value / 1e6:,.1f} MB"
+    if isinstance(value, bool) or value is None:
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, dict):
+        shown = (
+            f"{key} {_plain(key, inner) if isinstance(inner, dict) else inner}"
+            for key, inner in value.items()
+        )
+        return ", ".join(shown) or "-"
+    return str(value)

@@ -1,0 +1,288 @@
+"""`gemel index create`, `add` and `delete`.
+
+`gemel index build`: an index made, filled and tidied by one command.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import tee
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gemel.cli.flags import (
+    id_column_option,
+    json_option,
+    model_option,
+    precision_option,
+    progress_option,
+    shows_progress,
+    text_column_option,
+    where_option,
+)
+from gemel.cli.output import echo
+from gemel.cli.ray import CLUSTER_BLOCK, On, machine_of_index, on_option
+from gemel.errors import InputError
+
+if TYPE_CHECKING:
+    from gemel.index.results import Existing
+
+place_argument = click.argument("place", metavar="PLACE")
+
+kept_field_option = click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column to keep for filters: text, int, float, bool, date, datetime, or a list: texts, ints, floats, bools, "
+    "dates, datetimes. May be repeated. Default: all other columns.",
+)
+
+stemming_option = click.option(
+    "--stemming",
+    metavar="LANGUAGE",
+    help="Remove endings of words in this language for hybrid search, e.g. english. Needs PyStemmer. Default: none.",
+)
+
+_MANY = 10_000  # documents written by one command: a bulk load, after which an index is worth building
+
+
+@click.command(
+    short_help="Make an empty index.",
+    epilog="""\b
+Examples:
+  gemel index create notes
+  gemel index create tickets --model ./my-model --field year:int --field lang
+  gemel index create "postgresql://localhost/db#notes" """,
+)
+@place_argument
+@model_option
+@click.option(
+    "--field",
+    "typed",
+    multiple=True,
+    metavar="NAME[:TYPE]",
+    help="A column for filters: text (default), int, float, bool, date, datetime, or a list: texts, ints, floats, "
+    "bools, dates, datetimes. May be repeated. "
+    "Without any, the first add decides.",
+)
+@click.option(
+    "--passage-tokens",
+    type=click.IntRange(8),
+    help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
+)
+@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
+@precision_option
+@stemming_option
+@json_option()
+def create(
+    *,
+    place: str,
+    model: str,
+    typed: tuple[str, ...],
+    passage_tokens: int | None,
+    dim: int | None,
+    precision: str,
+    stemming: str | None,
+    as_json: bool,
+) -> None:
+    """Make an empty index at PLACE, bound to a model."""
+    import gemel
+    from gemel.cli.documents import field_types
+    from gemel.options import EncodeOptions
+
+    options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
+    with gemel.open_index(
+        place,
+        model=model,
+        options=options,
+        fields=field_types(typed) or None,
+        passage_tokens=passage_tokens,
+        stemming=stemming,
+        create=True,
+    ) as index:
+        made = {"place": str(index.place), "model": model, "dim": index.dim, "precision": precision}
+    if as_json:
+        click.echo(json.dumps(made))
+    else:
+        echo(f"{made['place']}: an empty index of {model}, {made['dim']} dimensions", err=True)
+
+
+@click.command(
+    short_help="Add the texts of a file.",
+    epilog="""\b
+Examples:
+  gemel index add notes articles.csv --text-column body --id-column id
+  gemel index add notes tickets.jsonl --field lang --field year:int
+  cat lines.txt | gemel index add notes -
+  gemel index add notes articles.jsonl.gz --on ray""",
+)
+@place_argument
+@click.argument("file", metavar="FILE")
+@text_column_option()
+@id_column_option('"id" if there is one; else ids are made of the text')
+@kept_field_option
+@click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
+@click.option(
+    "--existing",
+    type=click.Choice(["replace", "skip", "error"]),
+    default="replace",
+    show_default=True,
+    help="A document whose id is there already. Unchanged ones are never encoded again.",
+)
+@click.option("--block", type=click.IntRange(1), default=2048, show_default=True, help="Documents a commit.")
+@click.option(
+    "--durable/--no-durable", default=True, show_default=True, help="Wait until a commit is on disk."
+)
+@click.option(
+    "--compact/--no-compact",
+    default=None,
+    help="Tidy up at the end and build what speeds up search. Default: when many documents were written.",
+)
+@progress_option
+@json_option()
+@on_option
+def add(  # noqa: PLR0913 - one argument a flag
+    *,
+    place: str,
+    file: str,
+    text_column: str | None,
+    id_column: str | None,
+    typed: tuple[str, ...],
+    no_fields: bool,
+    existing: Existing,
+    block: int,
+    durable: bool,
+    compact: bool | None,
+    progress: bool | None,
+    as_json: bool,
+    on: On | None,
+) -> None:
+    """Add the texts of FILE to the index at PLACE; `-` reads lines from standard input.
+
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz. Stopped in the middle,
+    run it again: what is there is left alone.
+    """
+    import gemel
+    from gemel.cli.documents import documents_of, field_types
+
+    if no_fields and typed:
+        raise InputError("--no-fields and --field are opposites. Choose one")
+    with (
+        machine_of_index(on, place) as where,
+        gemel.open_index(place, where.model, create=False, durable=durable) as index,
+    ):
+        wanted = {} if no_fields else (field_types(typed) or None)
+        stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
+        one, two, three = tee(stream.documents, 3)
+        if stream.fields and not len(index):
+            index.add_fields(stream.fields)
+        done = index.add(
+            (each.text for each in one),
+            ids=(each.id or "" for each in two) if stream.with_ids else None,
+            fields=(each.fields for each in three) if stream.fields else None,
+            existing=existing,
+            block=block if on is None else max(block, CLUSTER_BLOCK),
+            progress=shows_progress(progress),
+        )
+        if done.added + done.replaced >= _MANY if compact is None else compact:
+            index.compact()
+        where.done("index add", done.added + done.replaced + done.unchanged)
+    if as_json:
+        click.echo(json.dumps({"place": place, **asdict(done)}))
+    else:
+        echo(f"{place}: {done.summary()}", err=True)
+
+
+@click.command(
+    short_help="Delete documents.",
+    epilog="""\b
+Examples:
+  gemel index delete notes 17 18
+  gemel index delete notes --where "year < 2015" """,
+)
+@place_argument
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@where_option("All documents")
+@click.option(
+    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id a line."
+)
+@json_option()
+def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool) -> None:
+    """Delete documents of the index at PLACE by id, or by a condition on their fields."""
+    import gemel
+
+    listed = [*ids, *(_lines(ids_file) if ids_file else [])]
+    if bool(listed) == (where is not None):
+        raise InputError("delete takes ids or --where, one of the two")
+    with gemel.open_index(place, create=False) as index:
+        gone = index.delete(where=where) if where is not None else index.delete(listed)
+    if as_json:
+        click.echo(json.dumps({"place": place, "deleted": gone}))
+    else:
+        echo(f"{place}: {gone:,} documents deleted", err=True)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    from gemel.files.rows import read_rows
+
+    return (row.text for row in read_rows(path, format="txt") if row.text.strip())
+
+
+@click.command(
+    short_help="Make an index of a file's texts.",
+    epilog="""\b
+Examples:
+  gemel index build notes articles.csv --text-column body --id-column id
+  gemel index build tickets tickets.jsonl --field lang --field year:int --on ray""",
+)
+@place_argument
+@click.argument("file", metavar="FILE")
+@model_option
+@text_column_option()
+@id_column_option('"id" if there is one; else ids are made of the text')
+@kept_field_option
+@progress_option
+@json_option()
+@on_option
+@click.pass_context
+def build(  # noqa: PLR0913 - one argument a flag
+    context: click.Context,
+    *,
+    place: str,
+    file: str,
+    model: str,
+    text_column: str | None,
+    id_column: str | None,
+    typed: tuple[str, ...],
+    progress: bool | None,
+    as_json: bool,
+    on: On | None,
+) -> None:
+    """Make the index at PLACE, add the texts of FILE to it, and build what speeds up search.
+
+    It is `create`, `add` and `compact` in one, with their usual settings. Stopped in the middle, run it again: what is
+    there is left alone.
+    """
+    import gemel
+    from gemel.files.lines import existing_file
+
+    if file != "-":
+        existing_file(Path(file))  # before an index is made for nothing
+    gemel.open_index(place, model=model).close()  # made if it is not there; one of another model is refused
+    context.invoke(  # what is not said here has the default of `add`
+        add,
+        place=place,
+        file=file,
+        text_column=text_column,
+        id_column=id_column,
+        typed=typed,
+        compact=True,
+        progress=progress,
+        as_json=as_json,
+        on=on,
+    )

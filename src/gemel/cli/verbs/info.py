@@ -1,0 +1,214 @@
+"""`gemel info`: what is installed and what this machine offers, for a bug report or a puzzled user.
+
+Which extras of gemel are installed, read from what pip knows of the package.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, version
+from typing import Any
+
+import click
+
+from gemel.cli.flags import json_option
+from gemel.cli.output import echo
+
+PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
+
+OPTIONAL = ("huggingface_hub", "pyarrow", "torch", "transformers")
+
+# What kernels care about, as Linux names it: x86 in the first two lines, ARM in the third.
+FEATURES = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw"),
+    *("avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
+    *("asimd", "asimddp", "i8mm", "sve", "bf16"),
+)
+
+
+@click.command(epilog="\b\nExamples:\n  gemel info\n  gemel info --json")
+@json_option()
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Show versions, extras, engines, the processor, the cache, and which settings come from where.
+
+    Made to be put into a bug report: keys and passwords are left out.
+    """
+    from gemel.cli.config_report import report_lines, settings_report
+
+    facts, settings = gather(), settings_report(ctx.find_root())
+    if as_json:
+        import json
+
+        click.echo(json.dumps({**facts, "settings": settings.to_json()}, default=str))
+        return
+    for name, text in [*_rows(facts), *report_lines(settings)]:
+        echo(f"{name:14} {text}".rstrip())
+
+
+def gather() -> dict[str, Any]:
+    """Facts as plain JSON values; nothing is downloaded and no model is loaded."""
+    import os
+    import platform
+    from dataclasses import asdict
+
+    from gemel.texts.benchmark import saved_choices
+
+    return {
+        "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": {"cores": len(_cores()) or os.cpu_count(), "features": _features()},
+        "extras": [{**asdict(extra), "installed": extra.installed} for extra in extras()],
+        "engines": _engines(),
+        "kept_by_bench": saved_choices().to_json(),
+        "cache": _cache(),
+    }
+
+
+def _cores() -> list[int]:
+    """The cores this process may use; empty where the system does not say."""
+    import os
+
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _features() -> list[str]:
+    """Instructions that kernels care about, as Linux lists them; empty elsewhere."""
+    from pathlib import Path
+
+    listing = Path("/proc/cpuinfo")
+    if not listing.exists():
+        return []
+    for line in listing.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip().lower() in {"flags", "features"}:
+            present = set(value.split())
+            return [feature for feature in FEATURES if feature in present]
+    return []
+
+
+def _engines() -> dict[str, Any]:
+    from gemel.encoder.engines import native
+    from gemel.encoder.engines.onnx import load_onnxruntime
+
+    return {
+        "native": {"kernels": {level: {"int8_bits": native.int8_bits(level)} for level in native.levels()}},
+        "onnxruntime": {"providers": load_onnxruntime().get_available_providers()},
+    }
+
+
+def _cache() -> dict[str, Any]:
+    from gemel.checkpoint.cache import cache_root
+    from gemel.checkpoint.sources import cached_models, folder_size
+
+    root = cache_root()
+    models = [{"name": model.name, "size_mb": round(model.size / 10**6)} for model in cached_models()]
+    size = folder_size(root) if root.is_dir() else 0
+    return {"folder": str(root), "size_mb": round(size / 10**6), "models": models}
+
+
+def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and texts of lines for a person."""
+    versions, kernels = facts["versions"], facts["engines"]["native"]["kernels"]
+    cache, processor = facts["cache"], facts["processor"]
+    rows = {
+        "gemel": versions["gemel"] or "not installed as a package",
+        "python": f"{facts['python']}, {facts['system']}",
+        "packages": ", ".join(f"{name} {versions[name]}" for name in PACKAGES[1:]),
+        "optional": ", ".join(f"{name} {versions[name] or 'not installed'}" for name in OPTIONAL),
+        "extras": ", ".join(each["name"] for each in facts["extras"] if each["installed"]) or "none",
+        "not installed": _missing(facts["extras"]) or "-",
+        "processor": f"{processor['cores']} cores: {' '.join(processor['features']) or 'features unknown'}",
+        "native engine": " > ".join(kernels) or "not compiled (needs GCC or Clang at install)",
+        "onnxruntime": ", ".join(facts["engines"]["onnxruntime"]["providers"]),
+        "kept by bench": _kept(facts["kept_by_bench"]),
+        "cache": f"{cache['folder']} ({cache['size_mb']:,} MB)",
+        "models": ", ".join(f"{m['name']} ({m['size_mb']} MB)" for m in cache["models"]) or "none yet",
+    }
+    return list(rows.items())
+
+
+def _missing(extras: list[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{each['name']} (needs {', '.join(each['missing'])})" for each in extras if not each["installed"]
+    )
+
+
+def _kept(saved: dict[str, Any]) -> str:
+    count = sum(each["here"] for rows in saved.values() for each in rows)
+    return (
+        f"{count} choices for this machine; see gemel bench --show" if count else "nothing for this machine"
+    )
+
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
+
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+
+_NOT_ON = re.compile(r"sys_platform\s*!=\s*['\"]([^'\"]+)['\"]")
+
+_FOR_DEVELOPERS = "test"
+
+
+@dataclass(frozen=True)
+class Extra:
+    """An extra, and what of it is not there."""
+
+    name: str
+    missing: tuple[str, ...]
+
+    @property
+    def installed(self) -> bool:
+        return not self.missing
+
+
+def version_of(package: str) -> str | None:
+    """None: it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def extras() -> list[Extra]:
+    """Every extra that users install, in the order of the package; none where gemel runs without being installed."""
+    try:
+        facts = metadata("gemel")
+    except PackageNotFoundError:
+        return []
+    needs = _needs(facts.get_all("Requires-Dist") or [])
+    names = [name for name in facts.get_all("Provides-Extra") or [] if not name.startswith(_FOR_DEVELOPERS)]
+    return [
+        Extra(name, tuple(package for package in _packages(name, needs) if version_of(package) is None))
+        for name in names
+    ]
+
+
+def _needs(lines: list[str]) -> dict[str, list[tuple[str, list[str]]]]:
+    """Extra -> (package, extras of that package) of each of its requirements on this system."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        package, extra, not_on = (
+            _REQUIREMENT.match(requirement),
+            _EXTRA.search(marker),
+            _NOT_ON.search(marker),
+        )
+        if package and extra and not (not_on and not_on[1] == sys.platform):
+            inner = [name.strip() for name in (package[2] or "").split(",") if name.strip()]
+            found.setdefault(extra[1], []).append((package[1], inner))
+    return found
+
+
+def _packages(extra: str, needs: dict[str, list[tuple[str, list[str]]]]) -> list[str]:
+    """Packages of an extra, those of gemel's own extras that it names among them, each once."""
+    found: dict[str, None] = {}
+    for package, inner in needs.get(extra, []):
+        if package == "gemel":
+            found |= dict.fromkeys(name for each in inner for name in _packages(each, needs))
+        else:
+            found[package] = None
+    return list(found)

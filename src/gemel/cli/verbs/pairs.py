@@ -1,0 +1,122 @@
+"""`gemel pairs`: the most similar pairs of a file's texts, or of two files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gemel.cli.flags import (
+    encode_options,
+    fast_option,
+    id_column_option,
+    json_option,
+    k_option,
+    min_score_option,
+    model_option,
+    rows_out_option,
+    student_of,
+    text_column_option,
+)
+from gemel.cli.output import RowsOut, echo
+from gemel.cli.ray import On, machine, on_option
+from gemel.errors import InputError
+
+if TYPE_CHECKING:
+    from gemel.files.lines import Row
+    from gemel.options import EncodeOptions
+
+EXAMPLES = """\b
+Examples:
+  gemel pairs tickets.csv --text-column body -k 20
+  gemel pairs tickets.csv --text-column body --expected-false 1 -o pairs.tsv
+  gemel pairs questions.txt --other answers.txt --min-score 0.8 | head"""
+
+_DEFAULT = 20
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("file", metavar="FILE")
+@text_column_option()
+@id_column_option()
+@click.option("--other", metavar="FILE", help="Compare with the texts of this file, not within the first.")
+@click.option(
+    "--other-text-column",
+    metavar="NAME",
+    help="The column of --other with the texts. Default: --text-column.",
+)
+@k_option(f"pairs, the best ones. Default: {_DEFAULT}, if no cut is given")
+@min_score_option("of a pair; all such pairs are found")
+@click.option(
+    "--expected-false",
+    type=float,
+    metavar="N",
+    help="All pairs above the score that N random pairs of this corpus are expected to reach.",
+)
+@click.option("--calibrate", "calibrated", is_flag=True, help="Say how many random pairs reach each score.")
+@fast_option
+@rows_out_option(" Pairs that do not fit into memory wait on disk beside it.")
+@json_option("lines", piped=True)
+@on_option
+@model_option
+@encode_options
+def command(  # noqa: PLR0913 - one argument a flag
+    *,
+    file: str,
+    text_column: str | None,
+    id_column: str | None,
+    other: str | None,
+    other_text_column: str | None,
+    dial: int | None,
+    out: Path | None,
+    escape_formulas: bool,
+    as_json: bool,
+    model: str,
+    options: EncodeOptions,
+    on: On | None,
+    **asked: Any,
+) -> None:
+    """Find the most similar pairs of the texts of FILE: exact, every pair compared.
+
+    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
+    A model that keeps its relation head adds the probability of each label.
+    """
+    from gemel.texts.pairs import PairQuestion, pairs_of_texts
+
+    place = RowsOut(out, as_json, escape_formulas)
+    place.check()
+    if on is not None and dial is not None:
+        raise InputError("--fast and --on are two ways to be faster. Choose one")
+    if all(asked[name] is None for name in ("k", "min_score", "expected_false")):
+        asked["k"] = _DEFAULT
+    first = _read(file, text_column, id_column)
+    second = None if other is None else _read(other, other_text_column or text_column, id_column)
+    # A cluster's finished tiles wait on disk as well, so that a run that was stopped goes on.
+    streamed = out is not None and (asked["k"] is None or on is not None)
+    working = out.with_name(f".{out.name}.pairs") if out is not None and streamed else None
+    with machine(on, model, options) as where:
+        found = pairs_of_texts(
+            where.model,
+            [row.text for row in first],
+            PairQuestion(dial=dial, **asked),
+            other=None if second is None else [row.text for row in second],
+            options=options,
+            student=student_of(where.model, dial, options),
+            out=working,
+            find=where.find_pairs(),
+        )
+        where.done("pairs", len(first) + len(second or ()))
+    place.put(found.rows([row.id for row in first], None if second is None else [row.id for row in second]))
+    if working is not None:
+        shutil.rmtree(working, ignore_errors=True)
+    if found.calibration is not None:
+        echo(found.calibration.summary(), err=True)
+    echo(found.summary(), err=True)
+
+
+def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row]:
+    from gemel.files.rows import read_rows
+
+    return list(read_rows(path, text_column=text_column, id_column=id_column))

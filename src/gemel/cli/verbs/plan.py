@@ -1,0 +1,90 @@
+"""`gemel plan`: what a number of texts would cost, on paper."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import click
+
+from gemel.cli.flags import Function, field_docs, flag_help, flag_of, json_option
+from gemel.cli.output import echo
+from gemel.texts.plan_costs import PlanQuestion
+
+if TYPE_CHECKING:
+    from gemel.texts.plan import Plan
+
+EXAMPLES = """\b
+Examples:
+  gemel plan --texts 1e9 --mean-tokens 20 --cores 64 --memory 256GB --price-core-hour 0.04
+  gemel plan --texts 10000000 --precision int8 --queries-per-second 100 --json"""
+
+
+def question_options(function: Function) -> Function:
+    """A flag for every field of Question; those without a default must be given."""
+    docs, types = field_docs(PlanQuestion), get_type_hints(PlanQuestion)
+    names = [field.name for field in fields(PlanQuestion)]
+    decorated = function
+    for field in reversed(fields(PlanQuestion)):
+        help = flag_help(docs.get(field.name, ""), names)
+        if field.default is MISSING:
+            flag = f"--{field.name}"
+            decorated = click.option(flag, type=float, required=True, help=help)(decorated)
+        else:
+            decorated = flag_of(field.name, types[field.name], default=field.default, help=help)(decorated)
+    return decorated
+
+
+@click.command(epilog=EXAMPLES)
+@question_options
+@json_option()
+def command(as_json: bool, **asked: Any) -> None:
+    """Say what a number of texts costs: cores, hours, memory, bytes, money, and what breaks first.
+
+    Encoding, an index, all pairs, and searches at a rate. Nothing is run: the rates were measured, the rate of encoding
+    by `gemel bench` on this machine if it was run for such a network. docs/explanation/scale.md has the formulas.
+    """
+    from gemel.texts.plan import plan
+    from gemel.texts.plan_costs import here
+
+    question = PlanQuestion(**asked)
+    made = plan(question, here(question))
+    if as_json:
+        click.echo(json.dumps(made.to_json()))
+    else:
+        echo("\n".join(lines_of(made)))
+
+
+def lines_of(made: Plan) -> list[str]:
+    """The plan for a person."""
+    from gemel.texts.plan import amount, duration, moment, size
+
+    asked = made.question
+    lines = [
+        f"{asked.texts:,.0f} texts of {asked.mean_tokens:g} tokens, {asked.dim} dimensions, {asked.precision}; "
+        f"{asked.machines} x {asked.cores} cores, {size(asked.memory_bytes)}",
+        "",
+        f"{'':8}{'core hours':>12}{'takes':>14}{'memory':>10}{'disk':>10}{'money':>12}",
+    ]
+    for part in made.parts:
+        disk = size(part.disk) if part.disk else "-"
+        lines.append(
+            f"{part.name:8}{amount(part.core_hours):>12}{duration(part.hours):>14}{size(part.memory):>10}{disk:>10}"
+            f"{amount(part.money):>12}"
+        )
+    search = made.searching
+    short = "" if search.memory <= asked.memory_bytes else ", more than a machine has"
+    lines += [
+        "",
+        f"search, {asked.queries_per_second:g} a second: {search.servers} server(s), "
+        f"{amount(search.money_month)} a month; a query takes {moment(search.core_seconds)} of a core",
+        f"each server needs {size(search.memory)} of memory{short}; {size(search.mapped)} more are mapped from files",
+        f"without an index a query takes {moment(search.exact_core_seconds)} of a core, a thousand asked at once",
+        "",
+        "what breaks first",
+    ]
+    for limit in made.limits:
+        mark = "holds" if not limit.reached else "over" if limit.hard else "slow"
+        lines.append(f"  {mark:5} {amount(limit.texts):>8} texts  {limit.name}: {limit.words}")
+    return [*lines, "", f"rates: {made.constants.source}"]

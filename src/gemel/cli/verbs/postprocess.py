@@ -1,0 +1,93 @@
+"""`gemel postprocess`: a model to a new one whose vectors use their space more evenly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gemel.cli.flags import json_option, out_option, overwrite_option, seed_option, text_column_option
+from gemel.cli.output import echo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gemel.texts.whitening import PostprocessResult
+
+EXAMPLES = """\b
+Examples:
+  gemel postprocess ./my-model --data texts.txt -o ./my-model-white
+  gemel postprocess ./my-model --data pairs.tsv.gz --text-column sentence1 --text-column sentence2
+    --method whitening --dim 128 -o ./my-model-128"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("model")
+@click.option(
+    "--method",
+    type=click.Choice(["whitening", "centring", "all-but-the-top", "flow"]),
+    default="whitening",
+    show_default=True,
+    help="What to fit; a flow needs the extra train.",
+)
+@click.option(
+    "--data", required=True, metavar="FILE", help="Texts to fit on, as many as you have; no labels."
+)
+@text_column_option("May be repeated: each column is read.", multiple=True)
+@click.option("--dim", type=click.IntRange(1), help="whitening: keep so many directions. Default: all.")
+@click.option(
+    "--remove", type=click.IntRange(0), help="all-but-the-top: directions to take away. Default: dim / 100."
+)
+@click.option("--epochs", type=click.IntRange(0), help="flow: passes over the texts. Default: 4.")
+@seed_option("a flow's first weights", default=None)
+@out_option("A folder for the new model.", place="FOLDER", required=True)
+@overwrite_option("the model in that folder")
+@json_option()
+def command(
+    model: str,
+    method: str,
+    data: str,
+    text_column: tuple[str, ...],
+    out: Path,
+    overwrite: bool,
+    as_json: bool,
+    **settings: int | None,
+) -> None:
+    """Fit a method on unlabelled texts and save MODEL with it as a new model.
+
+    The vectors of many models crowd into a narrow cone, where every cosine is high. The new model gives vectors of
+    length 1 that are spread more evenly; it runs without torch, like any other.
+    """
+    import gemel
+    from gemel.texts.whitening import Settings, save_postprocessed
+
+    result = save_postprocessed(
+        gemel.load(model),
+        _texts(data, text_column),
+        out,
+        method=method,
+        settings=Settings(**settings),
+        overwrite=overwrite,
+    )
+    if as_json:
+        click.echo(json.dumps(result.to_json()))
+    else:
+        _show(result)
+
+
+def _texts(path: str, columns: tuple[str, ...]) -> Iterator[str]:
+    from gemel.files.rows import read_rows
+
+    for column in columns or (None,):
+        for row in read_rows(path, text_column=column):
+            yield row.text
+
+
+def _show(result: PostprocessResult) -> None:
+    echo(f"{result.folder}: {result.method} fitted on {result.texts:,} texts, {result.dim} dimensions")
+    echo(f"before: {result.before.summary()}")
+    echo(f"after:  {result.after.summary()}")
+    if result.fitted.note:
+        echo(result.fitted.note)

@@ -1,0 +1,80 @@
+"""`gemel serve`: one model behind HTTP, for the clients that people already have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import click
+
+from gemel.cli.flags import Function, field_docs, flag_help, flag_of, model_option
+from gemel.cli.output import echo
+from gemel.errors import MissingExtra
+from gemel.serve.options import ANY_ORIGIN, ServeOptions
+
+if TYPE_CHECKING:
+    from gemel.serve.services import ServerServices
+
+EXAMPLES = """\b
+Examples:
+  gemel serve --index notes
+  gemel serve --host 0.0.0.0 --api-key-file keys.txt --memory-limit 2GB"""
+
+CORS_WARNING = (
+    "warning: --cors-origin '*' lets every web page that a user of this machine opens call this server. "
+    "Without API keys it may read and change your indexes: name the origins instead, or use --api-key-file"
+)
+
+
+def serve_options(function: Function) -> Function:
+    """A flag for every field of ServeOptions; `function` gets all of them as one argument `options`."""
+    names = [field.name for field in fields(ServeOptions)]
+
+    @wraps(function)
+    def call(**values: Any) -> Any:  # noqa: ANN401
+        settings = {name: values.pop(name) for name in names}
+        return function(options=ServeOptions(**settings), **values)
+
+    docs, types = field_docs(ServeOptions), get_type_hints(ServeOptions)
+    decorated: Function = call
+    for field in reversed(fields(ServeOptions)):
+        help = flag_help(docs[field.name], names)
+        decorated = flag_of(field.name, types[field.name], default=field.default, help=help)(decorated)
+    return decorated
+
+
+@click.command(epilog=EXAMPLES)
+@model_option
+@serve_options
+def command(model: str, options: ServeOptions) -> None:
+    """Serve a model over HTTP: OpenAI's embeddings, text-embeddings-inference, rerank, search, and a page.
+
+    Listens on this machine only, unless --host says otherwise. SIGTERM lets running requests finish; a second signal
+    stops at once.
+    """
+    try:
+        from gemel.serve.run import Running
+
+        Running(model, options, _say_ready(options)).run()
+    except ModuleNotFoundError as error:
+        raise MissingExtra("gemel serve", str(error.name), "serve") from error
+
+
+def _say_ready(options: ServeOptions) -> Callable[[str, ServerServices], None]:
+    def say(address: str, services: ServerServices) -> None:
+        name = services.model_name
+        if ANY_ORIGIN in options.cors_origin:
+            echo(CORS_WARNING, err=True)
+        key = ' -H "Authorization: Bearer $KEY"' if options.api_key_file else ""
+        echo(f"{name} is served at {address} (the page: {address}/)", err=True)
+        for index in services.indexes:
+            echo(f"index {index}: {address}/indexes/{index}", err=True)
+        echo(
+            f"try: curl {address}/v1/embeddings{key} -H 'Content-Type: application/json' "
+            f"""-d '{{"model": "{name}", "input": "hello world"}}'""",
+            err=True,
+        )
+
+    return say

@@ -1,0 +1,159 @@
+"""Token ids of many texts through an engine: groups of equal length, in batches, spread over the lanes.
+
+Which texts run together: groups of texts of exactly the same length, so nothing is ever padded.
+
+Batches on cores: each lane is a thread that takes the next batch when it is done with one.
+
+An engine call leaves Python's lock and uses one core, so lanes = cores; which lane runs a batch changes no bit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.encoder.engines.port import Engine, MixingEngine
+from gemel.encoder.tokenizer import TokenIds
+from gemel.options import parse_bytes
+from gemel.types import Vectors
+
+Positions = NDArray[np.int64]
+
+Keep: TypeAlias = Callable[[Positions, Vectors], None]
+"""Takes the hidden states (b, t, width) of the texts at these positions."""
+
+
+def run(
+    engine: Engine,
+    pieces: Sequence[TokenIds],
+    keep: Keep,
+    *,
+    lanes: Lanes,
+    threads: int | None,
+    memory: int | str,
+) -> None:
+    """Hidden states of all pieces, batch by batch, handed to `keep(positions, hidden)` from any lane.
+
+    `threads` None: all usable cores. A piece without tokens is never handed over.
+    """
+    threads = threads or usable_cores()
+    filled = [len(piece) for piece in pieces]
+    share = -(-sum(filled) // threads)  # few texts: no lane should stand idle
+    room = parse_bytes(memory) // threads
+    tokens = min(engine.batch_tokens, share)
+
+    def rows_for(length: int) -> int:
+        return min(tokens // length, room // engine.bytes_per_text(length)) if length else 1
+
+    groups = [group for group in same_length_batches(filled, rows_for) if filled[group[0]]]
+    mixing = engine if isinstance(engine, MixingEngine) else None
+    batches = [[group] for group in groups]
+    if mixing is not None and len(groups) > 1:
+        sizes = [(len(group), filled[group[0]]) for group in groups]
+        # More bytes than a joined batch takes: as if every text were alone.
+        costs = [(count * length, count * mixing.bytes_per_text(length)) for count, length in sizes]
+        batches = joined_batches(groups, costs, (tokens, room))
+    spare = max(1, threads // max(1, len(batches)))  # a lone text gets all cores
+
+    def work(batch: list[Positions]) -> None:
+        ids = [np.stack([pieces[position] for position in group]) for group in batch]
+        states = mixing.hidden_many(ids, spare) if mixing else [engine.hidden(each, spare) for each in ids]
+        for group, hidden in zip(batch, states, strict=True):
+            keep(group, hidden)
+
+    lanes.run(work, batches, threads)
+
+
+def same_length_batches(lengths: Sequence[int], rows_for: Callable[[int], int]) -> list[Positions]:
+    """Positions grouped by exact length, at most `rows_for(length)` to a batch, longest first.
+
+    Longest first, so that the work left for the end is small and the cores finish together.
+    """
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
+    ordered = np.asarray(lengths, dtype=np.int64)[order]
+    borders = np.flatnonzero(np.diff(ordered)) + 1
+    batches: list[Positions] = []
+    for group in np.split(order, borders):
+        if len(group):
+            rows = max(1, rows_for(int(lengths[group[0]])))
+            batches.extend(group[start : start + rows] for start in range(0, len(group), rows))
+    return batches
+
+
+def joined_batches(
+    groups: Sequence[Positions], costs: Sequence[tuple[int, int]], limits: tuple[int, int]
+) -> list[list[Positions]]:
+    """Neighbouring groups in one batch while both of their costs (tokens, bytes) stay within the limits together."""
+    batches: list[list[Positions]] = []
+    tokens = size = 0
+    for group, (more_tokens, more_bytes) in zip(groups, costs, strict=True):
+        if batches and tokens + more_tokens <= limits[0] and size + more_bytes <= limits[1]:
+            batches[-1].append(group)
+            tokens, size = tokens + more_tokens, size + more_bytes
+        else:
+            batches.append([group])
+            tokens, size = more_tokens, more_bytes
+    return batches
+
+
+Batch = TypeVar("Batch")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on; a container's limit counts where the system shows it."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1
+
+
+class Lanes:
+    """Threads that are kept between calls, because each keeps its working memory."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._threads = 0
+        self._process = 0
+        self._lock = threading.Lock()
+
+    def run(self, work: Callable[[Batch], None], batches: Sequence[Batch], threads: int) -> None:
+        """`work(batch)` for all batches; the first error stops all lanes and is raised."""
+        if threads == 1 or len(batches) <= 1:
+            for batch in batches:
+                work(batch)
+            return
+        waiting, lock = iter(batches), threading.Lock()
+        futures = [
+            self._lanes(threads).submit(_drain, work, waiting, lock)
+            for _ in range(min(threads, len(batches)))
+        ]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            with lock:  # after an error: nothing further is started
+                for _ in waiting:
+                    pass
+
+    def _lanes(self, threads: int) -> ThreadPoolExecutor:
+        with self._lock:
+            # Threads do not live on in a forked child, so a pool belongs to one process.
+            if self._pool is None or self._threads < threads or self._process != os.getpid():
+                self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gemel-lane")
+                self._threads, self._process = threads, os.getpid()
+            return self._pool
+
+
+def _drain(work: Callable[[Batch], None], waiting: Iterable[Batch], lock: threading.Lock) -> None:
+    source = iter(waiting)
+    while True:
+        with lock:
+            batch = next(source, None)
+        if batch is None:
+            return
+        work(batch)

@@ -1,0 +1,142 @@
+"""The heads of cross-encoders: the token vectors of a pair -> one number for each label, before any activation.
+
+All have one form: the first token's vector (or the mean), a layer, a function, in one case a norm, and a last layer. A
+row of `LAYOUTS` says under which names transformers keeps them. Rows of a batch cannot see each other.
+
+Token types for engines that know only token ids: a second word table, for the tokens of the second text.
+
+A network adds a row for the type of a token to its word's row. `Network` has row 0 among its positions; here row v + i
+of a table of v words is row i for type 1 instead. No engine needs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gemel.checkpoint.head import Dense
+from gemel.encoder.architectures.config import positive
+from gemel.encoder.architectures.table import Config
+from gemel.encoder.head import finish
+from gemel.encoder.network import Array, Network, Norm
+from gemel.encoder.pooling import POOLINGS
+from gemel.encoder.weights import CheckpointWeights
+from gemel.errors import ModelError
+from gemel.types import Vectors
+
+_MODERN_ACTIVATIONS = ("gelu", "relu", "tanh")
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """The form of a head, and the names of its weights in a checkpoint."""
+
+    encoder: str
+    """What stands before the names of the encoder's own weights."""
+    inner: str
+    last: str
+    activation: str
+    norm: str | None = None
+    pooling: str = "cls"
+    inner_bias: bool = True
+    norm_bias: bool = True
+    epsilon: float = 1e-5
+
+
+_ROBERTA = HeadLayout("roberta.", "classifier.dense", "classifier.out_proj", "tanh")
+
+LAYOUTS = {
+    "albert": HeadLayout("albert.", "albert.pooler", "classifier", "tanh"),
+    "bert": HeadLayout("bert.", "bert.pooler.dense", "classifier", "tanh"),
+    "camembert": _ROBERTA,
+    "distilbert": HeadLayout("distilbert.", "pre_classifier", "classifier", "relu"),
+    "electra": replace(_ROBERTA, encoder="electra.", activation="gelu"),
+    "modernbert": HeadLayout("model.", "head.dense", "classifier", "gelu", norm="head.norm"),
+    "mpnet": replace(_ROBERTA, encoder="mpnet."),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+"""HF `model_type` to the head of its ...ForSequenceClassification."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossHead:
+    """What follows the network: one vector of the token vectors, then layer after layer."""
+
+    pooling: str
+    layers: tuple[Dense | Norm, ...]
+
+    def pool(self, hidden: Vectors) -> Vectors:
+        """(b, t, d) -> (b, d)"""
+        return POOLINGS[self.pooling](hidden)
+
+    def logits(self, pooled: Vectors) -> Vectors:
+        """(n, d) -> (n, labels); a row has the same bits whatever the others are."""
+        for layer in self.layers:
+            pooled = _norm(layer, pooled) if isinstance(layer, Norm) else _linear(layer, pooled)
+        if not np.isfinite(pooled).all():
+            raise ModelError(
+                "the cross-encoder gives scores that are not numbers: its weights hold NaN or infinite values, or grow "
+                "too large on the way. Fetch or train the model again"
+            )
+        return pooled
+
+
+def has_head(config: Config) -> bool:
+    """Whether `read_head` knows the head of this architecture; if not, the torch engine may run it."""
+    return config.get("model_type") in LAYOUTS
+
+
+def layout_of(config: Config) -> HeadLayout:
+    """The head of this config; ModernBERT has settings for it."""
+    layout = LAYOUTS[config["model_type"]]
+    if layout.norm is None:
+        return layout
+    pooling, activation = config.get("classifier_pooling", "cls"), config.get("classifier_activation", "gelu")
+    if pooling not in ("cls", "mean") or activation not in _MODERN_ACTIVATIONS:
+        raise ModelError(
+            f"config.json asks for classifier_pooling {pooling!r} and classifier_activation {activation!r}. "
+            f"Known: cls, mean; {', '.join(_MODERN_ACTIVATIONS)}"
+        )
+    return replace(
+        layout,
+        pooling=pooling,
+        activation=activation,
+        inner_bias=bool(config.get("classifier_bias", False)),
+        norm_bias=bool(config.get("norm_bias", False)),
+        epsilon=float(config.get("norm_eps", 1e-5)),
+    )
+
+
+def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
+    """The head of a checkpoint with so many labels."""
+    layout = layout_of(config)
+    d = positive(config, "dim" if config["model_type"] == "distilbert" else "hidden_size")
+    take = CheckpointWeights(weights, word=f"{layout.last}.weight")
+    inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
+    last = take.linear(layout.last, labels, d)
+    layers: list[Dense | Norm] = [Dense(inner.weight, inner.bias, layout.activation)]
+    if layout.norm is not None:
+        layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
+    return CrossHead(layout.pooling, (*layers, Dense(last.weight, last.bias, "identity")))
+
+
+def _linear(layer: Dense, vectors: Vectors) -> Vectors:
+    return finish(vectors, [layer], unit=False, dim=None)
+
+
+def _norm(norm: Norm, vectors: Vectors) -> Vectors:
+    out = np.empty_like(vectors)
+    for row, vector in zip(out, vectors, strict=True):
+        centred = vector - vector.mean()
+        row[:] = centred / np.sqrt(np.square(centred).mean() + np.float32(norm.epsilon)) * norm.weight
+    return out if norm.bias is None else out + norm.bias
+
+
+def with_token_types(network: Network, config: Config, weights: Mapping[str, Array]) -> Network:
+    """The network with a word table twice as long: ids from `network.vocabulary` on are words of type 1."""
+    types, width = positive(config, "type_vocab_size", 2), network.word.shape[1]
+    table = CheckpointWeights(weights).array("embeddings.token_type_embeddings.weight", types, width)
+    return replace(network, word=np.concatenate([network.word, network.word + (table[1] - table[0])]))

@@ -1,0 +1,114 @@
+"""The network as a page of NumPy: to read, to check the engines against, and to watch what enters each layer.
+
+Not for work: slower, and its bits move with the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemel.encoder.network import Array, Block, Linear, Network, Norm, position_rows, rotary_tables
+from gemel.types import Ids, Vectors
+
+
+class PlainNetwork:
+    """Runs a Network; `watch(linear, x)` sees the (b, t, in) input of every linear layer."""
+
+    def __init__(self, network: Network, watch: Callable[[Linear, Array], None] | None = None) -> None:
+        self.network = network
+        self._watch = watch
+
+    def hidden(self, ids: Ids) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32."""
+        net = self.network
+        x: Array = net.word[ids]  # (b, t, e)
+        if net.positions is not None:
+            x = x + position_rows(net, ids)
+        x = _norm(x, net.embedding_norm)
+        if net.projection is not None:
+            x = self._linear(net.projection, x)  # (b, t, d)
+        for block in net.blocks:
+            x = self._prenorm(block, x) if net.prenorm else self._postnorm(block, x)
+        return _norm(x, net.final_norm)
+
+    def _postnorm(self, block: Block, x: Array) -> Array:
+        x = _norm(x + self._attention(block, x), block.attention_norm)
+        return _norm(x + self._feed_forward(block, x), block.ffn_norm)
+
+    def _prenorm(self, block: Block, x: Array) -> Array:
+        x = x + self._attention(block, _norm(x, block.attention_norm))
+        return x + self._feed_forward(block, _norm(x, block.ffn_norm))
+
+    def _attention(self, block: Block, x: Array) -> Array:
+        b, t, d = x.shape
+        size = d // self.network.heads
+        qkv = self._linear(block.qkv, x).reshape(b, t, 3, self.network.heads, size)
+        q, k, v = qkv.transpose(2, 0, 3, 1, 4)  # each (b, h, t, d/h)
+        if block.rotary_theta is not None:
+            q, k = _rotate(q, block.rotary_theta), _rotate(k, block.rotary_theta)
+        scores = q @ k.swapaxes(-1, -2) * np.float32(size**-0.5)  # (b, h, t, t)
+        apart = np.arange(t) - np.arange(t)[:, None]  # place of the key minus place of the query
+        if self.network.relative_bias is not None:
+            scores = scores + self.network.relative_bias[:, apart + self.network.max_positions - 1]
+        if block.window is not None:
+            scores = np.where(np.abs(apart) > block.window, np.float32(-np.inf), scores)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        seen = (weights / weights.sum(axis=-1, keepdims=True)) @ v  # (b, h, t, d/h)
+        return self._linear(block.out, seen.swapaxes(1, 2).reshape(b, t, d))
+
+    def _feed_forward(self, block: Block, x: Array) -> Array:
+        y = self._linear(block.up, x)
+        if not self.network.gated:
+            return self._linear(block.down, self._activate(y))
+        active, gate = np.split(y, 2, axis=-1)
+        return self._linear(block.down, self._activate(active) * gate)
+
+    def _activate(self, x: Array) -> Array:
+        half = np.float32(0.5)
+        grown: Array
+        match self.network.activation:
+            case "gelu":
+                grown = half * (1 + _erf(x * np.sqrt(half)))
+            case "gelu-tanh":
+                inner = np.float32((2 / np.pi) ** 0.5) * (x + np.float32(0.044715) * x * x * x)
+                grown = half * (1 + np.tanh(inner))
+            case "silu":
+                grown = half * (1 + np.tanh(half * x))
+            case "relu":
+                grown = (x > 0).astype(np.float32)
+        return x * grown
+
+    def _linear(self, linear: Linear, x: Array) -> Array:
+        if self._watch is not None:
+            self._watch(linear, x)
+        y: Array = x @ linear.weight.T
+        return y if linear.bias is None else y + linear.bias
+
+
+def _norm(x: Array, norm: Norm | None) -> Array:
+    if norm is None:
+        return x
+    centred = x - x.mean(axis=-1, keepdims=True)
+    spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(norm.epsilon))
+    scaled: Array = centred / spread * norm.weight
+    return scaled if norm.bias is None else scaled + norm.bias
+
+
+def _rotate(x: Array, theta: float) -> Array:
+    """Turn number i and number i + half of each head together, by place / theta^(2i/size)."""
+    places, size = x.shape[-2], x.shape[-1]
+    cosine, sine = rotary_tables(theta, size, places)
+    first, second = x[..., : size // 2], x[..., size // 2 :]
+    return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+
+
+def _erf(x: Array) -> Array:
+    """The error function, which NumPy lacks: Abramowitz and Stegun 7.1.26, off by at most 1.5e-7."""
+    t = np.float32(1) / (1 + np.float32(0.3275911) * np.abs(x))
+    series = np.zeros_like(x)
+    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        series = np.multiply(series + np.float32(factor), t)
+    result: Array = np.sign(x) * (1 - series * np.exp(-x * x))
+    return result

@@ -1,0 +1,227 @@
+"""Weights in int8: one scale per output, so that a large row does not coarsen its neighbours; kept next to the model.
+
+The integers depend on the weights and on the bits alone. The file is a cache: missing, old, made from other weights or
+unreadable, it is made again; where it cannot be written, nothing is lost but a moment at the next start.
+
+Where a few channels are far larger than the rest, 8 bits for a row leave little for the others.
+
+Dividing channel j of a layer's input by a factor and multiplying column j of its weight by the same changes
+nothing in exact numbers, and evens out both (SmoothQuant, arXiv 2211.10438, exponent 1/2). The large channels
+belong to the network, not to the text: random tokens show the same ones, so no data is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.tensors import Tensors
+from gemel.encoder.engines.reference import PlainNetwork
+from gemel.encoder.network import Array, Linear, Network
+from gemel.errors import ModelError
+
+Factors: TypeAlias = Callable[[], Mapping[Linear, NDArray[np.float32]]]
+
+_VERSION = "3"
+
+_FIRST_PART, _SAMPLES, _SAMPLE = 2**18, 64, 4096  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedLinear:
+    """weight * factors ≈ scale[:, None] * integers; the inputs are divided by the factors before the product."""
+
+    integers: NDArray[np.int8]
+    """(out, in)"""
+    scale: NDArray[np.float32]
+    """(out,)"""
+    factors: NDArray[np.float32] | None = None
+    """(in,) powers of two that even out loud channels; None: all ones."""
+
+
+def quantize_linear(
+    weight: NDArray[np.float32], *, bits: int = 8, factors: NDArray[np.float32] | None = None
+) -> QuantizedLinear:
+    """Symmetric integers of `bits` bits: 8 where the processor adds products in 32 bits, 7 where in 16."""
+    weight = weight if factors is None else weight * factors
+    most = 2 ** (bits - 1) - 1
+    scale = np.abs(weight).max(axis=1, initial=0) / np.float32(most)
+    if not np.isfinite(scale).all():
+        raise ModelError(
+            f"a layer with weights of shape {weight.shape} cannot be stored in int8: they or its inputs hold "
+            "NaN or infinite values. Fetch or save the model again"
+        )
+    scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)  # a row of zeros stays zeros
+    integers = np.rint(weight / scale[:, None]).astype(np.int8)
+    return QuantizedLinear(np.ascontiguousarray(integers), scale, factors)
+
+
+class Int8Store:
+    """Quantised layers by name, read from `FOLDER/.gemel/` or made and then kept there."""
+
+    def __init__(self, folder: Path | None = None, sources: Sequence[Path] = ()) -> None:
+        """`sources`: the weight files that the integers are made from. Without a folder nothing is kept."""
+        self._folder = folder / ".gemel" if folder else None
+        self._sources = sources
+        self._bits = 8
+        self._known: Tensors | None = None
+        self._made: dict[str, QuantizedLinear] = {}
+
+    def open(self, bits: int) -> Int8Store:
+        """The store for weights of `bits` bits, with what an earlier run has kept."""
+        self._bits = bits
+        path = self._path()
+        if path and path.is_file():
+            with suppress(ModelError, OSError):
+                known = Tensors({path: None})
+                if _Source(path, self._sources).is_of(known.metadata(path).get("content")):
+                    self._known = known
+        return self
+
+    def get(self, name: str, linear: Linear, factors: Factors) -> QuantizedLinear:
+        """The layer's integers, as kept or made now; `factors` are asked for only when they must be made."""
+        known = self._known
+        if known is not None and f"{name}.integers" in known and f"{name}.scale" in known:
+            integers = np.asarray(known[f"{name}.integers"])
+            if integers.shape == linear.weight.shape:
+                return QuantizedLinear(
+                    integers.view(np.int8), known[f"{name}.scale"], known.get(f"{name}.factors")
+                )
+        self._made[name] = quantize_linear(linear.weight, bits=self._bits, factors=factors().get(linear))
+        return self._made[name]
+
+    def save(self) -> None:
+        """Keeps what was made, whole or not at all; a folder that cannot be written to is left as it is."""
+        path = self._path()
+        if not path or not self._made or self._known is not None:
+            return
+        from safetensors.numpy import save_file
+
+        tensors: dict[str, NDArray[np.generic]] = {}
+        for name, layer in self._made.items():
+            tensors |= {f"{name}.integers": layer.integers, f"{name}.scale": layer.scale}
+            if layer.factors is not None:
+                tensors[f"{name}.factors"] = layer.factors
+        working = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            content = full_digest(self._sources)
+            save_file(tensors, working, metadata={"content": content})
+            working.replace(path)
+            _Source(path, self._sources).note(content)
+        except OSError:
+            with suppress(OSError):
+                working.unlink()
+
+    def _path(self) -> Path | None:
+        """The name holds what the integers depend on, as far as a quick look at the weights tells."""
+        if self._folder is None:
+            return None
+        quick = quick_digest(self._sources)
+        digest = hashlib.sha256(f"{_VERSION} {self._bits} {quick}".encode()).hexdigest()
+        return self._folder / f"int8-{digest[:16]}.safetensors"
+
+
+class _Source:
+    """The weight files that a kept file was made from: their content, and when it was last compared in full."""
+
+    def __init__(self, kept: Path, sources: Sequence[Path]) -> None:
+        self._sources = sources
+        self._note = kept.with_suffix(".json")
+
+    def is_of(self, content: object) -> bool:
+        """Whether the sources have this content. They are read in full once, and again where a file was touched."""
+        stamp = self._stamp()
+        if self._read() == {"content": content, "files": stamp}:
+            return True
+        if content != full_digest(self._sources):
+            return False
+        self.note(str(content))
+        return True
+
+    def note(self, content: str) -> None:
+        """Remember that the sources have this content; without a place to write, they are compared again."""
+        working = self._note.with_name(f"{self._note.name}.{os.getpid()}.part")
+        try:
+            working.write_text(json.dumps({"content": content, "files": self._stamp()}), encoding="utf-8")
+            working.replace(self._note)
+        except OSError:
+            with suppress(OSError):
+                working.unlink()
+
+    def _read(self) -> object:
+        try:
+            return json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _stamp(self) -> list[list[int]]:
+        """The time of the last change of an inode cannot be set by a program that unpacks or copies."""
+        found = [path.stat() for path in self._sources]
+        return [[at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns] for at in found]
+
+
+def quick_digest(sources: Sequence[Path]) -> str:
+    """Hex digits of the size, the first part (a safetensors header) and samples of each file: milliseconds."""
+    digest = hashlib.sha256()
+    for path in sources:
+        size = path.stat().st_size
+        digest.update(f"{size}\n".encode())
+        with path.open("rb") as stream:
+            digest.update(stream.read(_FIRST_PART))
+            for number in range(_SAMPLES):
+                stream.seek(size * number // _SAMPLES)
+                digest.update(stream.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def full_digest(sources: Sequence[Path]) -> str:
+    """Hex digits of everything in the files."""
+    digest = hashlib.sha256()
+    for path in sources:
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+_TEXTS, _TOKENS, _SEED = 2, 32, 20
+
+_TINY = np.float32(1e-6)
+
+
+def smoothing_factors(network: Network) -> dict[Linear, Array]:
+    """(in,) factors for the layers that read a normalised state: queries, keys, values, and feed-forward up.
+
+    Powers of two: multiplying by them is exact, and last bits that differ between processors hardly ever matter.
+    """
+    smoothed = {linear for block in network.blocks for linear in (block.qkv, block.up)}
+    largest: dict[Linear, Array] = {}
+
+    def watch(linear: Linear, x: Array) -> None:
+        if linear in smoothed:
+            seen = np.abs(x).max(axis=(0, 1))
+            largest[linear] = np.maximum(largest.get(linear, seen), seen)
+
+    random = np.random.default_rng(_SEED)
+    tokens = min(_TOKENS, network.max_positions)
+    ids = random.integers(0, network.vocabulary, (_TEXTS, tokens)).astype(np.int32)
+    PlainNetwork(network, watch).hidden(ids)
+    return {linear: _factors(linear, seen) for linear, seen in largest.items()}
+
+
+def _factors(linear: Linear, inputs: Array) -> Array:
+    weights = np.abs(linear.weight).max(axis=0)
+    logs = np.log2(np.maximum(inputs, _TINY) / np.maximum(weights, _TINY)) / 2
+    # A channel that random tokens leave silent must not become the loudest when a text does use it.
+    steps = np.maximum(np.rint(logs - logs.mean()), -2)
+    factors: Array = np.exp2(steps).astype(np.float32)
+    return factors

@@ -1,0 +1,212 @@
+"""Do the weights of a checkpoint fit its config.json? Asked before anything is allocated, and again after reading.
+
+A weight that is missing would be random, one too many belongs to another network: both are refused by name.
+
+Weights by the names of a checkpoint, checked against the shapes that its config asks for.
+
+Checkpoints saved from a larger model put a prefix on every name ("bert.", "model.", "0.auto_model."); it is
+found by looking for the word table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gemel.checkpoint.tensors import is_finite
+from gemel.encoder.network import Array, Linear, Norm
+from gemel.errors import ModelError
+
+MAX_LAYERS = 256
+"""More is allowed where the checkpoint stores as many tensors; ALBERT's layers share theirs."""
+
+MAX_SIZE = 2**26
+"""Of a size that config.json gives, where no tensor of the checkpoint is that large."""
+
+_HARMLESS = re.compile(r"(^|\.)(pooler\..*|position_ids|token_type_ids|(.*_)?inv_freq|masked_bias)$")
+
+# What a body does not run: the parts that pretraining and classification add beside it.
+_HEADS = re.compile(
+    r"^((bert|roberta|electra|model|transformer)\.)?"
+    r"(cls|lm_head|lm_predictions|mlm_head|predictions|generator\w*|discriminator\w*|sop_classifier|seq_relationship"
+    r"|classifier|pre_classifier|qa_outputs|score|head|decoder|vocab_\w+|mask_predictions|pooler|sequence_summary"
+    r"|pred_layer|logits_proj)\."
+)
+
+_SHOWN = 3
+
+_LAYERS = re.compile(r"layers?$|num_hidden_groups$|inner_group_num$")
+
+_SIZES = re.compile(r"size|dim|positions?|embeddings|heads|embd|experts|buckets|vocab|^d_")
+
+
+def is_harmless(name: str) -> bool:
+    """True for a weight on which no hidden state depends: a pooler, or a buffer that is computed anyway."""
+    return _HARMLESS.search(name) is not None
+
+
+def is_head(name: str) -> bool:
+    """True for a weight of a head that stands after the network and is not run."""
+    return _HEADS.search(name) is not None
+
+
+def check_sizes(config: Mapping[str, Any], shapes: Iterable[tuple[int, ...]], where: str) -> None:
+    """Refuse a config.json that asks for far more than its weights can hold."""
+    listed = list(shapes)
+    layers = max(MAX_LAYERS, len(listed))
+    largest = max(MAX_SIZE, *(prod(shape) for shape in listed), 0)
+    for key, value in _numbers(config):
+        most = layers if _LAYERS.search(key) else largest
+        if value > most and (most == layers or _SIZES.search(key)):
+            raise ModelError(
+                f"{where}: config.json gives {key} as {value:,}, but the checkpoint has only {len(listed):,} tensors "
+                f"and {sum(map(prod, listed)):,} numbers. One of the two files is damaged or of another model"
+            )
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Whole numbers of a config by their names, also those of configs inside it."""
+    for key, value in config.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield str(key), value
+        elif isinstance(value, Mapping) and str(key).endswith("config"):
+            yield from _numbers(value)
+
+
+def unexpected_in_body(used: Iterable[str], stored: Iterable[str]) -> list[str]:
+    """Stored weights that lie between those that a network used, and that it did not use.
+
+    A head beside the network, a pooler or a buffer does not count.
+    """
+    taken = set(used)
+    start = _common_prefix(taken)
+    roots = tuple({f"{start}{name[len(start) :].partition('.')[0]}." for name in taken})
+    return sorted(
+        name for name in stored if name not in taken and name.startswith(roots) and not is_harmless(name)
+    )
+
+
+def _common_prefix(names: set[str]) -> str:
+    """The path that all names begin with, its last dot included."""
+    low, high = min(names).split("."), max(names).split(".")
+    same = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), 0)
+    return "".join(f"{part}." for part in low[:same])
+
+
+def refuse_unexpected(names: list[str], where: str) -> None:
+    """An error that names them, if there are any."""
+    if names:
+        raise ModelError(
+            f"{where}: the checkpoint holds {listing(names)}, which the network of its config.json does not have. "
+            "config.json belongs to another model, or the weights were saved from a changed one"
+        )
+
+
+def refuse_missing(names: list[str], where: str) -> None:
+    """An error that names them, if there are any."""
+    if names:
+        raise ModelError(
+            f"{where}: the weights {listing(names)} are missing from the checkpoint. The file is not whole, or "
+            "config.json belongs to another model; without them every load would give other vectors"
+        )
+
+
+def listing(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
+# Checkpoints converted from the first BERT release name the two parts of a norm so.
+_OLD_NAMES = {"weight": "gamma", "bias": "beta"}
+
+
+class CheckpointWeights:
+    """Takes arrays out of a checkpoint by role; every refusal names the weight."""
+
+    def __init__(self, weights: Mapping[str, Array], word: str = "embeddings.word_embeddings.weight") -> None:
+        self._weights = weights
+        self._prefix = _find_prefix(weights, word)
+        self._word = word
+
+    def __contains__(self, name: str) -> bool:
+        return self._prefix + name in self._weights
+
+    def word(self, width: int) -> Array:
+        """The token table, not copied; as many rows as it has."""
+        table = self._read(self._word)
+        self._check_shape(self._word, table, (len(table), width))
+        if not len(table):
+            raise ModelError(f"the weight {self._prefix + self._word!r} has no rows: the vocabulary is empty")
+        return table  # not read from end to end: it is the largest, and what is wrong with a row shows in its vectors
+
+    def array(self, name: str, *shape: int) -> Array:
+        """The weight as float32 and in exactly this shape; no copy when it is float32 already."""
+        array = self._read(name)
+        self._check_shape(name, array, shape)
+        # Attention can hide a NaN from everything that comes after it: it is looked for here, once.
+        if not is_finite(array):
+            raise ModelError(
+                f"the weight {self._prefix + name!r} holds NaN or infinite values. Fetch or save the model again"
+            )
+        return array
+
+    def _check_shape(self, name: str, array: Array, shape: tuple[int, ...]) -> None:
+        if array.shape != shape:
+            raise ModelError(
+                f"the weight {self._prefix + name!r} has shape {array.shape}, config.json asks for {shape}. "
+                "One of the two files belongs to another model"
+            )
+
+    def linear(self, name: str, outputs: int, inputs: int, *, bias: bool = True) -> Linear:
+        """`name`.weight (outputs, inputs), with `name`.bias where the architecture has one."""
+        return Linear(
+            self.array(f"{name}.weight", outputs, inputs),
+            self.array(f"{name}.bias", outputs) if bias else None,
+        )
+
+    def stacked(self, names: Sequence[str], outputs: int, inputs: int) -> Linear:
+        """Several linear layers over the same input as one: the rows of the first, then of the second, ..."""
+        parts = [self.linear(name, outputs, inputs) for name in names]
+        return Linear(
+            np.concatenate([part.weight for part in parts]),
+            np.concatenate([part.bias for part in parts if part.bias is not None]),
+        )
+
+    def norm(self, name: str, width: int, epsilon: float, *, bias: bool = True) -> Norm:
+        """A layer norm; also found under its old names gamma and beta."""
+
+        def part(which: str) -> Array:
+            old = f"{name}.{_OLD_NAMES[which]}"
+            return self.array(old if old in self else f"{name}.{which}", width)
+
+        return Norm(part("weight"), part("bias") if bias else None, float(epsilon))
+
+    def _read(self, name: str) -> Array:
+        try:
+            array = self._weights[self._prefix + name]
+        except KeyError:
+            raise ModelError(
+                f"the weight {self._prefix + name!r} is missing from the checkpoint. "
+                "The file is not whole, or config.json belongs to another model"
+            ) from None
+        return np.asarray(array, dtype=np.float32)
+
+
+def _find_prefix(weights: Mapping[str, Array], word: str) -> str:
+    found = [name.removesuffix(word) for name in weights if name == word or name.endswith("." + word)]
+    if not found:
+        raise ModelError(
+            f"the weight {word!r} is missing from the checkpoint, with any prefix. "
+            "config.json belongs to another model, or the weights hold no encoder"
+        )
+    if len(found) > 1:
+        raise ModelError(
+            f"the checkpoint holds {len(found)} encoders (prefixes {', '.join(map(repr, sorted(found)))}). "
+            "Save the one to use on its own"
+        )
+    return found[0]

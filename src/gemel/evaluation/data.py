@@ -1,0 +1,213 @@
+"""Labelled data from files: named columns out of TSV, CSV or JSON lines, each also .gz. Errors name file and line.
+
+TSV is read as it stands, without quoting: a tab ends a field and a quote is a quote.
+
+Which files of a folder are data of a task: tables with the right columns, and of each set its test split.
+
+`stsb-test.tsv.gz` next to `stsb-dev.tsv.gz` is the test split of `stsb`: the others were made to train and tune on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.files.lines import Bad
+from gemel.files.records import RecordFile
+
+ENDINGS = (".tsv", ".csv", ".jsonl")
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """Columns of strings, all of the same length."""
+
+    path: Path
+    columns: Mapping[str, tuple[str, ...]]
+    lines: tuple[int, ...] = ()
+    """The line of the file in which each row begins."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def texts(self, *names: str) -> list[str]:
+        """The first column of these names that is there: `texts("sentence1", "left")`."""
+        for name in names:
+            if name in self.columns:
+                return list(self.columns[name])
+        raise InputError(
+            f"{self.path} needs a column {' or '.join(map(repr, names))}; it has {', '.join(self.columns)}"
+        )
+
+    def has(self, name: str) -> bool:
+        return name in self.columns
+
+    def place(self, row: int) -> str:
+        """`file:line` of a row, for errors."""
+        return f"{self.path}:{self.lines[row] if self.lines else row + 2}"
+
+    def numbers(self, *names: str) -> NDArray[np.float64]:
+        """The same as numbers; a value that is none is named with its line."""
+        values = np.empty(len(self))
+        for row, text in enumerate(self.texts(*names)):
+            try:
+                values[row] = float(text)
+            except ValueError:
+                raise InputError(f"{self.place(row)}: {text!r} is not a number") from None
+            if not np.isfinite(values[row]):
+                raise InputError(f"{self.place(row)}: {text!r} is not a finite number")
+        return values
+
+
+def is_table(path: Path) -> bool:
+    """True for a file that `read_table` reads."""
+    return path.name.removesuffix(".gz").endswith(ENDINGS)
+
+
+def dataset_name(path: Path) -> str:
+    """The file's name without its endings: what results call the data set."""
+    name = path.name.removesuffix(".gz")
+    return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
+
+
+def read_table(path: str | Path) -> DataTable:
+    """The whole file, by columns."""
+    file = _file(Path(path))
+    names = file.columns(rows=1)
+    places: list[int] = []
+    rows: list[list[str]] = []
+    for record in file.records(names):
+        if isinstance(record, Bad):
+            raise InputError(f"{path}:{record.place}: {record.reason}")
+        places.append(int(record.place))
+        rows.append([_as_text(value) for value in record.values])
+    if not rows:
+        raise InputError(f"{path} has column names but no rows")
+    return DataTable(file.path, dict(zip(names, zip(*rows, strict=True), strict=True)), tuple(places))
+
+
+def columns_of(path: Path) -> list[str]:
+    """The names of the columns. Whether the rows are sound is not looked at."""
+    return _file(path).columns()
+
+
+def _file(path: Path) -> RecordFile:
+    if not path.is_file():
+        raise InputError(f"no data file {path}. Give a {', '.join(ENDINGS)} file, or such a file with .gz")
+    if not is_table(path):
+        raise InputError(
+            f"{path} is not {', '.join(ENDINGS)} (or .gz of these), so it cannot be read as a table"
+        )
+    return RecordFile(path)
+
+
+def fingerprint(*columns: Iterable[object]) -> str:
+    """A short hash of the data that an evaluation used: results with the same one may be compared."""
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update("\x1f".join(map(str, column)).encode() + b"\x1e")
+    return digest.hexdigest()[:16]
+
+
+def _as_text(value: object) -> str:
+    """A JSON value as a table's cell: null is empty, true is 1."""
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(int(value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_SPLIT = re.compile(r"[-_.](train|training|dev|val|valid|validation|trial|test)(?=[-_.]|$)", re.IGNORECASE)
+
+_SHOWN = 12  # names of files in an error
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the columns of a table must be for a task."""
+
+    fits: Callable[[Collection[str]], bool]
+    said: str
+    """The same in words, for an error that begins with "has the columns"."""
+
+
+def with_columns(*needed: tuple[str, ...]) -> Wanted:
+    """A column for each of `needed`, which lists names for the same thing, as ("sentence1", "left")."""
+
+    def fits(found: Collection[str]) -> bool:
+        return all(any(name in found for name in names) for names in needed)
+
+    return Wanted(fits, ", ".join(" or ".join(map(repr, names)) for names in needed))
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The tables of a task, and the data sets that were seen and left for their test split."""
+
+    tables: tuple[DataTable, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def protocol(self) -> dict[str, list[str]]:
+        """What to tell about the choice."""
+        return {"left_out": list(self.left_out)} if self.left_out else {}
+
+
+def tables_with(path: Path, *wanted: Wanted, names: str = "") -> DataFiles:
+    """The tables of a folder that are of one of the `wanted` kinds, or the file itself, whatever its columns are.
+
+    If the names of some that fit match the pattern `names`, only those count.
+    """
+    if not path.exists():
+        raise InputError(
+            f"no data at {path}. Give a {', '.join(ENDINGS)} file (also .gz), or a folder of them"
+        )
+    if not path.is_dir():
+        return DataFiles((read_table(path),))
+    files = sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
+    fitting = [file for file in files if any(kind.fits(columns_of(file)) for kind in wanted)]
+    if not fitting:
+        said = "; or ".join(kind.said for kind in wanted)
+        raise InputError(f"no table in {path} has the columns {said}. The folder holds {_listed(files)}")
+    if names:
+        fitting = [file for file in fitting if re.search(names, file.name, re.IGNORECASE)] or fitting
+    chosen = test_splits(fitting)
+    left_out = tuple(dataset_name(file) for file in fitting if file not in chosen)
+    return DataFiles(tuple(read_table(file) for file in chosen), left_out)
+
+
+def _listed(files: Sequence[Path]) -> str:
+    shown = ", ".join(file.name for file in files[:_SHOWN]) or f"no {', '.join(ENDINGS)} file"
+    return f"{shown} and {len(files) - _SHOWN} more" if len(files) > _SHOWN else shown
+
+
+def test_splits(files: Sequence[Path]) -> list[Path]:
+    """Of each set the split that is for scoring: test, else dev; without the others of that set."""
+    best: dict[str, int] = {}
+    for file in files:
+        name = _set_name(file)
+        best[name] = min(best.get(name, 99), _rank(file))
+    return [file for file in files if _rank(file) == best[_set_name(file)]]
+
+
+def _rank(file: Path) -> int:
+    """0 before all others: what a set is scored on."""
+    split = _split(file)
+    return 0 if split == "test" else 2 if split in ("train", "training", "trial") else 1
+
+
+def _set_name(file: Path) -> str:
+    """`stsb-de` of `stsb-de-test.tsv`, `sts12` of `sts12-train-MSRpar.tsv`."""
+    return _SPLIT.split(dataset_name(file), maxsplit=1)[0]
+
+
+def _split(file: Path) -> str:
+    found = _SPLIT.search(dataset_name(file))
+    return found[1].lower() if found else ""

@@ -1,0 +1,248 @@
+"""Items behind a number, and how sure the number is: bootstrap intervals and a paired test between two models.
+
+A sample knows its items and how to compute its number from any choice of them (rows may repeat). The bootstrap draws
+such choices: the interval is where 95 % of the numbers fall; the paired test draws the same rows for both models.
+
+Which rows take part: a random choice of them, and folds for cross-validation. Seeded, nothing else is random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.metrics import Codes, pearson, ranks_of_codes, value_codes
+
+Floats = NDArray[np.float64]
+
+Rows = NDArray[np.int64]
+
+
+class Sample(Protocol):
+    """Items of one evaluation. One whose rows come from several urns also has a method `draw(random) -> rows`."""
+
+    @property
+    def items(self) -> int: ...
+
+    def number(self, rows: Rows) -> float | None:
+        """The number over these rows, as a share (0.82, not 82); None where it is not defined."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MeanSample:
+    """A number that is the mean over items: accuracy, nDCG, reciprocal rank."""
+
+    values: Floats
+
+    @property
+    def items(self) -> int:
+        return len(self.values)
+
+    def number(self, rows: Rows) -> float | None:
+        return float(self.values[rows].mean()) if len(rows) else None
+
+
+@dataclass(frozen=True, eq=False)
+class CorrelationSample:
+    """A number that correlates predictions with gold scores. Ranks are those within the rows, not of the whole."""
+
+    gold: Floats
+    predicted: Floats
+    kind: str = "spearman"
+
+    @property
+    def items(self) -> int:
+        return len(self.gold)
+
+    def number(self, rows: Rows) -> float | None:
+        if self.kind == "pearson":
+            return pearson(self.gold[rows], self.predicted[rows])
+        gold, predicted = self._codes
+        return pearson(ranks_of_codes(gold[rows]), ranks_of_codes(predicted[rows]))
+
+    @cached_property
+    def _codes(self) -> tuple[Codes, Codes]:
+        return value_codes(self.gold), value_codes(self.predicted)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSample:
+    """The weighted mean of the numbers of several samples; each draws from its own items only."""
+
+    parts: tuple[Sample, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def items(self) -> int:
+        return sum(part.items for part in self.parts)
+
+    def number(self, rows: Rows) -> float | None:
+        owners = self._owners[rows]
+        if (owners[1:] < owners[:-1]).any():  # `draw` gives part after part; others may not
+            rows, owners = rows[np.argsort(owners, kind="stable")], np.sort(owners)
+        ends = np.searchsorted(owners, np.arange(len(self.parts)), side="right")
+        total, begin = 0.0, 0
+        for part, weight, start, end in zip(self.parts, self.weights, self._starts, ends, strict=True):
+            number = part.number(rows[begin:end] - start)
+            if number is None:
+                return None
+            total, begin = total + weight * number, end
+        return total / sum(self.weights)
+
+    def draw(self, random: np.random.Generator) -> Rows:
+        return np.concatenate(
+            [start + _draw(part, random) for start, part in zip(self._starts, self.parts, strict=True)]
+        )
+
+    @cached_property
+    def _starts(self) -> Rows:
+        """The row at which each part begins."""
+        return np.cumsum([0, *(part.items for part in self.parts)], dtype=np.int64)[:-1]
+
+    @cached_property
+    def _owners(self) -> Rows:
+        """The part that each row belongs to."""
+        return np.repeat(np.arange(len(self.parts)), [part.items for part in self.parts])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Ends of the interval that holds `level` of the bootstrap numbers."""
+
+    low: float
+    high: float
+    level: float = 0.95
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Two models on the same items: the difference, its interval, and how often chance alone would do as much."""
+
+    difference: float
+    """Second minus first."""
+    low: float
+    high: float
+    p_value: float
+    """Two-sided: how often a difference this far from zero would come up if the models were equally good."""
+    items: int
+    rounds: int
+
+    @property
+    def sure(self) -> bool:
+        """The interval does not hold zero."""
+        return self.low > 0 or self.high < 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "difference": round(self.difference, 4),
+            "low": round(self.low, 4),
+            "high": round(self.high, 4),
+            "p_value": round(self.p_value, 6),
+            "items": self.items,
+            "rounds": self.rounds,
+            "sure": self.sure,
+        }
+
+
+@dataclass(frozen=True)
+class NamedComparison:
+    """A comparison and what it compares: two models by name, on one data set of a task."""
+
+    first: str
+    second: str
+    task: str
+    dataset: str
+    comparison: PairedComparison
+
+    @property
+    def better(self) -> str:
+        """The model that is better for sure; empty where chance alone would do as much."""
+        if not self.comparison.sure:
+            return ""
+        return self.second if self.comparison.difference > 0 else self.first
+
+    def to_json(self) -> dict[str, Any]:
+        names = {"first": self.first, "second": self.second, "task": self.task, "dataset": self.dataset}
+        return {**names, **self.comparison.to_json(), "better": self.better}
+
+
+def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0, level: float = 0.95) -> Interval | None:
+    """The percentile bootstrap interval of a sample's number; None where too few rounds have a number."""
+    defined = [number for rows in _draws(sample, rounds, seed) if (number := sample.number(rows)) is not None]
+    if not defined or len(defined) < rounds / 2:
+        return None
+    tail = (1 - level) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return Interval(float(low), float(high), level)
+
+
+def compare(first: Sample, second: Sample, *, rounds: int = 2000, seed: int = 0) -> PairedComparison:
+    """The paired bootstrap: each round draws the same rows for both, so that hard items are hard for both."""
+    if first.items != second.items:
+        raise InputError(
+            f"two models are compared on the same items, but they have {first.items} and {second.items}"
+        )
+    if first.items < 2 or rounds < 1:
+        raise InputError(f"a comparison needs two items and a round, got {first.items} and {rounds}")
+    every = np.arange(first.items, dtype=np.int64)
+    one, two = first.number(every), second.number(every)
+    if one is None or two is None:
+        raise InputError("two models are compared by a number that is not defined for one of them")
+    differences = []
+    for rows in _draws(first, rounds, seed):
+        left, right = first.number(rows), second.number(rows)
+        if left is not None and right is not None:
+            differences.append(right - left)
+    if len(differences) < rounds / 2:
+        raise InputError(
+            f"{first.items} items are too few to compare two models by: most draws have no number"
+        )
+    spread = np.asarray(differences)
+    low, high = np.quantile(spread, [0.025, 0.975])
+    # Centred on zero, the spread is what chance alone would do. One is added so that p is never exactly 0.
+    beyond = int((np.abs(spread - spread.mean()) >= abs(two - one)).sum())
+    p_value = (beyond + 1) / (len(spread) + 1)
+    return PairedComparison(two - one, float(low), float(high), p_value, first.items, rounds)
+
+
+def _draws(sample: Sample, rounds: int, seed: int) -> Iterator[Rows]:
+    """The same rows for the same seed and number of items, so that two models meet on equal terms."""
+    if sample.items < 2:
+        return
+    random = np.random.default_rng(seed)
+    for _ in range(rounds):
+        yield _draw(sample, random)
+
+
+def _draw(sample: Sample, random: np.random.Generator) -> Rows:
+    own: Callable[[np.random.Generator], Rows] | None = getattr(sample, "draw", None)
+    return own(random) if own else random.integers(0, sample.items, sample.items)
+
+
+def choose(rows: int, limit: int | None, seed: int) -> Rows:
+    """All row numbers, or `limit` of them at random, in order. Not the first ones: files are sorted by class."""
+    if limit is None or limit >= rows:
+        return np.arange(rows)
+    if limit < 2:
+        raise InputError(f"limit must be at least 2 rows, got {limit}")
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:limit])
+
+
+def deal_folds(labels: Sequence[str] | NDArray[np.int64], folds: int, seed: int) -> Rows:
+    """(n,) the fold of each row, 0 to folds - 1. Folds are of one size (±1) and so is each label's share of them."""
+    if folds < 2 or len(labels) < folds:
+        raise InputError(f"{len(labels)} rows cannot make {folds} folds: between 2 and as many as rows")
+    random = np.random.default_rng(seed)
+    _, group = np.unique(np.asarray(labels), return_inverse=True)
+    order = random.permutation(len(labels))
+    order = order[np.argsort(group[order], kind="stable")]  # label by label, shuffled inside
+    found = np.empty(len(labels), dtype=np.int64)
+    found[order] = np.arange(len(labels)) % folds  # dealt like cards
+    return found

@@ -1,0 +1,154 @@
+"""Pairs that are equal in meaning or not: how well does similarity tell them apart, and where should one cut?
+
+The main number is the average precision, which needs no threshold. Best F1 and accuracy are at the threshold that is
+best on these very rows: to use it on others, find it on a development set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.metrics import Codes, ThresholdSweep, cuts_of_codes
+from gemel.evaluation.statistics import Floats, Rows
+from gemel.evaluation.task import (
+    LEFT,
+    POINTS,
+    RIGHT,
+    TASKS,
+    Score,
+    Scores,
+    Task,
+    chosen_metrics,
+    pair_scores,
+    run_settings,
+    score_of,
+    side_by_side,
+)
+from gemel.types import Encoder
+
+_ONE_KIND = "all labels are equal: there is nothing to tell apart"
+
+
+@dataclass(frozen=True, eq=False)
+class BinarySample:
+    """Labelled pairs with their similarity. F1 and accuracy choose their threshold anew for the rows given."""
+
+    labels: NDArray[np.bool_]
+    scores: Floats
+    kind: str = "average-precision"
+
+    @property
+    def items(self) -> int:
+        return len(self.labels)
+
+    def cuts(self, rows: Rows) -> ThresholdSweep:
+        distinct, codes = self._codes
+        return cuts_of_codes(self.labels[rows], codes[rows], distinct)
+
+    def number(self, rows: Rows) -> float | None:
+        cuts = self.cuts(rows)
+        if not 0 < cuts.positives < cuts.rows:
+            return None
+        if self.kind == "average-precision":
+            return cuts.average_precision
+        if self.kind == "roc-auc":
+            return cuts.roc_auc
+        best = cuts.best_f1 if self.kind == "f1" else cuts.best_accuracy
+        return best.value if best else None
+
+    @cached_property
+    def _codes(self) -> tuple[Floats, Codes]:
+        distinct, codes = np.unique(self.scores, return_inverse=True)
+        return distinct, np.asarray(codes, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryPairsTask:
+    """Pairs of texts with a label: 1 for equal in meaning, 0 for not."""
+
+    dataset: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    labels: NDArray[np.bool_]
+    metrics: tuple[str, ...]
+    rounds: int
+    seed: int
+    protocol: Mapping[str, Any]
+
+    def score(self, encoder: Encoder) -> Scores:
+        """Average precision, ROC AUC, and F1 and accuracy at their best thresholds."""
+        similar = pair_scores(encoder, self.left, self.right, self.metrics, task="binary-pairs")
+        return Scores(
+            task="binary-pairs",
+            dataset=self.dataset,
+            main="average-precision",
+            values=side_by_side(self.metrics, lambda metric: self._values(similar[metric])),
+            items=len(self.labels),
+            unit="pairs",
+            protocol=self.protocol,
+            sample=BinarySample(self.labels, similar[self.metrics[0]]),
+        )
+
+    def _values(self, similar: Floats) -> dict[str, Score]:
+        def points(kind: str) -> Score:
+            sample = BinarySample(self.labels, similar, kind)
+            return score_of(sample, rounds=self.rounds, seed=self.seed, undefined=_ONE_KIND)
+
+        cuts = BinarySample(self.labels, similar).cuts(np.arange(len(self.labels)))
+        f1, accuracy = cuts.best_f1, cuts.best_accuracy
+        if f1 is None or accuracy is None or cuts.positives == cuts.rows:
+            names = ("average-precision", "roc-auc", "f1", "precision", "recall", "accuracy")
+            thresholds = ("f1-threshold", "accuracy-threshold")
+            return {name: Score(None, note=_ONE_KIND) for name in (*names, *thresholds)}
+        return {
+            "average-precision": points("average-precision"),
+            "roc-auc": points("roc-auc"),
+            "f1": points("f1"),
+            "f1-threshold": Score(f1.threshold, note="a similarity, not points"),
+            "precision": Score(POINTS * f1.precision, note="at the threshold of the best F1"),
+            "recall": Score(POINTS * f1.recall, note="at the threshold of the best F1"),
+            "accuracy": points("accuracy"),
+            "accuracy-threshold": Score(accuracy.threshold, note="a similarity, not points"),
+        }
+
+
+@TASKS.add("binary-pairs")
+def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
+    """A task for each table of two texts and a label of 0 or 1: a file, or the test sets of a folder."""
+    found = tables_with(Path(path), with_columns(LEFT, RIGHT, ("label",)))
+    metrics = chosen_metrics(metric)
+    protocol = {
+        "metric": metric,
+        **run_settings(rounds, seed),
+        **found.protocol,
+        "thresholds": "the best on these rows",
+    }
+    return [_task(table, metrics, rounds, seed, protocol) for table in found.tables]
+
+
+def _task(
+    table: DataTable, metrics: tuple[str, ...], rounds: int, seed: int, protocol: Mapping[str, Any]
+) -> BinaryPairsTask:
+    left, right, numbers = table.texts(*LEFT), table.texts(*RIGHT), table.numbers("label")
+    for row, number in enumerate(numbers):
+        if number not in (0, 1):
+            raise InputError(f"{table.place(row)}: a label is 0 or 1, got {number:g}")
+    return BinaryPairsTask(
+        dataset=dataset_name(table.path),
+        left=tuple(left),
+        right=tuple(right),
+        labels=numbers == 1,
+        metrics=metrics,
+        rounds=rounds,
+        seed=seed,
+        protocol={**protocol, "data": fingerprint(left, right, numbers.tolist())},
+    )

@@ -1,0 +1,150 @@
+"""Clustering: do texts of one class lie together? k-means with as many clusters as classes, several seeds.
+
+The main number is the V-measure, a mean over the seeds. Its interval tells how much the luck of k-means matters; it
+says nothing about other texts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, MissingExtra
+from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.metrics import ClusterAgreement, agreement
+from gemel.evaluation.probe import compact, one_thread
+from gemel.evaluation.statistics import MeanSample, choose
+from gemel.evaluation.task import POINTS, TASKS, Score, Scores, Task, column_vectors, run_settings, score_of
+from gemel.types import Encoder, Vectors
+from gemel.vectors.similarity import checked
+
+TEXT = ("text", "sentence")
+
+LABEL = ("label",)
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Texts with their classes."""
+
+    dataset: str
+    texts: Sequence[str]
+    labels: Sequence[str]
+    seeds: int = 10
+    seed: int = 0
+    """The first of the seeds."""
+    rounds: int = 1000
+    """Draws of the bootstrap."""
+    rows: int = 0
+    """Rows that the file has, where `texts` are a random choice of them."""
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
+
+    def score(self, encoder: Encoder) -> Scores:
+        """V-measure, its two halves, NMI, ARI and accuracy: means over the seeds, with standard deviations."""
+        (column,) = column_vectors(encoder, self.texts, task="clustering")
+        vectors = checked(column, "vectors")
+        classes = len(set(self.labels))
+        seeds = range(self.seed, self.seed + self.seeds)
+        runs = [agreement(self.labels, k_means(vectors, classes, seed=seed)) for seed in seeds]
+        sample = MeanSample(np.array([run.v_measure for run in runs]))
+        return Scores(
+            task="clustering",
+            dataset=self.dataset,
+            main="v-measure",
+            values=self._values(runs, sample),
+            items=len(self.texts),
+            unit="texts",
+            protocol={
+                "clusters": classes,
+                "algorithm": "k-means++ start, Lloyd, Euclidean, one start for each seed",
+                "seeds": list(seeds),
+                "aggregation": "mean over the seeds",
+                **self.files,
+                **run_settings(self.rounds, self.seed),
+                "drawn": "seeds: the luck of k-means, not the choice of texts",
+                "nmi": "mutual information over the geometric mean of the entropies",
+                "accuracy": "each cluster given to at most one class, best assignment",
+                "rows": f"{len(self.texts)} of {self.rows or len(self.texts)}",
+                "data": fingerprint(self.texts, self.labels),
+            },
+            sample=sample,
+        )
+
+    def _values(self, runs: Sequence[ClusterAgreement], sample: MeanSample) -> dict[str, Score]:
+        columns = [asdict(run) for run in runs]
+        values = {}
+        for name in columns[0]:
+            numbers = POINTS * np.array([column[name] for column in columns])
+            values[name.replace("_", "-")] = Score(float(numbers.mean()), note=_spread(numbers))
+        found = score_of(sample, rounds=self.rounds, seed=self.seed)
+        return {**values, "v-measure": replace(found, note=values["v-measure"].note)}
+
+
+@TASKS.add("clustering")
+def load(
+    path: str | Path,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    limit: int | None = None,
+    seeds: int = 10,
+    seed: int = 0,
+    rounds: int = 1000,
+) -> list[Task]:
+    """One task for the file, or for each table of the folder that has a text and a label column.
+
+    `limit` takes that many rows at random: files are often sorted by class.
+    """
+    if seeds < 1:
+        raise InputError(f"seeds must be at least 1, got {seeds}")
+    text_names, label_names = (text,) if text else TEXT, (label,) if label else LABEL
+    found = tables_with(Path(path), with_columns(text_names, label_names))
+    tasks: list[Task] = []
+    for table in found.tables:
+        texts, labels = table.texts(*text_names), table.texts(*label_names)
+        _check(table, labels)
+        chosen = choose(len(texts), limit, seed)
+        kept = [labels[row] for row in chosen]
+        if len(set(kept)) < 2:
+            raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
+        made = Clustering(dataset_name(table.path), [texts[row] for row in chosen], kept, seeds, seed, rounds)
+        tasks.append(replace(made, rows=len(texts), files=found.protocol))
+    return tasks
+
+
+def k_means(vectors: Vectors, clusters: int, *, seed: int) -> NDArray[np.int64]:
+    """(n,) the cluster of each row. The same seed gives the same clusters, with any number of cores."""
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+    except ImportError as error:
+        raise MissingExtra("clustering", "scikit-learn", "evaluate") from error
+    if len(vectors) < clusters:
+        raise InputError(f"{len(vectors)} vectors cannot make {clusters} clusters: give at least as many")
+    # One thread: several add up the centres in whatever order they finish, and rounding then differs by run.
+    with one_thread("clustering"), warnings.catch_warnings():
+        # Fewer different vectors than clusters leaves some empty. The measures say it: no need to warn.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = KMeans(clusters, n_init=1, random_state=seed).fit_predict(compact(vectors))
+    return np.asarray(found, dtype=np.int64)
+
+
+def _spread(numbers: NDArray[Any]) -> str:
+    if len(numbers) < 2:
+        return "one seed: no interval"
+    return f"standard deviation {numbers.std(ddof=1):.2f} over {len(numbers)} seeds"
+
+
+def _check(table: DataTable, labels: Sequence[str]) -> None:
+    for row, label in enumerate(labels):
+        if not label.strip():
+            raise InputError(f"{table.place(row)}: the label is empty")
+    if len(set(labels)) < 2:
+        raise InputError(f"{table.path} has one label only, {labels[0]!r}; clustering needs at least two")

@@ -1,0 +1,168 @@
+"""Task "reranking": put the right answers first among a few candidates that each question brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.data import DataTable, dataset_name, tables_with, with_columns
+from gemel.evaluation.metrics import average_precision, precision, ranked, reciprocal_rank
+from gemel.evaluation.task import (
+    TASKS,
+    Bootstrap,
+    Learner,
+    PairScorer,
+    Retriever,
+    Scores,
+    System,
+    Task,
+    encode_documents,
+    encode_queries,
+    mean_scores,
+    rank,
+    search_protocol,
+)
+from gemel.vectors.similarity import METRICS, row_scores
+
+_QUESTIONS = ("question", "query")
+
+_CANDIDATES = ("answer_sentence", "candidate", "answer", "document", "text")
+
+
+@dataclass(frozen=True)
+class RerankingQuery:
+    """A question and its candidates, by position in the task's texts; `labels` says which are right."""
+
+    text: int
+    candidates: tuple[int, ...]
+    labels: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class RerankingTask:
+    """Questions with candidates, ready for any encoder or retriever."""
+
+    dataset: str
+    questions: tuple[RerankingQuery, ...]
+    question_texts: tuple[str, ...]
+    candidate_texts: tuple[str, ...]
+    left_out: int
+    metric: str
+    bootstrap: Bootstrap
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
+
+    def score(self, encoder: System) -> Scores:
+        """MAP first; then the reciprocal rank of the first right answer, and how often the first one is right."""
+        near = self._near(encoder)
+        orders = np.full(
+            (len(self.questions), max(len(q.candidates) for q in self.questions)), -1, dtype=np.int64
+        )
+        start = 0
+        for row, question in enumerate(self.questions):
+            size = len(question.candidates)
+            orders[row, :size] = np.argsort(-near[start : start + size], kind="stable")
+            start += size
+        gains = [{place: 1.0 for place, label in enumerate(q.labels) if label} for q in self.questions]
+        lists = ranked(orders, gains)
+        values = {
+            "map": average_precision(lists),
+            "mrr": reciprocal_rank(lists),
+            "precision@1": precision(lists, 1),
+        }
+        return mean_scores(
+            "reranking",
+            self.dataset,
+            values,
+            unit="questions",
+            protocol=self._protocol(encoder),
+            bootstrap=self.bootstrap,
+        )
+
+    def _near(self, encoder: System) -> NDArray[np.float32]:
+        """(rows,) the score of each question with each of its candidates, one question after the other."""
+        left = np.repeat([q.text for q in self.questions], [len(q.candidates) for q in self.questions])
+        right = np.concatenate([q.candidates for q in self.questions])
+        if isinstance(encoder, PairScorer):
+            asked = [self.question_texts[place] for place in left]
+            return np.asarray(
+                encoder.scores(asked, [self.candidate_texts[place] for place in right]), np.float32
+            )
+        if isinstance(encoder, Retriever):
+            every = _retriever_scores(encoder, self.question_texts, self.candidate_texts)
+            return np.asarray(every[left, right])
+        ready = encoder.fitted(self.candidate_texts) if isinstance(encoder, Learner) else encoder
+        questions = encode_queries(ready, self.question_texts)
+        candidates = encode_documents(ready, self.candidate_texts)
+        return row_scores(questions[left], candidates[right], self.metric)
+
+    def _protocol(self, encoder: System) -> dict[str, Any]:
+        return {
+            **search_protocol(encoder, self.metric),
+            "candidates": sum(len(question.candidates) for question in self.questions),
+            "ties": "to the candidate that comes first in the file",
+            "questions_without_right_answer_left_out": self.left_out,
+            **self.files,
+            **self.bootstrap.protocol("questions", self.questions, self.question_texts, self.candidate_texts),
+        }
+
+
+@TASKS.add("reranking")
+def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
+    """Tables of question, candidate and label (1: right); rows of a question share its text, or its `question_id`."""
+    METRICS[metric]
+    found = tables_with(Path(path), with_columns(_QUESTIONS, _CANDIDATES, ("label",)))
+    made = (_read(table, metric, Bootstrap(rounds, seed)) for table in found.tables)
+    return [replace(task, files=found.protocol) for task in made]
+
+
+def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
+    questions, candidates = table.texts(*_QUESTIONS), table.texts(*_CANDIDATES)
+    labels = table.numbers("label") > 0
+    groups: dict[str, list[int]] = {}
+    for row, name in enumerate(table.texts("question_id", "query_id", *_QUESTIONS)):
+        group = groups.setdefault(name, [])
+        if group and questions[group[0]] != questions[row]:
+            raise InputError(
+                f"{table.place(row)}: question {name!r} has another text at {table.place(group[0])}"
+            )
+        group.append(row)
+    kept = [group for group in groups.values() if labels[group].any()]
+    if not kept:
+        raise InputError(f"{table.path} has no question with a right answer (label above 0)")
+    question_at: dict[str, int] = {}
+    candidate_at: dict[str, int] = {}
+    found = tuple(
+        RerankingQuery(
+            text=question_at.setdefault(questions[group[0]], len(question_at)),
+            candidates=tuple(candidate_at.setdefault(candidates[row], len(candidate_at)) for row in group),
+            labels=tuple(bool(labels[row]) for row in group),
+        )
+        for group in kept
+    )
+    return RerankingTask(
+        dataset=dataset_name(table.path),
+        questions=found,
+        question_texts=tuple(question_at),
+        candidate_texts=tuple(candidate_at),
+        left_out=len(groups) - len(kept),
+        metric=metric,
+        bootstrap=bootstrap,
+    )
+
+
+def _retriever_scores(
+    retriever: Retriever, questions: Sequence[str], candidates: Sequence[str]
+) -> NDArray[np.float32]:
+    """(questions, candidates): scores from a full ranking of all candidates; what was not found is below all."""
+    hits = rank(retriever, questions, candidates, len(candidates), "cosine")
+    scores = np.full((len(questions), len(candidates)), -np.inf, dtype=np.float32)
+    rows, places = np.nonzero(hits.index >= 0)
+    scores[rows, hits.index[rows, places]] = hits.score[rows, places]
+    return scores

@@ -1,0 +1,131 @@
+"""Task "retrieval": find the documents that answer a query among all of a corpus, by exact search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.collection import Collection, read_collections
+from gemel.evaluation.metrics import (
+    Ranked,
+    average_precision,
+    ndcg,
+    precision,
+    ranked,
+    recall,
+    reciprocal_rank,
+)
+from gemel.evaluation.task import TASKS, Bootstrap, Scores, System, Task, mean_scores, rank, search_protocol
+from gemel.vectors.similarity import METRICS
+
+Gain = Literal["graded", "binary"]
+
+DEPTH = 100  # places that are looked at; MAP and the deep recall are cut here, as in BEIR
+
+
+@dataclass(frozen=True)
+class RetrievalTask:
+    """One collection, ready for any encoder or retriever."""
+
+    collection: Collection
+    metric: str
+    k: int
+    gain: Gain
+    skip_same_id: bool
+    bootstrap: Bootstrap
+
+    def score(self, encoder: System) -> Scores:
+        """nDCG@k first; then MAP@100, MRR@k, recall and precision, each a mean over queries."""
+        data, k = self.collection, self.k
+        lists = self._ranked(encoder)
+        values = {
+            f"ndcg@{k}": ndcg(lists, k),
+            f"map@{DEPTH}": average_precision(lists, DEPTH),
+            f"mrr@{k}": reciprocal_rank(lists, k),
+            f"recall@{k}": recall(lists, k),
+            f"recall@{DEPTH}": recall(lists, DEPTH),
+            f"precision@{k}": precision(lists, k),
+        }
+        return mean_scores(
+            "retrieval",
+            data.name,
+            values,
+            unit="queries",
+            protocol=self._protocol(encoder),
+            bootstrap=self.bootstrap,
+        )
+
+    def _ranked(self, encoder: System) -> Ranked:
+        data, depth = self.collection, max(self.k, DEPTH)
+        hits = rank(encoder, data.queries, data.corpus, depth + self.skip_same_id, self.metric)
+        index = without(hits.index, data.own_documents())[:, :depth] if self.skip_same_id else hits.index
+        binary = self.gain == "binary"
+        return ranked(
+            index, [{p: float(g > 0) if binary else g for p, g in known.items()} for known in data.gains]
+        )
+
+    def _protocol(self, encoder: System) -> dict[str, Any]:
+        data = self.collection
+        graded = "relevance as published" if self.gain == "graded" else "1 for any relevance above 0"
+        return {
+            **search_protocol(encoder, self.metric),
+            "search": "all documents; ties to the earlier document",
+            "layout": data.layout,
+            "documents": len(data.corpus),
+            "relevant": "relevance above 0; 0 and below are not relevant",
+            "gain": f"{self.gain}: {graded}",
+            "skip_same_id": self.skip_same_id,
+            "queries_without_relevant_left_out": data.left_out,
+            "judgements_of_unknown_ids_left_out": data.unknown_ids,
+            **self.bootstrap.protocol("queries", data.query_ids, data.queries, data.corpus, data.gains),
+        }
+
+
+@TASKS.add("retrieval")
+def load(
+    path: Path,
+    *,
+    metric: str = "cosine",
+    k: int = 10,
+    split: str = "test",
+    gain: Gain | None = None,
+    skip_same_id: bool | None = None,
+    strict: bool = True,
+    rounds: int = 1000,
+    seed: int = 0,
+) -> list[Task]:
+    """Each collection at `path`, in the BEIR layout or as three tables.
+
+    `gain`: "graded" takes the relevance as the gain of nDCG, "binary" takes 1 for all relevant documents. By default a
+    BEIR folder is graded, and tables are binary, since published codes may run the other way (in Cranfield 1 is the
+    best of 1 to 4). `skip_same_id` leaves out the document with the query's own id; by default in BEIR folders only, as
+    BEIR does. `strict=False` leaves out judgements of unknown ids and counts them.
+    """
+    METRICS[metric]
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+    if gain is not None and gain not in get_args(Gain):
+        raise InputError(f"gain must be one of {', '.join(get_args(Gain))}, got {gain!r}")
+    return [
+        RetrievalTask(
+            collection=found,
+            metric=metric,
+            k=k,
+            gain=gain or ("graded" if found.layout == "beir" else "binary"),
+            skip_same_id=found.layout == "beir" if skip_same_id is None else skip_same_id,
+            bootstrap=Bootstrap(rounds, seed),
+        )
+        for found in read_collections(Path(path), split=split, strict=strict)
+    ]
+
+
+def without(index: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranked positions (q, depth) without the one of each query's own document; what follows moves up."""
+    mine = (index == own[:, None]) & (index >= 0)
+    order = np.argsort(mine, axis=1, kind="stable")
+    return np.where(np.take_along_axis(mine, order, axis=1), -1, np.take_along_axis(index, order, axis=1))

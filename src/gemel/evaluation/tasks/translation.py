@@ -1,0 +1,146 @@
+"""Task "translation": find each sentence's translation among all sentences of the other language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.evaluation.data import DataTable, Wanted, dataset_name, tables_with
+from gemel.evaluation.task import TASKS, Bootstrap, Scores, System, Task, mean_scores, with_vectors
+from gemel.types import AnyVectors
+from gemel.vectors.search import search
+from gemel.vectors.similarity import METRICS
+
+_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)?")
+
+_NOT_A_LANGUAGE = {"id"}  # Indonesian must be asked for by name: a column "id" is most often an identifier
+
+
+@dataclass(frozen=True)
+class TranslationTask:
+    """Parallel columns, ready for any encoder."""
+
+    dataset: str
+    columns: dict[str, tuple[str, ...]]
+    source: str
+    targets: tuple[str, ...]
+    metric: str
+    bootstrap: Bootstrap
+    files: Mapping[str, Any] = field(default_factory=dict)
+    """What the protocol tells of the choice of files."""
+
+    def score(self, encoder: System) -> Scores:
+        """Accuracy, the mean of both directions; with several languages, the mean of the parts."""
+        every = [text for texts in self.columns.values() for text in texts]
+        ready = with_vectors(encoder, every, "translation")
+        vectors = {name: ready.encode(texts) for name, texts in self.columns.items()}
+        parts = [self._pair(target, vectors) for target in self.targets]
+        if len(parts) == 1:
+            return self._scores(self.targets[0], parts[0], ())
+        means = {"accuracy": np.mean([part["accuracy"] for part in parts], axis=0)}
+        for target, part in zip(self.targets, parts, strict=True):
+            means[f"{self.source}-{target}"] = part["accuracy"]
+        named = tuple(
+            self._scores(target, part, ()) for target, part in zip(self.targets, parts, strict=True)
+        )
+        return self._scores("", means, named)
+
+    def _pair(self, target: str, vectors: dict[str, AnyVectors]) -> dict[str, NDArray[np.float64]]:
+        there, back = self._right(self.source, target, vectors), self._right(target, self.source, vectors)
+        return {
+            "accuracy": (there + back) / 2,
+            f"{self.source}-to-{target}": there,
+            f"{target}-to-{self.source}": back,
+        }
+
+    def _right(self, source: str, target: str, vectors: dict[str, AnyVectors]) -> NDArray[np.float64]:
+        """(n,) 1 where the nearest sentence is the translation, or another row with the same words."""
+        texts = self.columns[target]
+        nearest = search(vectors[source], vectors[target], 1, self.metric).index[:, 0]
+        return np.array([float(texts[found] == texts[row]) for row, found in enumerate(nearest)])
+
+    def _scores(
+        self, target: str, values: dict[str, NDArray[np.float64]], parts: tuple[Scores, ...]
+    ) -> Scores:
+        scores = mean_scores(
+            "translation",
+            f"{self.dataset} {self.source}-{target}" if target else self.dataset,
+            values,
+            unit="sentences",
+            protocol=self._protocol(target),
+            bootstrap=self.bootstrap,
+        )
+        return replace(scores, parts=parts)
+
+    def _protocol(self, target: str) -> dict[str, Any]:
+        used = [self.columns[name] for name in (self.source, *([target] if target else self.targets))]
+        return {
+            "metric": self.metric,
+            "search": "exact, all sentences of the other language; ties to the earlier one",
+            "right": "the nearest sentence is the translation, or equal to it word for word",
+            "accuracy": "mean of both directions" + ("" if target else " and of all language pairs"),
+            **self.files,
+            **self.bootstrap.protocol("sentences", *used),
+        }
+
+
+@TASKS.add("translation")
+def load(
+    path: Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    metric: str = "cosine",
+    rounds: int = 1000,
+    seed: int = 0,
+) -> list[Task]:
+    """Tables with a column for each language, a row for each sentence.
+
+    `source` is the first language column if it is not named, `target` each of the others.
+    """
+    METRICS[metric]
+    asked = [name for name in (source, target) if name]
+
+    def fits(columns: Collection[str]) -> bool:
+        return all(name in columns for name in asked) and len(_languages(columns, asked)) > 1
+
+    said = f"{', '.join(map(repr, asked))}, " if asked else ""
+    wanted = Wanted(fits, f"{said}at least two named by language codes such as 'en' and 'de'")
+    found = tables_with(Path(path), wanted)
+    made = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in found.tables)
+    return [replace(task, files=found.protocol) for task in made]
+
+
+def _read(
+    table: DataTable, source: str | None, target: str | None, metric: str, bootstrap: Bootstrap
+) -> TranslationTask:
+    asked = [name for name in (source, target) if name]
+    for name in asked:
+        table.texts(name)  # an unknown column is refused with those that exist
+    if source is not None and source == target:
+        raise InputError(f"source and target are both {source!r}; name two columns")
+    languages = _languages(table.columns, asked)
+    first = source or next((name for name in languages if name != target), None)
+    targets = [target] if target else [name for name in languages if name != first]
+    if first is None or not targets:
+        raise InputError(
+            f"{table.path} needs at least two columns named by language codes; it has {', '.join(table.columns)}. "
+            "Name others as source and target (--set source=NAME)"
+        )
+    columns = {name: table.columns[name] for name in (first, *targets)}
+    return TranslationTask(dataset_name(table.path), columns, first, tuple(targets), metric, bootstrap)
+
+
+def _languages(columns: Collection[str], asked: Collection[str]) -> list[str]:
+    return [
+        name
+        for name in columns
+        if name in asked or (_LANGUAGE.fullmatch(name) and name not in _NOT_A_LANGUAGE)
+    ]

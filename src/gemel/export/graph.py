@@ -1,0 +1,327 @@
+"""The whole model as one graph: input_ids and attention_mask in, sentence_embedding out.
+
+What stands after pooling, as nodes: dense layers, flows, fewer dimensions, length 1. As `encoder/head.py` has it.
+
+From token ids to word vectors inside the graph, the table in float32 or in int8.
+
+Nodes of the ONNX standard only: what the engine asks of ONNX Runtime's own operators is spelled out.
+
+Poolings as nodes: hidden states (b, t, d) and a mask to vectors (b, d). Padding stands on the right.
+
+The same names as in `encoder/pooling.py`, where there is no padding and so no mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from gemel.checkpoint.folder import Checkpoint, static_table
+from gemel.checkpoint.head import Coupling, Dense, Flow
+from gemel.encoder.architectures.table import FILES, is_known, read_network
+from gemel.encoder.engines.onnx_graph import FAR, Attribute, Multiply, Nodes, add_network, multiply_float32
+from gemel.encoder.engines.onnx_int8 import MultiplyInt8
+from gemel.encoder.int8 import quantize_linear, smoothing_factors
+from gemel.encoder.network import Array, Network
+from gemel.encoder.weights import CheckpointWeights
+from gemel.errors import InputError, ModelError
+from gemel.options import Precision
+from gemel.registry import Registry
+
+WEIGHT_BITS = 8
+"""Of an int8 graph. `PortableNodes` stores weights without a sign: ONNX Runtime adds products of those in 32 bits
+on any processor, and a file does not know where it will run."""
+
+
+@dataclass(frozen=True)
+class SentenceGraph:
+    """Nodes with the names of what goes in and the length of what comes out."""
+
+    nodes: PortableNodes
+    inputs: tuple[str, ...]
+    """input_ids, attention_mask and, where the architecture has them, token_type_ids: all (b, t) int64."""
+    output: str
+    """The node's name of the vectors, (b, dim)."""
+    dim: int
+
+
+def sentence_graph(
+    checkpoint: Checkpoint,
+    *,
+    precision: Precision,
+    unit: bool,
+    dim: int | None = None,
+    keep: int | None = None,
+    unknown: int | None = None,
+) -> SentenceGraph:
+    """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule).
+
+    `keep` numbers of a finished vector are given, where the checkpoint says so (`truncate_dim`).
+    """
+    _check_prompt(checkpoint)
+    nodes = PortableNodes()
+    mask = _mask(nodes, unknown, checkpoint.max_length)  # (b, t) float32
+    three = nodes.node("Unsqueeze", mask, nodes.integers(2))  # (b, t, 1)
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+    modes = checkpoint.pooling.modes
+    if checkpoint.kind == "static":
+        table = static_table(checkpoint)
+        hidden, width = add_words(nodes, table, precision), int(table.shape[1])
+    else:
+        network = _network(checkpoint)
+        words = add_words(nodes, network.word, precision)
+        types = type_table(checkpoint, int(network.word.shape[1]))
+        if types is not None:
+            inputs = (*inputs, "token_type_ids")
+            words = nodes.node("Add", words, nodes.node("Gather", nodes.constant(types), "token_type_ids"))
+        hidden = add_network(
+            nodes, network, _multiply(network, precision), words, _unseen(nodes, mask), "input_ids"
+        )
+        width = network.width
+    pooled = add_pooling(nodes, hidden, three, modes)
+    own = len(checkpoint.dense[-1].weight) if checkpoint.dense else width * len(modes)
+    if dim is not None and dim > own:
+        raise InputError(f"dim must be at most {own}, the model's own, got {dim}")
+    keep = None if keep is None else min(keep, dim or own)
+    output = add_head(nodes, pooled, checkpoint.dense, unit=unit, dim=dim, keep=keep)
+    return SentenceGraph(nodes, inputs, output, keep or dim or own)
+
+
+def _network(checkpoint: Checkpoint) -> Network:
+    if not is_known(checkpoint.config):
+        raise ModelError(
+            f"{checkpoint.name} has the architecture {checkpoint.config.get('model_type')!r}, which gemel runs "
+            f"through torch only and cannot export. Can be exported: {', '.join(sorted(FILES))}"
+        )
+    return read_network(checkpoint.config, checkpoint.weights)
+
+
+def _multiply(network: Network, precision: Precision) -> Multiply:
+    return (
+        MultiplyInt8(WEIGHT_BITS, smoothing_factors(network), low_ends=True)
+        if precision == "int8"
+        else multiply_float32
+    )
+
+
+def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
+    """1 where a token counts. Where unknown ones do not, the first `most` known ones do, wherever they stand."""
+    mask = nodes.cast("attention_mask", "FLOAT")
+    if unknown is None:
+        return mask
+    known = nodes.node("Not", nodes.node("Equal", "input_ids", nodes.constant(np.array(unknown))))
+    mask = nodes.node("Mul", mask, nodes.cast(known, "FLOAT"))
+    if most is None:
+        return mask
+    running = nodes.node("CumSum", mask, nodes.constant(np.array(1)))
+    inside = nodes.cast(nodes.node("LessOrEqual", running, nodes.number(most)), "FLOAT")
+    return nodes.node("Mul", mask, inside)
+
+
+def _unseen(nodes: PortableNodes, mask: str) -> str:
+    """What is added to the scores of keys, (b, 1, 1, t)."""
+    four = nodes.node("Unsqueeze", mask, nodes.integers(1, 2))
+    return nodes.node("Mul", nodes.node("Sub", nodes.number(1), four), nodes.constant(np.array(FAR)))
+
+
+def _check_prompt(checkpoint: Checkpoint) -> None:
+    if not checkpoint.pooling.include_prompt and checkpoint.prompts:
+        raise ModelError(
+            f"{checkpoint.name} leaves the tokens of its prompt out of the pooling, and a graph of ids and a mask "
+            "cannot know which they are. Export another model"
+        )
+
+
+_ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid", "gelu": "Gelu"}
+
+_TINY = 1e-30  # zeros stay zeros
+
+
+def add_head(
+    nodes: PortableNodes,
+    x: str,
+    layers: Sequence[Dense],
+    *,
+    unit: bool,
+    dim: int | None,
+    keep: int | None = None,
+) -> str:
+    """Pooled vectors (b, p) through the checkpoint's last steps, (b, dim); `keep` numbers of a finished vector."""
+    for layer in layers:
+        x = _linear(nodes, x, layer.weight, layer.bias)
+        if isinstance(layer, Flow):
+            for step in layer.couplings:
+                x = _couple(nodes, x, step, len(layer.weight))
+        elif layer.activation != "identity":
+            x = nodes.node(_ACTIVATIONS[layer.activation], x)
+    if dim is not None:
+        x = _first(nodes, x, dim)
+    if unit:
+        length = nodes.node("ReduceL2", x, nodes.integers(1), keepdims=1)
+        x = nodes.node("Div", x, nodes.node("Max", length, nodes.number(_TINY)))
+    return x if keep is None else _first(nodes, x, keep)
+
+
+def _first(nodes: PortableNodes, x: str, dim: int) -> str:
+    return nodes.node("Slice", x, nodes.integers(0), nodes.integers(dim), nodes.integers(1))
+
+
+def _linear(nodes: PortableNodes, x: str, weight: Array, bias: Array | None) -> str:
+    parts = [part for part in (weight, bias) if part is not None]
+    return nodes.node("Gemm", x, *map(nodes.constant, parts), transB=1)
+
+
+def _couple(nodes: PortableNodes, x: str, step: Coupling, dim: int) -> str:
+    x = nodes.node("Gather", x, nodes.constant(np.asarray(step.order, dtype=np.int64)), axis=1)
+    half = dim // 2
+    first, second = nodes.several("Split", x, nodes.integers(half, dim - half), outputs=2, axis=1)
+    inner = nodes.node("Relu", _linear(nodes, first, step.w1, step.b1))
+    both = _linear(nodes, inner, step.w2, step.b2)
+    scale, move = nodes.several("Split", both, outputs=2, axis=1, num_outputs=2)
+    grown = nodes.node("Mul", second, nodes.node("Exp", nodes.node("Tanh", scale)))
+    return nodes.node("Concat", first, nodes.node("Add", grown, move), axis=1)
+
+
+_WITH_TYPES = ("albert", "bert", "electra")  # whose tokenizers say to which text a token belongs
+
+
+def add_words(nodes: PortableNodes, table: Array, precision: Precision) -> str:
+    """Rows of the table (vocabulary, e) for "input_ids": (b, t, e). In int8 each row has a scale of its own."""
+    if precision == "float32":
+        return nodes.node("Gather", nodes.constant(table), "input_ids")
+    small = quantize_linear(np.asarray(table, dtype=np.float32))
+    rows = nodes.cast(nodes.node("Gather", nodes.constant(small.integers), "input_ids"), "FLOAT")
+    scales = nodes.node("Gather", nodes.constant(small.scale[:, None].copy()), "input_ids")
+    return nodes.node("Mul", rows, scales)
+
+
+def type_table(checkpoint: Checkpoint, width: int) -> Array | None:
+    """(types, e): what each token type adds to a word, beyond type 0, which the positions hold already.
+
+    None: the architecture has no token types, or one only.
+    """
+    types = checkpoint.config.get("type_vocab_size", 2)
+    if checkpoint.config.get("model_type") not in _WITH_TYPES or not isinstance(types, int) or types < 2:
+        return None
+    name = "embeddings.token_type_embeddings.weight"
+    table = CheckpointWeights(checkpoint.weights).array(name, types, width)
+    return np.asarray(table - table[0], dtype=np.float32)
+
+
+_MIDDLE = 128  # the unsigned byte that stands for the weight 0
+
+
+class PortableNodes(Nodes):
+    """`Nodes` whose graphs any ONNX runtime can read. ONNX Runtime fuses what is spelled out here again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unsigned: dict[str, str] = {}  # constants of signed weights to the same without a sign
+
+    def fused(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
+        match kind:
+            case "FusedMatMul":
+                alpha = attributes["alpha"]
+                assert isinstance(alpha, float) and attributes["transB"] == 1, "what the attention asks for"
+                return self._scores(*inputs, alpha=alpha)
+            case "RotaryEmbedding":
+                return self._rotate(*inputs)
+            case "MatMulIntegerToFloat":
+                return self._integer_product(*inputs)
+        raise AssertionError(f"{kind} is not spelled out in nodes of the standard")
+
+    def cast(self, x: str, like: str) -> str:
+        """`x` as numbers of the ONNX type named `like`: FLOAT, INT64."""
+        from onnx import TensorProto
+
+        return self.node("Cast", x, to=int(getattr(TensorProto, like)))
+
+    def _scores(self, q: str, k: str, *, alpha: float) -> str:
+        """alpha * q @ k transposed, both (1, b, h, t, d/h)."""
+        product = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 2, 4, 3]))
+        return self.node("Mul", product, self.number(alpha))
+
+    def _rotate(self, x: str, _start: str, cosines: str, sines: str) -> str:
+        """(b, h, t, d/h) turned, the first token being at place 0."""
+        zero, places = self.integers(0), self.node("Shape", x, start=2, end=3)
+        cosine, sine = (self.node("Slice", table, zero, places, zero) for table in (cosines, sines))
+        first, second = self.several("Split", x, outputs=2, axis=-1, num_outputs=2)
+        left = self.node("Sub", self.node("Mul", first, cosine), self.node("Mul", second, sine))
+        right = self.node("Add", self.node("Mul", second, cosine), self.node("Mul", first, sine))
+        return self.node("Concat", left, right, axis=-1)
+
+    def _integer_product(self, rows: str, columns: str, _one: str, scales: str, zero: str) -> str:
+        """Bytes times bytes. With signed weights, x86 processors without VNNI add pairs of products in 16 bits, which
+        overflow from 7 bits on."""
+        if columns not in self._unsigned:
+            signed = self.arrays[columns].astype(np.int16)
+            self._unsigned[columns] = self.constant((signed + _MIDDLE).astype(np.uint8))
+        middle = self.constant(np.array(_MIDDLE, dtype=np.uint8))
+        product = self.node("MatMulInteger", rows, self._unsigned[columns], zero, middle)
+        return self.node("Mul", self.cast(product, "FLOAT"), scales)
+
+
+Pool: TypeAlias = Callable[[PortableNodes, str, str], str]
+"""(nodes, hidden (b, t, d), mask (b, t, 1) float32 of 0 and 1) -> (b, d)"""
+
+GRAPH_POOLINGS: Registry[Pool] = Registry("pooling")
+
+
+def add_pooling(nodes: PortableNodes, hidden: str, mask: str, modes: tuple[str, ...]) -> str:
+    """All `modes` side by side, (b, modes * d). A static text without tokens gives zeros."""
+    parts = [GRAPH_POOLINGS[mode](nodes, hidden, mask) for mode in modes]
+    return parts[0] if len(parts) == 1 else nodes.node("Concat", *parts, axis=1)
+
+
+@GRAPH_POOLINGS.add("mean")
+def mean(nodes: PortableNodes, hidden: str, mask: str) -> str:
+    """The sum over the tokens that count, divided by their number."""
+    return nodes.node("Div", _total(nodes, hidden, mask), _count(nodes, mask))
+
+
+@GRAPH_POOLINGS.add("cls")
+def cls(nodes: PortableNodes, hidden: str, mask: str) -> str:
+    """The first token."""
+    return nodes.node("Gather", hidden, nodes.constant(np.array(0)), axis=1)
+
+
+@GRAPH_POOLINGS.add("max")
+def largest(nodes: PortableNodes, hidden: str, mask: str) -> str:
+    """The largest number of each dimension; padding is moved out of the way."""
+    away = nodes.node("Mul", nodes.node("Sub", nodes.number(1), mask), nodes.constant(np.array(FAR)))
+    return nodes.node("ReduceMax", nodes.node("Add", hidden, away), nodes.integers(1), keepdims=0)
+
+
+@GRAPH_POOLINGS.add("mean-sqrt-len")
+def mean_sqrt_len(nodes: PortableNodes, hidden: str, mask: str) -> str:
+    """The sum divided by the square root of the length."""
+    return nodes.node("Div", _total(nodes, hidden, mask), nodes.node("Sqrt", _count(nodes, mask)))
+
+
+@GRAPH_POOLINGS.add("weighted-mean")
+def weighted_mean(nodes: PortableNodes, hidden: str, mask: str) -> str:
+    """Weights 1, 2, ..., t: a running sum of the mask."""
+    weights = nodes.node("Mul", nodes.node("CumSum", mask, nodes.constant(np.array(1))), mask)
+    return nodes.node("Div", _total(nodes, hidden, weights), _count(nodes, weights))
+
+
+@GRAPH_POOLINGS.add("last")
+def last(nodes: PortableNodes, hidden: str, mask: str) -> str:
+    """The one token that counts and whose running number is the length."""
+    running = nodes.node("CumSum", mask, nodes.constant(np.array(1)))
+    length = nodes.node("ReduceSum", mask, nodes.integers(1), keepdims=1)  # (b, 1, 1)
+    here = nodes.cast(nodes.node("Equal", running, length), "FLOAT")
+    return _total(nodes, hidden, nodes.node("Mul", here, mask))
+
+
+def _total(nodes: PortableNodes, hidden: str, weights: str) -> str:
+    return nodes.node("ReduceSum", nodes.node("Mul", hidden, weights), nodes.integers(1), keepdims=0)
+
+
+def _count(nodes: PortableNodes, weights: str) -> str:
+    """The sum of the weights, (b, 1); 1 where there are none."""
+    total = nodes.node("ReduceSum", weights, nodes.integers(1), keepdims=0)
+    return nodes.node("Max", total, nodes.number(1))

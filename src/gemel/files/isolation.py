@@ -1,0 +1,98 @@
+"""What decides whether this process uses the network: offline mode, and the usage reports of other packages.
+
+Some packages report their use to their makers unless a variable of the environment says otherwise, and read it when
+they are imported. Whoever imports one of them in gemel calls `disable_usage_reports` first.
+
+Start another Python interpreter that runs nothing from the folder the user stands in.
+
+`python -m x` and `python -c` put the working folder first on `sys.path`, so a `typing.py` that lies beside a data file
+would be executed. A child of gemel starts with `-P`, in an empty folder of its own, and without the variables that
+make an interpreter run other code.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+_YES = {"1", "on", "yes", "true"}
+
+_OFF = {
+    "haystack": ("HAYSTACK_TELEMETRY_ENABLED", "false"),
+    "huggingface_hub": ("HF_HUB_DISABLE_TELEMETRY", "1"),
+    "onnxruntime": ("ORT_DISABLE_TELEMETRY", "1"),
+    "ray": ("RAY_USAGE_STATS_ENABLED", "0"),
+}
+"""Package -> the variable, and the value that switches its reports off."""
+
+
+def is_offline() -> bool:
+    """True if GEMEL_OFFLINE asks for no network at all."""
+    return os.environ.get("GEMEL_OFFLINE", "").lower() in _YES
+
+
+def disable_usage_reports(package: str) -> bool:
+    """Switch the reports of `package` off before it is imported; returns whether they are off.
+
+    A value that the user has set stays, except in offline mode.
+    """
+    name, off = _OFF[package]
+    if is_offline():
+        os.environ[name] = off
+    return os.environ.setdefault(name, off).lower() == off
+
+
+@contextmanager
+def without_module(name: str) -> Iterator[None]:
+    """Let imports of `name` fail in the block, unless the program has imported it already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = cast(ModuleType, None)  # the documented way to make an import fail
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+# Each of these makes an interpreter load or run something before or after the program that was requested.
+_UNSAFE = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONWARNINGS", "PYTHONEXECUTABLE")
+
+
+def run_python(
+    arguments: Sequence[str], *, environment: Mapping[str, str] | None = None, timeout_s: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter with `arguments` (`["-m", "pip", ...]`) and return its output as text.
+
+    `environment` is added to the variables of this process. The child may use the installed packages and the absolute
+    folders of PYTHONPATH; relative folders would depend on where the user stands and are dropped.
+    """
+    with tempfile.TemporaryDirectory(prefix="gemel-child-") as folder:
+        return subprocess.run(
+            [sys.executable, "-P", *arguments],
+            env={**child_environment(), **(environment or {})},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+
+
+def child_environment() -> dict[str, str]:
+    """The variables of this process without those that would run other code in a child interpreter."""
+    kept = {name: value for name, value in os.environ.items() if name not in _UNSAFE}
+    folders = [each for each in kept.pop("PYTHONPATH", "").split(os.pathsep) if Path(each).is_absolute()]
+    if folders:
+        kept["PYTHONPATH"] = os.pathsep.join(folders)
+    kept["PYTHONSAFEPATH"] = "1"  # the same as -P, for interpreters that the child starts itself
+    return kept

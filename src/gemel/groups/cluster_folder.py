@@ -1,0 +1,108 @@
+"""The folder that `gemel cluster` writes: clusters, the cluster of each text, vectors, and the map as page and picture.
+
+clusters.json and clusters.npz are those of `Clusters.save`; the rest is what a later run needs to add texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
+from typing import Any
+
+import numpy as np
+
+from gemel.errors import InputError, WorkError
+from gemel.files.lines import Bad
+from gemel.files.records import RecordFile
+from gemel.files.write_rows import write_rows
+from gemel.groups.cluster import Clusters
+from gemel.groups.map import Group, LayoutName, MapContent, layout, map_page
+from gemel.groups.map_image import map_png
+from gemel.types import AnyVectors
+
+_ASSIGNMENTS, _VECTORS, _RUN = "assignments.tsv", "vectors.npy", "run.json"
+
+
+@dataclass(frozen=True, eq=False)
+class ClusteredTexts:
+    """Texts, their vectors and their clusters, all in one order."""
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    vectors: AnyVectors
+    """(n, dim); float16 on disk, which is enough for a map."""
+    clusters: Clusters
+    model: Mapping[str, Any]
+    """What the vectors depend on: name and fingerprint of the model."""
+
+    @property
+    def names(self) -> list[str]:
+        """(n) the name of each text's cluster, "" for none."""
+        named = {item.id: item.name for item in self.clusters.items}
+        return [named.get(label, "") for label in self.clusters.labels.tolist()]
+
+
+def write_cluster_folder(
+    folder: Path, found: ClusteredTexts, *, title: str, map: LayoutName | None = "tsne", seed: int = 0
+) -> None:
+    """All files; without a `map` no map.html and map.png."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found.clusters.save(folder)
+        labels = found.clusters.labels.tolist()
+        rows = zip(found.ids, labels, found.names, found.texts, strict=True)
+        fields = ("id", "cluster", "name", "text")
+        write_rows(folder / _ASSIGNMENTS, (dict(zip(fields, row, strict=True)) for row in rows))
+        np.save(folder / _VECTORS, np.asarray(found.vectors, dtype=np.float16))
+        text = json.dumps({"model": dict(found.model), "texts": len(labels)}, indent=2)
+        (folder / _RUN).write_text(text + "\n", encoding="utf-8")
+        if map is not None:
+            content = content_of(found, title=title, map=map, seed=seed)
+            (folder / "map.html").write_text(map_page(content), encoding="utf-8")
+            (folder / "map.png").write_bytes(map_png(content))
+    except OSError as error:
+        raise WorkError(f"cannot write to {folder}: {error}") from error
+
+
+def read_cluster_folder(folder: Path) -> ClusteredTexts:
+    """What an earlier run wrote."""
+    clusters = Clusters.load(folder)
+    try:
+        vectors = np.load(folder / _VECTORS, allow_pickle=False)
+        model = json.loads((folder / _RUN).read_text(encoding="utf-8"))["model"]
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        TokenError,
+        SyntaxError,
+    ) as error:
+        raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
+    ids, texts = [], []
+    if len(clusters.labels):
+        table = RecordFile(folder / _ASSIGNMENTS)
+        if not {"id", "text"} <= set(table.columns()):
+            raise InputError(
+                f"{folder / _ASSIGNMENTS} has no columns 'id' and 'text'. Cluster all texts again"
+            )
+        for record in table.records(["id", "text"]):
+            if isinstance(record, Bad):
+                raise InputError(f"{folder / _ASSIGNMENTS}:{record.place}: {record.reason}")
+            ids.append(str(record.values[0]))
+            texts.append(str(record.values[1]))
+    if not len(ids) == len(vectors) == len(clusters.labels):
+        raise InputError(f"the files in {folder} are of two runs. Cluster all texts again")
+    return ClusteredTexts(ids, texts, vectors, clusters, model)
+
+
+def content_of(found: ClusteredTexts, *, title: str, map: LayoutName, seed: int = 0) -> MapContent:
+    """The map of these texts, ready to be drawn."""
+    groups = tuple(Group(item.id, item.name, item.size, item.text or "") for item in found.clusters.items)
+    places = layout(found.vectors, map, seed=seed)
+    return MapContent(title, found.clusters.summary(), places, found.clusters.labels, groups, found.texts)

@@ -1,0 +1,105 @@
+"""k clusters around means: plain k-means by scikit-learn, and spherical k-means, whose means have length 1."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, MissingExtra
+from gemel.evaluation.probe import one_thread
+from gemel.groups.methods import METHODS, ClusterRequest, Grouping, Labels, Points, middles
+from gemel.types import Vectors
+from gemel.vectors.similarity import normalize
+
+_STARTS = 4  # different first centres; the tightest result is kept
+
+_ROUNDS = 300
+
+_BLOCK = 8192  # rows compared with all centres at once
+
+
+@METHODS.add("k-means")
+def k_means(points: Points, request: ClusterRequest) -> Grouping:
+    """k-means++ and Lloyd on vectors of length 1."""
+    k = _checked(points, request)
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+    except ImportError as error:
+        raise MissingExtra("k-means", "scikit-learn", "evaluate") from error
+    # One thread: several add up the centres in whatever order they finish, and rounding then differs by run.
+    with one_thread("k-means"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = KMeans(k, n_init=_STARTS, random_state=request.seed, max_iter=_ROUNDS)
+        labels = fitted.fit_predict(points.rows, sample_weight=points.counts.astype(np.float32))
+    return _grouping(points, np.asarray(labels, dtype=np.int64))
+
+
+@METHODS.add("spherical-k-means")
+def spherical_k_means(points: Points, request: ClusterRequest) -> Grouping:
+    """Each text goes to the centre with the highest cosine; a centre is the direction of the sum of its texts."""
+    k = _checked(points, request)
+    try:
+        from sklearn.cluster import kmeans_plusplus
+    except ImportError as error:
+        raise MissingExtra("spherical k-means", "scikit-learn", "evaluate") from error
+    weights = points.counts.astype(np.float64)
+    best: tuple[float, Labels] | None = None
+    with one_thread("spherical k-means"):
+        for start in range(_STARTS):
+            first, _ = kmeans_plusplus(
+                points.rows, k, sample_weight=weights, random_state=request.seed + start
+            )
+            found = _lloyd(points.rows, weights, np.asarray(first))
+            if best is None or found[0] > best[0]:
+                best = found
+    assert best is not None
+    return _grouping(points, best[1])
+
+
+def _lloyd(rows: Vectors, weights: NDArray[np.float64], centres: Vectors) -> tuple[float, Labels]:
+    """The sum of cosines to the own centre, and the labels, when nothing changes any more."""
+    labels = np.full(len(rows), -1, dtype=np.int64)
+    total = 0.0
+    for _ in range(_ROUNDS):
+        now, score = _nearest(rows, centres)
+        empty = np.setdiff1d(np.arange(len(centres)), now)
+        # An empty cluster takes the text that is farthest from its centre.
+        far = np.argsort(score, kind="stable")[: len(empty)]
+        now[far] = empty
+        total = float(weights @ score)
+        if (now == labels).all():
+            break
+        labels = now
+        centres = normalize(np.stack([weights[labels == c] @ rows[labels == c] for c in range(len(centres))]))
+    return total, labels
+
+
+def _nearest(rows: Vectors, centres: Vectors) -> tuple[Labels, NDArray[np.float64]]:
+    labels = np.empty(len(rows), dtype=np.int64)
+    score = np.empty(len(rows))
+    for begin in range(0, len(rows), _BLOCK):
+        scores = rows[begin : begin + _BLOCK] @ centres.T
+        labels[begin : begin + _BLOCK] = scores.argmax(axis=1)
+        score[begin : begin + _BLOCK] = scores.max(axis=1)
+    return labels, score
+
+
+def _checked(points: Points, request: ClusterRequest) -> int:
+    if request.k is None:
+        raise InputError(f"{request.method} needs k, the number of clusters")
+    if request.k > len(points):
+        raise InputError(
+            f"k={request.k} clusters of {len(points):,} different vectors: k must be at most that"
+        )
+    return request.k
+
+
+def _grouping(points: Points, labels: Labels) -> Grouping:
+    """Without clusters that stayed empty. Every later text joins the nearest mean, however far."""
+    _, labels = np.unique(labels, return_inverse=True)
+    clusters = int(labels.max()) + 1
+    centres, means = middles(points, labels, clusters)
+    return Grouping(labels, centres, normalize(means), np.full(clusters, -np.inf))

@@ -1,0 +1,343 @@
+"""`LancePlace`: a folder (or bucket) with the current table of an index and, during a migration, the next one.
+
+notes/
+  index.json      which table is the current one
+  rows-1.lance/   the truth: a Lance dataset, the header in its schema
+  cache/          what was built for search; may be deleted
+  lock, next.lock held by who writes, and by who migrates
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import GemelError, InputError, MissingExtra, WorkError
+from gemel.index.lance import locks as seal
+from gemel.index.lance.disk import Synced, locked, sync
+from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
+from gemel.index.lance.recovery import RecoveredWarning, open_dataset
+from gemel.index.lance.repair import described, restore_header
+from gemel.index.lance.snapshot import LARGE
+from gemel.index.lance.table import LanceTable
+from gemel.index.lance.versions import Versions
+from gemel.index.lance.words import MANY
+from gemel.index.port import AlreadyThere, Header
+
+_of_parents: list[ExitStack] = []
+"""What the process that this one was forked from holds; kept, so that it is not let go of here."""
+
+
+class LanceStore:
+    """A `Place` of Lance tables."""
+
+    def __init__(
+        self,
+        place: str | Path,
+        *,
+        durable: bool = True,
+        read_only: bool = False,
+        large: int = LARGE,
+        many: int = MANY,
+    ) -> None:
+        """`durable` False: a write is acknowledged before it is on disk. `large`, `many`: see `LanceTable`."""
+        _check_installed()
+        self._files: Folder | Bucket = Bucket(str(place)) if "://" in str(place) else Folder(str(place))
+        self._folder = self._files.path if isinstance(self._files, Folder) else None
+        self._bucket = self._files if isinstance(self._files, Bucket) else None
+        self._durable, self._read_only = durable, read_only
+        self._large, self._many = large, many
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Nothing is held. A forked child begins anew: what its parent holds, the parent holds."""
+        self._process = os.getpid()
+        self._here = threading.RLock()
+        """In a bucket threads wait for one another; other processes are noticed when a commit comes too late."""
+        self._token = secrets.token_hex(8)
+        self._building = ExitStack()
+        self._next: LanceTable | None = None
+        self._next_lock = threading.Lock()
+        self._owner: int | None = None
+
+    def _notice_fork(self) -> None:
+        if self._process != os.getpid():
+            _of_parents.append(self._building)
+            self._begin_process()
+
+    @property
+    def name(self) -> str:
+        return self._files.name
+
+    def exists(self) -> bool:
+        return self._files.read() is not None
+
+    def open(self) -> LanceTable:
+        return self._table(self._pointer())
+
+    def create(self, header: Header) -> LanceTable:
+        self._refuse_read_only()
+        if self._files.read() is not None:
+            raise AlreadyThere(f"there is an index at {self.name} already. Open it, or name another place")
+        self._files.prepare()
+        with self._alone():
+            first = Pointer(1)
+            self._refuse_second()
+            if self._bucket is None:
+                self._files.drop(first.table)  # of a process that died
+            try:
+                self._begin(first, header)
+            except WorkError:  # no lock in a bucket: Lance lets one of two begin
+                self._refuse_second()
+                raise
+            self._files.write(first)
+            if self._folder is not None and self._durable:
+                sync(self._folder.parent)
+        return self._table(first)
+
+    def begin(self, header: Header) -> LanceTable:
+        self._refuse_read_only()
+        self._notice_fork()
+        coming = self._pointer().next
+        if self._next is None:
+            self._hold_next(coming)
+        try:
+            if not self._goes_on(coming, header):
+                self._files.drop(coming.table)
+                self._begin(coming, header)
+            self._claim(coming)
+            self._next = self._table(coming)
+        except BaseException:
+            self._next = None
+            self._building.close()
+            raise
+        return self._next
+
+    def switch(self) -> LanceTable:
+        if self._next is None:
+            raise WorkError(f"no migration of {self.name} is under way in this process. Begin one first")
+        pointer = self._pointer()
+        if self._folder is not None and self._durable:
+            Synced(Path(self._files.uri(pointer.next.table))).catch_up()
+        self._mark_moved(pointer)
+        self._files.write(pointer.next)
+        self._next = None
+        self._building.close()
+        self._files.drop(pointer.table)
+        return self._table(pointer.next)
+
+    def abandon(self) -> None:
+        self._refuse_read_only()
+        self._notice_fork()
+        coming = self._pointer().next
+        if self._next is None:
+            self._hold_next(coming)
+        self._next = None
+        try:
+            self._files.drop(coming.table)
+        finally:
+            self._building.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self._refuse_read_only()
+        with self._alone(), self._sealed():
+            yield
+
+    def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
+        """Find the table again if index.json is lost, give up what cannot be read, build anew what can be built.
+
+        table: which one, where there are several. header: for a table that does not say what it is.
+        What was done is returned, nothing: all is whole. No table is deleted; those not chosen go to `damaged`.
+        """
+        self._refuse_read_only()
+        if self._folder is not None and not self._folder.is_dir():
+            raise InputError(f"there is no index at {self.name}, and no folder")
+        with self._alone():
+            pointer, done = self._found(table)
+            if header is not None:
+                done += restore_header(self._files.uri(pointer.table), header)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RecoveredWarning)  # what was done is returned
+                opened = self._table(pointer)
+            try:
+                if done:
+                    self._files.write(pointer)
+                return done + opened.repair()
+            finally:
+                opened.close()
+
+    def _found(self, table: str | None) -> tuple[Pointer, list[str]]:
+        """The table that counts, and what was done to know it."""
+        try:
+            pointer = self._files.read()
+            if pointer is None:
+                raise InputError(f"there is no index at {self.name}, and no table of one")
+            if table in (None, pointer.table) and self._files.has(pointer.table):
+                return pointer, []
+        except NoPointer:
+            pass
+        tables = self._files.tables()
+        if table is None and len(tables) == 1:
+            table = tables[0]
+        if table not in tables:
+            raise InputError(
+                f"{self.name} has the tables {', '.join(tables) or 'none'}: {self._described(tables)}. "
+                "Name the one to keep: --table (table=)"
+            )
+        pointer = Pointer.of(table)
+        assert pointer is not None
+        done = [f"wrote index.json again: {table} is the current table"]
+        if isinstance(self._files, Folder):
+            done += self._files.set_aside([other for other in tables if other != table])
+        return pointer, done
+
+    def _described(self, tables: Sequence[str]) -> str:
+        return "; ".join(f"{each}: {described(self._files.uri(each), self._options)}" for each in tables)
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return self._bucket.options if self._bucket is not None else None
+
+    def close(self) -> None:
+        self._notice_fork()
+        self._next = None
+        self._building.close()
+
+    def _pointer(self) -> Pointer:
+        found = self._files.read()
+        if found is None:
+            raise InputError(f"there is no index at {self.name}. Create one: gemel index create {self.name}")
+        return found
+
+    def _table(self, pointer: Pointer) -> LanceTable:
+        return LanceTable(
+            self._files.uri(pointer.table),
+            self.name,
+            guard=lambda: self._guard(pointer),
+            cache=self._files.cache,
+            options=self._options,
+            readers=self._files.readers(pointer.table) if isinstance(self._files, Folder) else None,
+            durable=self._durable,
+            read_only=self._read_only,
+            large=self._large,
+            many=self._many,
+        )
+
+    @contextmanager
+    def _guard(self, pointer: Pointer) -> Iterator[None]:
+        """What a table holds while it writes."""
+        self._notice_fork()
+        self._refuse_read_only()
+        if self._next is not None and self._pointer().next == pointer:
+            with self._next_lock:  # `begin` keeps other processes out
+                yield
+            return
+        with self._alone():
+            # A table in a bucket says itself when it was replaced, in the same breath as a commit.
+            if self._bucket is None and self._files.read() != pointer:
+                raise WorkError(
+                    f"the index {self.name} was migrated to another model meanwhile. Open it again, then repeat this"
+                )
+            yield
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread or process writes; the thread that holds it may ask again."""
+        self._notice_fork()
+        me = threading.get_ident()
+        if self._folder is None:
+            with self._here:
+                yield
+            return
+        if self._owner == me:
+            yield
+            return
+        with locked(self._folder / "lock"):
+            self._owner = me
+            try:
+                yield
+            finally:
+                self._owner = None
+
+    def _sealed(self) -> AbstractContextManager[None]:
+        """In a bucket other processes are kept out by a mark in the table."""
+        if self._bucket is None:
+            return nullcontext()
+        return seal.held(self._opened(self._pointer()), self.name, self._token)
+
+    def _opened(self, pointer: Pointer) -> Callable[[], Any]:
+        """Opens the newest version of a table in a bucket."""
+        assert self._bucket is not None
+        uri, options = self._bucket.uri(pointer.table), self._bucket.options
+        return lambda: open_dataset(uri, options)
+
+    def _hold_next(self, coming: Pointer) -> None:
+        if self._folder is None:
+            if self._files.has(coming.table):
+                self._claim(coming)
+            return
+        held: AbstractContextManager[bool] = locked(self._folder / "next.lock", wait=False)
+        if not self._building.enter_context(held):
+            self._building.close()
+            raise WorkError(f"another process is migrating {self.name}. Wait for it, or stop it")
+
+    def _claim(self, coming: Pointer) -> None:
+        if self._bucket is not None:
+            opened = self._opened(coming)
+            seal.claim(opened, self.name, self._token)
+            self._building.callback(seal.release, opened, self._token)
+
+    def _mark_moved(self, pointer: Pointer) -> None:
+        if self._bucket is None:
+            return
+        if not seal.builds(self._opened(pointer.next)(), self._token):
+            raise WorkError(f"another process took over the migration of {self.name}. Nothing was switched")
+        seal.move(self._opened(pointer), self.name, self._token, pointer.next.current)
+
+    def _goes_on(self, pointer: Pointer, header: Header) -> bool:
+        """A table that a process left half done, for the same model."""
+        if not self._files.has(pointer.table):
+            return False
+        with suppress(GemelError):
+            there = self._table(pointer).header
+            same = there.dim == header.dim and there.bound == _as_stored(header.bound)
+            return same and there.words == header.words
+        return False
+
+    def _begin(self, pointer: Pointer, header: Header) -> None:
+        uri = self._files.uri(pointer.table)
+        Versions.create(uri, header, self._options)
+        if self._folder is not None and self._durable:
+            Synced(Path(uri)).catch_up()
+            sync(self._folder)
+
+    def _refuse_second(self) -> None:
+        if self._files.read() is not None:
+            raise AlreadyThere(
+                f"there is an index at {self.name} already: another process was faster. Open it"
+            )
+
+    def _refuse_read_only(self) -> None:
+        if self._read_only:
+            raise InputError(
+                f"the index {self.name} was opened to read only. Open it without read_only to write"
+            )
+
+
+def _as_stored(bound: Any) -> Any:  # noqa: ANN401 - JSON
+    return json.loads(json.dumps(dict(bound)))
+
+
+def _check_installed() -> None:
+    """Without importing it: a search may do without."""
+    if find_spec("lance") is None:
+        raise MissingExtra("an index in a folder", "pylance", "index")

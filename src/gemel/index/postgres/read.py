@@ -1,0 +1,260 @@
+"""Documents as they are stored: by id, in order, counted.
+
+Rows as the bytes of a binary COPY, and vectors as pgvector sends and takes them.
+
+A vector is its size and a zero, 16 bits each, then float32 numbers, big end first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gemel.errors import InputError
+from gemel.index.port import LISTS, Count, FieldType, FieldValue, PassageRows, Passages
+from gemel.index.postgres.schema import column_of, qualified
+from gemel.index.postgres.server import Connection, Server
+from gemel.index.postgres.where import Filter
+from gemel.types import Vectors
+from gemel.vectors.bm25 import WordRules
+
+Cells = Sequence[Sequence[Any]]
+
+_OURS = ("id", "part", "text", "digest", "vector")
+
+
+def columns_sql(fields: Mapping[str, FieldType]) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
+    """id, part, text, digest, vector, then the fields in order."""
+    from psycopg.sql import SQL, Identifier
+
+    return SQL(", ").join(Identifier(name) for name in [*_OURS, *map(column_of, fields)])
+
+
+def fetch(connection: Connection, statement: Any, parameters: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+    """Rows in binary: vectors as bytes."""
+    with connection.cursor(binary=True) as cursor:
+        found: list[Any] = cursor.execute(statement, parameters).fetchall()
+    return found
+
+
+def rows_from(cells: Cells, fields: Mapping[str, FieldType], dim: int) -> PassageRows:
+    return PassageRows(
+        id=[row[0] for row in cells],
+        part=np.array([row[1] for row in cells], dtype=np.int32),
+        text=[row[2] for row in cells],
+        digest=[row[3] for row in cells],
+        vector=vectors_of([row[4] for row in cells], dim),
+        fields={
+            name: _values([row[place] for row in cells], fields[name])
+            for place, name in enumerate(fields, len(_OURS))
+        },
+    )
+
+
+def _values(cells: list[Any], kind: FieldType) -> list[FieldValue]:
+    """Times come in the zone of the session."""
+    if kind == "datetime":
+        return [None if each is None else each.astimezone(UTC) for each in cells]
+    if kind == "datetimes":
+        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in cells]
+    return cells
+
+
+def passages_from(rows: PassageRows, order: Sequence[int], score: Vectors) -> Passages:
+    """The rows at the places of `order`; `score` is in that order already."""
+    return Passages(
+        id=[rows.id[place] for place in order],
+        part=rows.part[list(order)],
+        text=[rows.text[place] for place in order],
+        fields={name: [values[place] for place in order] for name, values in rows.fields.items()},
+        score=score,
+        vector=rows.vector[list(order)],
+    )
+
+
+def known(connection: Connection, table: str, ids: Sequence[str]) -> dict[str, str]:
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT id, digest FROM {} WHERE id = ANY(%s) AND part = 0").format(qualified(table))
+    return dict(connection.execute(statement, [list(ids)]).fetchall())
+
+
+def get(
+    connection: Connection, table: str, fields: Mapping[str, FieldType], dim: int, ids: Sequence[str]
+) -> PassageRows:
+    from psycopg.sql import SQL
+
+    asked = {each: place for place, each in enumerate(dict.fromkeys(ids))}
+    statement = SQL("SELECT {} FROM {} WHERE id = ANY(%s)").format(columns_sql(fields), qualified(table))
+    cells = fetch(connection, statement, [list(asked)])
+    cells.sort(key=lambda row: (asked[row[0]], row[1]))
+    return rows_from(cells, fields, dim)
+
+
+def count(connection: Connection, table: str, where: Filter) -> Count:
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT count(*) FILTER (WHERE part = 0), count(*) FROM {} WHERE {}")
+    row = connection.execute(statement.format(qualified(table), where.sql), where.parameters).fetchone()
+    return Count(documents=row[0], passages=row[1])
+
+
+def scan(
+    server: Server, table: str, fields: Mapping[str, FieldType], dim: int, after: str | None, block: int
+) -> Iterator[PassageRows]:
+    """Pages of whole documents; each page is a read of its own, begun behind the last id of the one before."""
+    last = "" if after is None else after  # no id is empty
+    while True:
+        ask = partial(_page, table=table, fields=fields, dim=dim, after=last, block=block)
+        rows = server.read(ask)
+        if not len(rows):
+            return
+        yield rows
+        last = rows.id[-1]
+
+
+def _page(
+    connection: Connection, *, table: str, fields: Mapping[str, FieldType], dim: int, after: str, block: int
+) -> PassageRows:
+    """At most `block` passages of whole documents; a document of more is a page of its own."""
+    from psycopg.sql import SQL
+
+    statement = SQL("SELECT {} FROM {} WHERE id > %s ORDER BY id, part LIMIT %s").format(
+        columns_sql(fields), qualified(table)
+    )
+    cells = fetch(connection, statement, [after, block + 1])
+    if len(cells) > block:  # the last document may go on behind the page
+        whole = [row for row in cells if row[0] != cells[-1][0]]
+        if not whole:
+            return get(connection, table, fields, dim, [cells[0][0]])
+        cells = whole
+    return rows_from(cells, fields, dim)
+
+
+_DAY, _MOMENT = date(2000, 1, 1), datetime(2000, 1, 1, tzinfo=UTC)  # from which PostgreSQL counts
+
+_OIDS: Mapping[FieldType, int] = {
+    "text": 25,
+    "int": 20,
+    "float": 701,
+    "bool": 16,
+    "date": 1082,
+    "datetime": 1184,
+}
+"""Of the elements of arrays; built into every server."""
+
+_START = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
+
+_END = struct.pack(">h", -1)
+
+_NULL = struct.pack(">i", -1)
+
+_AT_ONCE = 512  # rows that are sent together
+
+LONGEST_WORD = 2046  # bytes; PostgreSQL's limit of a word in a tsvector. Longer ones are not searched for
+
+_MOST_WORDS = 1_000_000  # bytes of one passage's words; PostgreSQL takes 1,048,575
+
+
+def copy_blocks(rows: PassageRows, fields: Mapping[str, FieldType], rules: WordRules) -> list[bytes]:
+    """A COPY of our columns and the fields, in that order; all of it is checked before any of it is sent."""
+    columns = [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
+    vectors = _vectors(rows.vector)
+    count = struct.pack(">h", 7 + len(columns))
+    blocks, block = [_START], []
+    for place in range(len(rows)):
+        words, length = _words(rules.document(rows.text[place]))
+        block.append(count)
+        block.append(_text(rows.id[place]))
+        block.append(struct.pack(">ii", 4, int(rows.part[place])))
+        block.append(_text(rows.text[place]))
+        block.append(_text(rows.digest[place]))
+        block.append(vectors[place])
+        block.append(words)
+        block.append(struct.pack(">ii", 4, length))
+        block += [column[place] for column in columns]
+        if place % _AT_ONCE == _AT_ONCE - 1:
+            blocks.append(b"".join(block))
+            block = []
+    return [*blocks, b"".join(block), _END]
+
+
+def vectors_of(cells: Sequence[bytes], dim: int) -> Vectors:
+    """(n, dim) from the bytes of n vectors."""
+    joined = np.frombuffer(b"".join(cells), dtype=np.uint8).reshape(len(cells), 4 + 4 * dim)
+    return np.ascontiguousarray(joined[:, 4:]).view(">f4").astype(np.float32)
+
+
+def vector_text(vector: Vectors) -> str:
+    """For `%s::vector`; repr of a float32 as float64 is read back to the same bits."""
+    return "[" + ",".join(map(repr, vector.tolist())) + "]"
+
+
+def searched_words(words: Iterable[str]) -> list[str]:
+    """Those words that the server can hold, repeated as they are there."""
+    return [word for word in words if len(word) * 4 <= LONGEST_WORD or len(word.encode()) <= LONGEST_WORD]
+
+
+def _vectors(vectors: Vectors) -> list[bytes]:
+    n, dim = vectors.shape
+    head = struct.pack(">ihh", 4 + 4 * dim, dim, 0)
+    numbers = vectors.astype(">f4")
+    return [head + numbers[place].tobytes() for place in range(n)]
+
+
+def _words(found: list[str]) -> tuple[bytes, int]:
+    """The different words as a tsvector without places, and how many words there are in all."""
+    counts = Counter(searched_words(found))
+    kept, size = [], 0
+    for word in sorted(word.encode() for word in counts):
+        size += len(word) + 4
+        if size > _MOST_WORDS:
+            break
+        kept.append(word)
+    body = struct.pack(">i", len(kept)) + b"".join(word + b"\0\0\0" for word in kept)
+    return struct.pack(">i", len(body)) + body, counts.total()
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return struct.pack(">i", len(encoded)) + encoded
+
+
+def _column(name: str, kind: FieldType, values: Iterable[FieldValue]) -> list[bytes]:
+    pack = _PACKERS[kind]
+    try:
+        return [_NULL if value is None else pack(value) for value in values]
+    except (struct.error, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise InputError(f"the field {name!r} is {kind} and has a value that is none: {error}") from error
+
+
+def _list(values: Sequence[Any], element: FieldType) -> bytes:
+    """An array: its dimensions, a flag for nulls, the type of its elements; then length and lower bound; then those."""
+    body = struct.pack(">iii", 1 if values else 0, 0, _OIDS[element])
+    if values:
+        body += struct.pack(">ii", len(values), 1) + b"".join(map(_PACKERS[element], values))
+    return struct.pack(">i", len(body)) + body
+
+
+_PACKERS: Mapping[FieldType, Callable[..., bytes]] = {
+    "text": _text,
+    "int": lambda value: struct.pack(">iq", 8, value),
+    "float": lambda value: struct.pack(">id", 8, value),
+    "bool": lambda value: struct.pack(">i?", 1, value),
+    "date": lambda value: struct.pack(">ii", 4, (value - _DAY).days),
+    "datetime": lambda value: struct.pack(">iq", 8, (value - _MOMENT) // timedelta(microseconds=1)),
+    **{kind: partial(_list, element=element) for kind, element in LISTS.items()},
+}
+
+
+def copy_into(cursor: Any, statement: Any, blocks: Sequence[bytes]) -> None:  # noqa: ANN401 - psycopg's
+    """Send the blocks of `copy_blocks` by the COPY `statement`."""
+    with cursor.copy(statement) as copy:
+        for block in blocks:
+            copy.write(block)

@@ -1,0 +1,245 @@
+"""What the database knows of its indexes: the schema `gemel`, one row for each table, and the check of pgvector.
+
+The columns of a table: ours, and the user's with the prefix f_, so that a field may be called "text".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gemel.errors import InputError, WorkError
+from gemel.index.port import FORMAT, LISTS, FieldType, Header
+from gemel.index.postgres.server import Connection
+from gemel.vectors.bm25 import WordRules
+
+State = Literal["current", "next"]
+
+OLDEST_PGVECTOR = (0, 8, 0)  # iterative scans
+
+_SCHEMA = (
+    "CREATE SCHEMA IF NOT EXISTS gemel",
+    "CREATE SEQUENCE IF NOT EXISTS gemel.generations",
+    # json, not jsonb: the order of the fields is kept
+    "CREATE TABLE IF NOT EXISTS gemel.indexes (name text, state text, relation text NOT NULL,"
+    " format integer NOT NULL, header json NOT NULL, PRIMARY KEY (name, state))",
+    "CREATE TABLE IF NOT EXISTS gemel.writes (token uuid PRIMARY KEY,"
+    " result bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT now())",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table of an index."""
+
+    relation: str
+    """Its name in the schema; never used twice."""
+    header: Header
+
+
+def lock_key(*names: str | int) -> int:
+    """The number of an advisory lock: 64 bits of a hash, so two locks are one by no more than an accident."""
+    digest = hashlib.sha256("\0".join(["gemel", *map(str, names)]).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def find(connection: Connection, name: str, state: State, shown: str) -> Entry | None:
+    """The table of an index, if there is one and this version of gemel can read it."""
+    if connection.execute("SELECT to_regclass('gemel.indexes')").fetchone()[0] is None:
+        return None
+    row = connection.execute(
+        "SELECT relation, format, header FROM gemel.indexes WHERE name = %s AND state = %s", [name, state]
+    ).fetchone()
+    if row is None:
+        return None
+    if row[1] > FORMAT:
+        raise InputError(
+            f"{shown} was written by a newer gemel: its format is {row[1]}, this version reads up to {FORMAT}. "
+            "Upgrade gemel"
+        )
+    return Entry(row[0], _header(row[2], row[1]))
+
+
+def add(connection: Connection, name: str, state: State, header: Header) -> Entry:
+    """A new, empty table; in the transaction of the caller."""
+    number = connection.execute("SELECT nextval('gemel.generations')").fetchone()[0]
+    relation = f"{name}-{number}"
+    for statement in create_table(relation, header.dim, header.fields):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO gemel.indexes (name, state, relation, format, header) VALUES (%s, %s, %s, %s, %s)",
+        [name, state, relation, FORMAT, _json(header)],
+    )
+    return Entry(relation, replace(header, format=FORMAT))
+
+
+def drop(connection: Connection, relation: str) -> None:
+    from psycopg.sql import SQL
+
+    connection.execute("DELETE FROM gemel.indexes WHERE relation = %s", [relation])
+    connection.execute(SQL("DROP TABLE IF EXISTS {}").format(qualified(relation)))
+
+
+def read_header(connection: Connection, relation: str) -> Header | None:
+    row = connection.execute(
+        "SELECT header, format FROM gemel.indexes WHERE relation = %s", [relation]
+    ).fetchone()
+    return None if row is None else _header(*row)
+
+
+def set_fields(
+    connection: Connection, relation: str, header: Header, fields: Mapping[str, FieldType]
+) -> None:
+    connection.execute(
+        "UPDATE gemel.indexes SET header = %s WHERE relation = %s",
+        [_json(replace(header, fields=fields)), relation],
+    )
+
+
+def prepare(connection: Connection, shown: str) -> None:
+    """pgvector and our schema are there when this returns; in the transaction of the caller."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [lock_key("schema")])
+    encoding = connection.execute("SHOW server_encoding").fetchone()[0]
+    if encoding != "UTF8":
+        raise InputError(f"the database of {shown} has the encoding {encoding}; an index needs UTF8")
+    _check_pgvector(connection, shown)
+    if connection.execute("SELECT to_regclass('gemel.writes')").fetchone()[0] is None:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+
+
+def _check_pgvector(connection: Connection, shown: str) -> None:
+    from psycopg import Error
+
+    asked = "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"
+    row = connection.execute(asked).fetchone()
+    if row is None:
+        raise WorkError(
+            f"the server of {shown} has no pgvector. Install it there (on Debian and Ubuntu: "
+            "apt install postgresql-18-pgvector, with the server's version), then run: CREATE EXTENSION vector"
+        )
+    available, installed = row
+    if installed is None:
+        try:
+            connection.execute("CREATE EXTENSION vector")
+        except Error as error:
+            raise WorkError(
+                f"the database of {shown} has no extension vector, and this user may not make it. "
+                "Let the owner or a superuser run once in that database: CREATE EXTENSION vector"
+            ) from error
+        installed = available
+    if _version(installed) < OLDEST_PGVECTOR:
+        raise WorkError(
+            f"the database of {shown} has pgvector {installed}, an index needs 0.8 or later. "
+            "Install it on the server, then run: ALTER EXTENSION vector UPDATE"
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def _header(stored: Mapping[str, Any], number: int) -> Header:
+    return Header(
+        dim=stored["dim"],
+        fields=dict(stored["fields"]),
+        bound=stored["bound"],
+        format=number,
+        words=WordRules.from_json(stored.get("words")),
+    )
+
+
+def _json(header: Header) -> str:
+    about = {"dim": header.dim, "fields": dict(header.fields), "bound": dict(header.bound)}
+    return json.dumps(about if header.format == 1 else about | {"words": header.words.to_json()})
+
+
+SCHEMA = "gemel"
+
+OURS = ("id", "part", "text", "digest", "vector", "words", "length")
+"""As they are copied in; `number` counts the rows as they come and is the server's."""
+
+MOST_DIM = 16_000  # numbers in a `vector`
+
+PREFIX = (
+    100  # characters of a text field that its index holds: PostgreSQL takes no more than 2,700 bytes there
+)
+
+_LONGEST_NAME = 61  # bytes; PostgreSQL cuts names at 63, and two are the prefix
+
+_TYPES: Mapping[FieldType, str] = {
+    "text": 'text COLLATE "C"',
+    "int": "bigint",
+    "float": "double precision",
+    "bool": "boolean",
+    "date": "date",
+    "datetime": "timestamptz",
+    "texts": 'text[] COLLATE "C"',
+    "ints": "bigint[]",
+    "floats": "double precision[]",
+    "bools": "boolean[]",
+    "dates": "date[]",
+    "datetimes": "timestamptz[]",
+}
+
+
+def column_of(field: str) -> str:
+    """The column that holds a field; `id` is ours."""
+    return "id" if field == "id" else f"f_{field}"
+
+
+def check_fields(fields: Mapping[str, FieldType]) -> None:
+    for name in fields:
+        if len(name.encode()) > _LONGEST_NAME:
+            raise InputError(
+                f"the field {name!r} has a name of {len(name.encode())} bytes; PostgreSQL holds {_LONGEST_NAME}"
+            )
+
+
+def qualified(name: str) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
+    """A table or index of our schema, quoted."""
+    from psycopg.sql import Identifier
+
+    return Identifier(SCHEMA, name)
+
+
+def create_table(table: str, dim: int, fields: Mapping[str, FieldType]) -> list[Any]:
+    """Statements that make an empty table with all its indexes but the one of the vectors.
+
+    `id` is collated by code points, as Python sorts. The vector stays in its row as long as the row fits a page
+    (storage main): comparing all rows then reads pages in order.
+    """
+    from psycopg.sql import SQL, Literal
+
+    if not 1 <= dim <= MOST_DIM:
+        raise InputError(f"PostgreSQL holds vectors of 1 to {MOST_DIM:,} numbers, not of {dim:,}")
+    check_fields(fields)
+    made = SQL(
+        "CREATE TABLE {table} (number bigint GENERATED ALWAYS AS IDENTITY,"
+        ' id text COLLATE "C" NOT NULL, part integer NOT NULL, text text NOT NULL,'
+        ' digest text COLLATE "C" NOT NULL, vector vector({dim}) STORAGE MAIN NOT NULL,'
+        " words tsvector NOT NULL, length integer NOT NULL, PRIMARY KEY (id, part))"
+    ).format(table=qualified(table), dim=Literal(dim))
+    on_number = SQL("CREATE UNIQUE INDEX ON {} (number) INCLUDE (length)").format(qualified(table))
+    on_words = SQL("CREATE INDEX ON {} USING gin (words)").format(qualified(table))
+    return [made, on_number, on_words, *add_columns(table, fields)]
+
+
+def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
+    """Statements that add null columns and an index on each, so that a rare value is found without a scan."""
+    from psycopg.sql import SQL, Identifier, Literal
+
+    check_fields(fields)
+    statements = []
+    for name, kind in fields.items():
+        column = Identifier(column_of(name))
+        statements.append(
+            SQL("ALTER TABLE {} ADD COLUMN {} " + _TYPES[kind]).format(qualified(table), column)
+        )
+        key = SQL("left({}, {})").format(column, Literal(PREFIX)) if kind == "text" else column
+        way = SQL("USING gin " if kind in LISTS else "")
+        statements.append(SQL("CREATE INDEX ON {} {}({})").format(qualified(table), way, key))
+    return statements

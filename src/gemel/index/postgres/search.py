@@ -1,0 +1,302 @@
+"""The nearest passages: by the graph and a look at all newer rows, or by a look at every row that counts.
+
+How widely the graph must be searched, measured on stored vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.index.port import FieldType, PassageRows, Passages
+from gemel.index.postgres.graph import ENOUGH, FINEST, GraphLayout
+from gemel.index.postgres.read import columns_sql, fetch, passages_from, rows_from, vector_text, vectors_of
+from gemel.index.postgres.schema import qualified
+from gemel.index.postgres.server import Connection
+from gemel.index.postgres.where import Filter
+from gemel.index.query import depths, joined
+from gemel.types import Vectors
+from gemel.vectors.scan.exact import exact_scores
+
+FEW = 10_000
+"""A condition that no more rows are thought to meet is answered exactly: a graph finds too little of it."""
+
+_ROUNDING = 1e-6  # of a dot product of unit vectors in float32
+
+_MOST_BREADTH = 1000  # pgvector's limit of ef_search
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborQuery:
+    """What is asked of which table."""
+
+    table: str
+    dim: int
+    fields: Mapping[str, FieldType]
+    where: Filter | None
+    k: int
+
+    @property
+    def fetched(self) -> int:
+        """More than k: the server's scores differ from ours in their last bits, those of the graph in more."""
+        return self.k + max(16, self.k // 2)
+
+
+def nearest(
+    connection: Connection, queries: Vectors, question: NeighborQuery, layout: GraphLayout, few: int = FEW
+) -> list[Passages]:
+    """In one transaction. `layout` without a graph: every row is compared."""
+    breadth = breadth_for(connection, question, layout, few)
+    if breadth is None:
+        return [_exact(connection, query, question) for query in queries]
+    sizes = depths(question.k)
+    found = [_at_depth(connection, queries, replace(question, k=size), layout, few) for size in sizes]
+    return [_one_ranking(each, sizes, question.k) for each in zip(*found, strict=True)]
+
+
+def _at_depth(
+    connection: Connection, queries: Vectors, question: NeighborQuery, layout: GraphLayout, few: int
+) -> list[Passages]:
+    breadth = breadth_for(connection, question, layout, few)
+    assert breadth is not None, "whether there is a graph for it does not depend on k"
+    with connection.transaction():
+        allow_graph(connection, breadth)
+        found = [_by_graph(connection, query, question, layout) for query in queries]
+    return [
+        _exact(connection, query, question) if answer is None else answer
+        for query, answer in zip(queries, found, strict=True)
+    ]
+
+
+def _one_ranking(found: tuple[Passages, ...], sizes: list[int], k: int) -> Passages:
+    """See `gemel.index.query`."""
+    keys = [list(zip(each.id, each.part.tolist(), strict=True)) for each in found]
+    order = joined(keys, sizes)[:k]
+    return Passages(
+        id=[found[n].id[at] for n, at in order],
+        part=np.array([found[n].part[at] for n, at in order], dtype=np.int32),
+        text=[found[n].text[at] for n, at in order],
+        fields={name: [found[n].fields[name][at] for n, at in order] for name in found[0].fields},
+        score=np.array([found[n].score[at] for n, at in order], dtype=np.float32),
+        vector=np.stack([found[n].vector[at] for n, at in order]) if order else found[0].vector[:0],
+        exact=all(each.exact for each in found),
+    )
+
+
+def breadth_for(connection: Connection, question: NeighborQuery, layout: GraphLayout, few: int) -> int | None:
+    """How widely the graph is searched: the fewer rows a condition leaves, the wider. None: not at all."""
+    if layout.limit is None:
+        return None
+    breadth = layout.breadth
+    if question.where is not None:
+        left = estimate(connection, question.table, question.where)
+        if left <= few:
+            return None
+        breadth = int(breadth * max(1.0, layout.rows / left))
+    return min(max(breadth, question.fetched), _MOST_BREADTH)
+
+
+def estimate(connection: Connection, table: str, where: Filter) -> int:
+    """Rows that meet the condition, as the planner thinks; it costs no look at the rows."""
+    from psycopg import ClientCursor
+    from psycopg.sql import SQL
+
+    statement = SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(qualified(table), where.sql)
+    plan = ClientCursor(connection).execute(statement, where.parameters).fetchone()[0]
+    return int(plan[0]["Plan"]["Plan Rows"])
+
+
+def allow_graph(connection: Connection, breadth: int) -> None:
+    """For this transaction: how widely to search, and to go on until enough rows meet the condition.
+
+    Scans and sorts are off, as far as there is another way, so that the planner takes the graph.
+    """
+    connection.execute(
+        "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'strict_order', true),"
+        " set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true)",
+        [str(breadth)],
+    )
+
+
+def graph_sql(columns: Any, table: str, dim: int, limit: int, where: Any, fetched: int) -> Any:  # noqa: ANN401
+    """The rows of the graph that are nearest to %s. The limit is a literal: so the planner sees that the graph fits."""
+    from psycopg.sql import SQL, Literal
+
+    return SQL(
+        "SELECT {columns} FROM {table} WHERE number <= {limit} AND {where}"
+        " ORDER BY vector::halfvec({dim}) <#> %s::halfvec({dim}) LIMIT {fetched}"
+    ).format(
+        columns=columns,
+        table=qualified(table),
+        limit=Literal(limit),
+        where=where,
+        dim=Literal(dim),
+        fetched=Literal(fetched),
+    )
+
+
+def exact_sql(columns: Any, table: str, where: Any, fetched: int) -> Any:  # noqa: ANN401
+    """The rows that are nearest to %s, each compared: `+ 0` hides the order from every graph."""
+    from psycopg.sql import SQL, Literal
+
+    return SQL(
+        "SELECT {columns} FROM {table} WHERE {where} ORDER BY (vector <#> %s::vector) + 0, id, part LIMIT {fetched}"
+    ).format(columns=columns, table=qualified(table), where=where, fetched=Literal(fetched))
+
+
+def best_first(query: Vectors, rows: PassageRows, k: int) -> tuple[list[int], Vectors]:
+    """Places of the k best rows and their scores, defined to the bit as everywhere in gemel."""
+    nothing: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
+    scores = exact_scores("product", query[None, :], rows.vector, nothing, np.arange(len(rows)))
+    order = sorted(range(len(rows)), key=lambda place: (-scores[place], rows.id[place], rows.part[place]))[:k]
+    return order, scores[order]
+
+
+def _exact(connection: Connection, query: Vectors, question: NeighborQuery) -> Passages:
+    from psycopg.sql import SQL
+
+    where = question.where or Filter(SQL("true"), [])
+    columns = columns_sql(question.fields)
+    statement = exact_sql(columns, question.table, where.sql, question.fetched)
+    cells = fetch(connection, statement, [*where.parameters, vector_text(query)])
+    return _answer(query, cells, question)
+
+
+def _by_graph(
+    connection: Connection, query: Vectors, question: NeighborQuery, layout: GraphLayout
+) -> Passages | None:
+    """None where the graph gave too few rows, as the condition leaves fewer than was thought, or only equal ones."""
+    from psycopg.sql import SQL, Literal
+
+    where = question.where or Filter(SQL("true"), [])
+    columns = columns_sql(question.fields)
+    assert layout.limit is not None
+    near = graph_sql(
+        SQL("{}, true AS near").format(columns),
+        question.table,
+        question.dim,
+        layout.limit,
+        where.sql,
+        question.fetched,
+    )
+    newer = SQL("number > {} AND {}").format(Literal(layout.limit), where.sql)
+    tail = exact_sql(SQL("{}, false").format(columns), question.table, newer, question.fetched)
+    asked = vector_text(query)
+    parameters = [*where.parameters, asked, *where.parameters, asked]
+    cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
+    if sum(row[-1] for row in cells) < question.fetched:
+        return None
+    answer = replace(_answer(query, cells, question), exact=False)
+    # Of equal ones the graph gives some: those with the lowest ids are found by a look at all.
+    worst = float(np.min(vectors_of([row[4] for row in cells if row[-1]], question.dim) @ query))
+    tied = len(answer) == question.k and float(answer.score[-1]) <= worst + _ROUNDING
+    return None if tied else answer
+
+
+def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: NeighborQuery) -> Passages:
+    rows = rows_from(cells, question.fields, question.dim)
+    order, scores = best_first(query, rows, question.k)
+    return passages_from(rows, order, scores)
+
+
+_OTHERS: tuple[tuple[float, ...], ...] = ((0.5,), ())
+"""What is added to a stored vector for a question like what is stored; nothing but noise for one unlike it."""
+
+_NOISE = 1.5
+
+_BREADTHS = (40, 64, 100, 160, 250, 400, 640, 1000)
+
+_QUERIES = 64
+
+_K = 10
+
+_FETCHED = 26  # as a search for ten fetches
+
+
+@dataclass(frozen=True)
+class Tuned:
+    breadth: int
+    recall: float
+    curve: tuple[tuple[int, float, float], ...] = ()
+    """See `Layout.curve`."""
+
+
+def tune(connection: Connection, table: str, dim: int, limit: int) -> Tuned:
+    """The smallest breadth that finds enough of the ten nearest; the widest, if none does.
+
+    Wider ones are measured too, until questions of both kinds are found nearly always: a search may ask for more.
+    """
+    from psycopg.sql import SQL
+
+    kinds = [_queries(connection, table, dim, limit, others) for others in _OTHERS]
+    inside = SQL("number <= {}").format(limit)
+    exact = exact_sql(SQL("number"), table, inside, _K)
+    truths = [
+        [{row[0] for row in fetch(connection, exact, [vector_text(each)])} for each in queries]
+        for queries in kinds
+    ]
+    chosen: tuple[int, float] | None = None
+    curve: list[tuple[int, float, float]] = []
+    for breadth in _BREADTHS:
+        near, far = (
+            round(_recall(connection, table, dim, limit, queries, truth, breadth), 4)
+            for queries, truth in zip(kinds, truths, strict=True)
+        )
+        chosen = (breadth, near) if chosen is None and near >= ENOUGH else chosen
+        if chosen is not None:
+            curve.append((breadth, near, far))
+        if min(near, far) >= FINEST:
+            break
+    breadth, recall = chosen or (breadth, near)
+    return Tuned(breadth, recall, tuple(curve))
+
+
+def _recall(
+    connection: Connection,
+    table: str,
+    dim: int,
+    limit: int,
+    queries: Vectors,
+    truth: list[set[int]],
+    breadth: int,
+) -> float:
+    from psycopg.sql import SQL
+
+    near = graph_sql(SQL("number, vector"), table, dim, limit, SQL("true"), _FETCHED)
+    shares = []
+    with connection.transaction():
+        allow_graph(connection, breadth)
+        for query, right in zip(queries, truth, strict=True):
+            cells = fetch(connection, near, [vector_text(query)])
+            scores = vectors_of([row[1] for row in cells], dim) @ query
+            best = {cells[place][0] for place in np.argsort(-scores, kind="stable")[:_K]}
+            shares.append(len(best & right) / max(1, len(right)))
+    return float(np.mean(shares))
+
+
+def _queries(connection: Connection, table: str, dim: int, limit: int, others: Sequence[float]) -> Vectors:
+    """Stored vectors, each moved towards others: no row is at the very place that is asked for."""
+    from psycopg.sql import SQL
+
+    draws = np.random.default_rng(0).integers(1, limit + 1, size=8 * _QUERIES).tolist()
+    statement = SQL("SELECT vector FROM {} WHERE number = ANY(%s) LIMIT %s").format(qualified(table))
+    wanted = (1 + len(others)) * _QUERIES
+    cells = fetch(connection, statement, [draws, wanted])
+    if len(cells) < wanted:  # most numbers are of rows that are gone
+        statement = SQL("SELECT vector FROM {} WHERE number <= %s LIMIT %s").format(qualified(table))
+        cells = fetch(connection, statement, [limit, wanted])
+    vectors = vectors_of([row[0] for row in cells], dim)
+    count = len(vectors) // (1 + len(others))
+    mixed = vectors[:count].copy()
+    for place, weight in enumerate(others, 1):
+        mixed += weight * vectors[place * count : (place + 1) * count]
+    if not others:
+        noise = np.random.default_rng(1).normal(size=mixed.shape).astype(np.float32)
+        mixed += _NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    lengths = np.linalg.norm(mixed, axis=1, keepdims=True)
+    queries: Vectors = (mixed / np.maximum(lengths, 1e-12)).astype(np.float32)
+    return queries

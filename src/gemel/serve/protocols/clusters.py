@@ -1,0 +1,162 @@
+"""POST /clusters: groups of similar texts with names, and a place for each text on a map."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gemel.errors import MissingExtra
+from gemel.serve.limits import TooLarge
+from gemel.serve.port import Ask, Services
+from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example, read, takes
+from gemel.serve.protocols.texts import check_sizes, embed_many
+from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    from gemel.groups.cluster import Clusters
+    from gemel.groups.map import Places
+
+_MAPPED = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
+
+_SLOW = 2000  # texts for what takes far more time with more of them: a thread at work cannot be stopped
+
+_SLOW_METHODS = ("agglomerative", "hdbscan")
+
+_MOST_MEANS = 2_000_000  # texts times clusters of k-means
+
+
+class ClustersRequest(Own):
+    """Texts to group."""
+
+    model_config = example(
+        texts=["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."],
+        min_score=0.5,
+    )
+
+    texts: Texts
+    min_score: float | None = Field(None, ge=-1, le=1, description="How similar; 0.75 if nothing is said")
+    k: int | None = Field(None, ge=1, description="How many clusters")
+    method: Literal["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"] | None = Field(
+        None, description="Default: communities; k-means with k"
+    )
+    min_size: int = Field(2, ge=1, description="A smaller group is no cluster")
+    layout: Literal["tsne", "pca", "none"] | None = Field(
+        None, description=f"Of the map. Default: tsne up to {_MAPPED:,} texts, pca for more"
+    )
+
+
+class ClusterRow(BaseModel):
+    """One cluster, the largest first."""
+
+    label: int
+    size: int
+    title: str = Field(description="Words that tell it from the others")
+    text: str = Field(description="The most central text")
+    inside: float = Field(description="The mean cosine of two of its texts")
+    members: list[int] = Field(description="Positions of its texts")
+
+
+class Point(BaseModel):
+    """A text on the map; both coordinates from 0 to 1."""
+
+    x: float
+    y: float
+    cluster: int = Field(description="-1: in none")
+    index: int
+
+
+class ClustersAnswer(BaseModel):
+    clusters: list[ClusterRow]
+    points: list[Point]
+    method: str
+    unassigned: int
+    seconds: float
+
+
+def add_clusters(routes: APIRouter, services: Services) -> None:
+    """Add the route."""
+
+    @routes.post(
+        "/clusters", response_model=ClustersAnswer, openapi_extra=takes(ClustersRequest), tags=["Search"]
+    )
+    async def clusters(request: Request) -> Response:
+        """Groups of similar texts, and a map of them."""
+        started = perf_counter()
+        asked = await read(request, ClustersRequest)
+        check_sizes(services, asked.texts, "texts", services.limits.pair_texts)
+        _check_work(asked)
+        client = client_of(request)
+        with services.reserve(client):
+            vectors = (await embed_many(services, asked.texts, Ask(client=client))).vectors
+            found = await services.work(lambda: _found(asked, vectors), client=client, long=True)
+        return answer({**found, "seconds": perf_counter() - started})
+
+
+def _check_work(asked: ClustersRequest) -> None:
+    """Refuse what would keep a thread for minutes."""
+    count = len(asked.texts)
+    for name, given in (("method", asked.method in _SLOW_METHODS), ("layout", asked.layout == "tsne")):
+        if given and count > _SLOW:
+            said = getattr(asked, name)
+            raise TooLarge(f"{name} {said!r} takes at most {_SLOW:,} texts over the server, got {count:,}")
+    if asked.k is not None and asked.k * count > _MOST_MEANS:
+        raise TooLarge(f"k may be at most {_MOST_MEANS // count:,} for {count:,} texts, got {asked.k:,}")
+
+
+def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+    """The answer but for its seconds. Runs on a worker thread."""
+    from gemel.groups.cluster import (
+        cluster,  # a server starts sooner without what its first requests do not need
+    )
+
+    found = cluster(
+        vectors,
+        method=asked.method,
+        min_score=asked.min_score,
+        k=asked.k,
+        min_size=asked.min_size,
+        texts=asked.texts,
+    )
+    return {
+        "clusters": _rows(found),
+        "points": [] if asked.layout == "none" else _points(_places(asked, vectors), found),
+        "method": found.method,
+        "unassigned": found.unassigned,
+    }
+
+
+def _places(asked: ClustersRequest, vectors: Vectors) -> Places:
+    from gemel.groups.map import layout
+
+    if asked.layout == "tsne":
+        return layout(vectors, "tsne")
+    if asked.layout == "pca" or len(vectors) > _MAPPED:
+        return layout(vectors, "pca")
+    try:
+        return layout(vectors, "tsne")
+    except MissingExtra:  # nobody asked for t-SNE by name
+        return layout(vectors, "pca")
+
+
+def _rows(found: Clusters) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": item.id,
+            "size": item.size,
+            "title": item.name,
+            "text": item.text or "",
+            "inside": item.inside,
+            "members": found.members(item.id),
+        }
+        for item in found.items
+    ]
+
+
+def _points(places: Places, found: Clusters) -> list[dict[str, Any]]:
+    columns = zip(places.tolist(), found.labels.tolist(), strict=True)
+    return [
+        {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)
+    ]

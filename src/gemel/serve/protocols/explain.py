@@ -1,0 +1,181 @@
+"""POST /explain: the cosine of two texts as a table of tokens that sums to it.
+
+POST /relation: how each of some texts relates to another one.
+
+How two texts relate: by the cross-encoder's classes where it has them, else by the model's relation head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gemel.errors import InputError
+from gemel.serve.errors import RouteError
+from gemel.serve.limits import TooLarge
+from gemel.serve.port import Ask, Services
+from gemel.serve.protocols.cohere import logits_of
+from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example, read, takes
+from gemel.serve.protocols.texts import check_sizes, check_tokens, embed_many
+from gemel.types import Vectors
+
+if TYPE_CHECKING:
+    from gemel.texts.explanation import Explanation
+
+MOST_TOKENS = 512  # of a text: the table has the product of two such numbers
+
+
+class ExplainRequest(Own):
+    """Two texts."""
+
+    model_config = example(left="A man is playing a guitar.", right="Someone plays an instrument.")
+
+    left: str
+    right: str
+
+
+class ExplainAnswer(BaseModel):
+    """The cells of either table sum to the score; a negative one speaks against."""
+
+    left: str
+    right: str
+    score: float = Field(description="Cosine")
+    left_tokens: list[str]
+    right_tokens: list[str]
+    table: list[list[float]] = Field(description="A row for each token of left")
+    left_words: list[str]
+    right_words: list[str]
+    word_table: list[list[float]] = Field(description="A row for each word of left")
+
+
+def add_explain(routes: APIRouter, services: Services) -> None:
+    """Add the route."""
+
+    @routes.post(
+        "/explain", response_model=ExplainAnswer, openapi_extra=takes(ExplainRequest), tags=["Explain"]
+    )
+    async def explain_route(request: Request) -> Response:
+        """Why two texts score as they do. Texts are cut as in encoding."""
+        asked = await read(request, ExplainRequest)
+        for name in ("left", "right"):
+            check_sizes(services, [getattr(asked, name)], name)
+        found = await services.work(lambda: _explained(services, asked), client=client_of(request))
+        return answer(found.to_json())
+
+
+def _explained(services: Services, asked: ExplainRequest) -> Explanation:
+    """Runs on a worker thread."""
+    from gemel.texts.explanation import explain  # a server starts sooner without it
+
+    model = services.model
+    check_tokens(services, [asked.left, asked.right])
+    if model.max_length is None or model.max_length > MOST_TOKENS:
+        for name, content in zip(
+            ("left", "right"), model.tokenizer.content([asked.left, asked.right]), strict=True
+        ):
+            if len(content) > MOST_TOKENS:
+                raise TooLarge(
+                    f"{name} has {len(content):,} tokens; an explanation takes at most {MOST_TOKENS}"
+                )
+    return explain(model, asked.left, asked.right, on_long="truncate")
+
+
+class RelationRequest(Own):
+    """Pairs left[i], right[i]."""
+
+    model_config = example(left=["A man is playing a guitar."], right=["Someone plays an instrument."])
+
+    left: Texts
+    right: Texts
+
+
+class RelationAnswer(BaseModel):
+    """In the order of the pairs."""
+
+    labels: list[str]
+    probabilities: list[list[float]] = Field(description="A row for each pair, in the order of labels")
+
+
+def add_relation(routes: APIRouter, services: Services) -> None:
+    """Add the route."""
+
+    @routes.post(
+        "/relation", response_model=RelationAnswer, openapi_extra=takes(RelationRequest), tags=["Explain"]
+    )
+    async def relation(request: Request) -> Response:
+        """Probabilities of labels such as entailment. 404 where nothing that is loaded tells labels apart."""
+        asked = await read(request, RelationRequest)
+        if find_classes(services) is None:
+            raise _no_labels(services)
+        if len(asked.left) != len(asked.right):
+            raise InputError(
+                f"left has {len(asked.left)} texts but right has {len(asked.right)}; they are compared one to one"
+            )
+        for name, texts in (("left", asked.left), ("right", asked.right)):
+            check_sizes(services, texts, name)
+        found = await classes(services, asked.left, asked.right, Ask(client=client_of(request)))
+        content: dict[str, Any] = {"labels": found.labels, "probabilities": found.probabilities}
+        return answer(content)
+
+
+def check_head(services: Services) -> None:
+    """Refuse (404) where the model keeps no relation head."""
+    if services.model.labels is None:
+        raise _no_labels(services)
+
+
+def _no_labels(services: Services) -> RouteError:
+    return RouteError(
+        404,
+        f"{services.model_name} keeps no relation head. Serve a model trained with --objective classification, "
+        "or a cross-encoder with classes",
+        code="no_relation",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Of each pair."""
+
+    labels: tuple[str, ...]
+    probabilities: Vectors
+    """(n, labels)"""
+    raw: Vectors
+    """(n, labels) what the probabilities are made of; their logarithms for a relation head."""
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Who tells the classes apart."""
+
+    labels: tuple[str, ...]
+    cross: bool
+
+
+def find_classes(services: Services) -> Classifier | None:
+    """None: nothing that is loaded tells classes apart."""
+    if services.cross is not None and len(services.cross.labels) > 1:
+        return Classifier(services.cross.labels, True)
+    return None if services.model.labels is None else Classifier(services.model.labels, False)
+
+
+async def classes(services: Services, left: Sequence[str], right: Sequence[str], ask: Ask) -> Classes:
+    """Of pairs left[i], right[i]. Only where `find_classes` found something."""
+    found = find_classes(services)
+    assert found is not None, "ask find_classes first"
+    cross = services.cross
+    if found.cross and cross is not None:
+        raw = await logits_of(services, cross, left, right, ask)
+        if cross.checkpoint.activation == "sigmoid":
+            return Classes(found.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw)
+        powers = np.exp(raw - raw.max(axis=1, keepdims=True))
+        return Classes(found.labels, powers / powers.sum(axis=1, keepdims=True), raw)
+    # The head knows the vectors of default options only.
+    vectors = (await embed_many(services, [*left, *right], Ask(client=ask.client, cut=ask.cut))).vectors
+    chances = services.model.relation_of(vectors[: len(left)], vectors[len(left) :])
+    return Classes(found.labels, chances, np.log(np.maximum(chances, np.float32(1e-30))))

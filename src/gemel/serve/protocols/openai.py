@@ -1,0 +1,183 @@
+"""OpenAI's protocol: POST /v1/embeddings, GET /v1/models. Any client of theirs works with another base URL.
+
+Token arrays are ids of the served model's tokenizer: they are turned back into text, which is then encoded. Ids that
+would not come out the same are refused, so those of another tokenizer seldom pass for words.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from gemel.errors import InputError
+from gemel.serve.errors import OpenAIError, errors
+from gemel.serve.port import Ask, Services
+from gemel.serve.protocols.requests import (
+    Foreign,
+    Texts,
+    TokenIds,
+    TokenLists,
+    answer,
+    answer_list,
+    client_of,
+    dumps,
+    example,
+    read,
+    takes,
+)
+from gemel.serve.protocols.texts import (
+    check_dimensions,
+    check_model,
+    check_sizes,
+    known_models,
+    many_ids,
+    texts_to_encode,
+    unit,
+)
+from gemel.types import Vectors
+
+_TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
+
+
+class EmbeddingsRequest(Foreign):
+    """Texts to encode."""
+
+    model_config = example(model="all-MiniLM-L6-v2", input=_TEXTS)
+
+    input: str | Texts | TokenIds | TokenLists = Field(
+        description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
+    )
+    model: str = Field(description="The name of the loaded model, as GET /v1/models says it")
+    dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="base64: little-endian float32; default float"
+    )
+    user: str | None = Field(None, description="Not used")
+    prompt_name: str | None = Field(
+        None, description="Ours: a prompt that the model brings, such as query or document"
+    )
+
+
+class Embedding(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="Numbers, or base64 of little-endian float32")
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(BaseModel):
+    """Vectors in the order of the inputs."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelEntry(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="When the server started, seconds since 1970")
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    object: Literal["list"]
+    data: list[ModelEntry]
+
+
+def router(services: Services) -> APIRouter:
+    """The routes of this protocol."""
+    routes = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(OpenAIError))
+    started = int(time.time())
+
+    def entry(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": started, "owned_by": "gemel"}
+
+    @routes.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=takes(EmbeddingsRequest))
+    async def embeddings(request: Request) -> Response:
+        """Vectors of texts."""
+        return await _embeddings(services, request)
+
+    @routes.get("/models", response_model=ModelList)
+    async def models() -> Response:
+        """What is loaded."""
+        return answer({"object": "list", "data": [entry(name) for name in known_models(services)]})
+
+    @routes.get("/models/{name:path}", response_model=ModelEntry)
+    async def model(name: str) -> Response:
+        """One of the loaded models."""
+        if name == services.cross_name:
+            return answer(entry(name))
+        check_model(services, name)
+        return answer(entry(services.model_name))
+
+    return routes
+
+
+async def _embeddings(services: Services, request: Request) -> Response:
+    asked = await read(request, EmbeddingsRequest)
+    check_model(services, asked.model)
+    check_dimensions(services, asked.dimensions)
+    texts = await texts_of(services, request, asked.input)
+    ask = Ask(
+        client=client_of(request),
+        prompt_name=asked.prompt_name,
+        normalize=unit(services.model),
+        dim=asked.dimensions,
+    )
+    found = await services.embed(texts, ask)
+    usage = {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens}
+    rest = dumps({"model": services.model_name, "usage": usage})
+    packed = asked.encoding_format == "base64"
+    return answer_list(
+        len(found.vectors),
+        found.vectors.shape[1],
+        lambda start, stop: _data(found.vectors[start:stop], packed, start),
+        before=b'{"object":"list","data":',
+        after=b"," + rest[1:],
+    )
+
+
+async def texts_of(
+    services: Services, request: Request, given: str | Texts | TokenIds | TokenLists, name: str = "input"
+) -> list[str]:
+    """The texts of an `input` in any of its four forms; `name` is what errors call it."""
+    if isinstance(given, str):
+        texts = [given]
+    elif not given:
+        raise InputError(f"{name} is empty: give at least one text")
+    else:
+        every: list[Any] = given  # all of one kind: the reader has seen to it
+        if isinstance(every[0], str):
+            texts = every
+        else:
+            lists = every if isinstance(every[0], list) else [every]
+            texts = await services.work(
+                lambda: texts_to_encode(services, lists, name),
+                client=client_of(request),
+                long=many_ids(lists),
+            )
+    check_sizes(services, texts, name)
+    return texts
+
+
+def _data(vectors: Vectors, packed: bool, first: int) -> list[dict[str, Any]]:
+    if packed:
+        rows = np.ascontiguousarray(vectors, dtype="<f4")
+        return [_entry(at, base64.b64encode(row).decode("ascii")) for at, row in enumerate(rows, first)]
+    rows = np.ascontiguousarray(vectors)
+    return [_entry(at, row) for at, row in enumerate(rows, first)]
+
+
+def _entry(at: int, embedding: Any) -> dict[str, Any]:  # noqa: ANN401 - an array or a string
+    return {"object": "embedding", "index": at, "embedding": embedding}

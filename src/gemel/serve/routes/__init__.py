@@ -1,1 +1,0 @@
-"""The protocols: each file reads requests, asks the services, and writes answers."""

@@ -1,0 +1,319 @@
+"""Why two texts score as they do: the cosine as a table of token pairs that sums to it. Model in, `Explanation` out.
+
+The answer of `explain`: a table of tokens or of words that sums to the score.
+
+A text's vector as a sum: one part for each token, and one for the biases of dense layers if there are any.
+
+Tokens to words: which pieces belong together, and how they read. Knows WordPiece, byte-level BPE, SentencePiece.
+
+An explanation as one HTML page: heat maps in light and dark. It asks for nothing from the network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.checkpoint.head import Flow
+from gemel.encoder.pooling import pool
+from gemel.errors import InputError
+from gemel.evaluation.report.html import STYLE
+from gemel.evaluation.report.markup import Markup, element
+from gemel.model import Model, TokenEmbeddings, changed
+from gemel.options import EncodeOptions
+
+__all__ = ["Explanation", "explain"]
+
+
+def explain(
+    model: Model, left: str, right: str, options: EncodeOptions | None = None, **changes: Any
+) -> Explanation:
+    """The cosine of two texts, split exactly into what each pair of tokens adds.
+
+    Works where a vector is a sum over tokens: mean, mean-sqrt-len, weighted-mean, cls or last pooling, also joined,
+    with dense layers without an activation (whitening). A bias shows as a token "(offset)". Other models are refused.
+    `changes` are fields of EncodeOptions by name, as for `encode`.
+    """
+    one, other = parts_of(model, [left, right], options, **changes)
+    lengths = np.linalg.norm(one.vectors.sum(axis=0)) * np.linalg.norm(other.vectors.sum(axis=0))
+    table = one.vectors @ other.vectors.T / (lengths or 1.0)
+    return Explanation(left, right, one.tokens, other.tokens, table, float(table.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What each token of `left` and each of `right` add to their cosine together."""
+
+    left: str
+    right: str
+    left_tokens: tuple[str, ...]
+    right_tokens: tuple[str, ...]
+    table: NDArray[np.float64]
+    """(left tokens, right tokens); negative where a pair of tokens speaks against."""
+    score: float
+    """The cosine: the sum of the table."""
+
+    @property
+    def tokens(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the rows and of the columns."""
+        return self.left_tokens, self.right_tokens
+
+    def words(self) -> Explanation:
+        """The same with the pieces of a word added up; the sum stays."""
+        rows, columns = words_of(self.left_tokens), words_of(self.right_tokens)
+        table = _added(_added(self.table, rows).T, columns).T
+        return replace(self, left_tokens=_texts(rows), right_tokens=_texts(columns), table=table)
+
+    def to_json(self) -> dict[str, Any]:
+        """Tokens, words, both tables and the score, as plain lists."""
+        words = self.words()
+        return {
+            "left": self.left,
+            "right": self.right,
+            "score": self.score,
+            "left_tokens": list(self.left_tokens),
+            "right_tokens": list(self.right_tokens),
+            "table": self.table.tolist(),
+            "left_words": list(words.left_tokens),
+            "right_words": list(words.right_tokens),
+            "word_table": words.table.tolist(),
+        }
+
+    def to_html(self) -> str:
+        """A page of its own: a heat map of the words, and one of the tokens below."""
+        words = self.words()
+        maps = [("Words", *words.tokens, words.table)]
+        if words.tokens != self.tokens:
+            maps.append(("Tokens", *self.tokens, self.table))
+        return page(self.left, self.right, self.score, maps)
+
+
+def _texts(words: list[Word]) -> tuple[str, ...]:
+    return tuple(word.text for word in words)
+
+
+def _added(table: NDArray[np.float64], words: list[Word]) -> NDArray[np.float64]:
+    """The rows of each word summed."""
+    out = np.empty((len(words), table.shape[1]))
+    for row, word in zip(out, words, strict=True):
+        row[:] = table[list(word.places)].sum(axis=0)
+    return out
+
+
+LINEAR = ("mean", "mean-sqrt-len", "weighted-mean", "cls", "last")
+
+OFFSET = "(offset)"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The rows of `vectors` add up to the text's vector, before it is scaled to length 1."""
+
+    tokens: tuple[str, ...]
+    vectors: NDArray[np.float64]
+    """(t, dim)"""
+
+
+def parts_of(
+    model: Model, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+) -> list[Parts]:
+    """The parts of each text's vector, or an error where it is no sum over tokens."""
+    _check_sums(model)
+    settings = changed(options, changes)
+    if settings.dim is not None and settings.dim > model.dim:
+        raise InputError(f"dim must be at most {model.dim}, the model's own, got {settings.dim}")
+    dim = settings.dim or model.checkpoint.truncate_dim
+    return [_parts(model, found, dim) for found in model.tokens(texts, settings)]
+
+
+def _check_sums(model: Model) -> None:
+    refused = [mode for mode in model.checkpoint.pooling.modes if mode not in LINEAR]
+    if refused:
+        raise InputError(
+            f"{model.name} pools by {refused[0]!r}: its vector is no sum over tokens, so a score cannot be split. "
+            f"Poolings that can: {', '.join(LINEAR)}"
+        )
+    for layer in model.checkpoint.dense:
+        if isinstance(layer, Flow) or layer.activation != "identity":
+            what = "a flow" if isinstance(layer, Flow) else f"a dense layer with {layer.activation}"
+            raise InputError(
+                f"{model.name} has {what} after pooling: its vector is no sum over tokens, so a score cannot be split"
+            )
+
+
+def _parts(model: Model, found: TokenEmbeddings, dim: int | None) -> Parts:
+    modes, count = model.checkpoint.pooling.modes, len(found.tokens)
+    hidden = found.vectors.astype(np.float64)
+    # Pooled unit vectors are the weights of the tokens, whatever the pooling.
+    unit = np.eye(count, dtype=np.float32)[None]
+    weights = [pool(unit, (mode,), found.skipped)[0].astype(np.float64) for mode in modes]
+    vectors = np.concatenate([weight[:, None] * hidden for weight in weights], axis=1)
+    offset = np.zeros(vectors.shape[1])
+    for layer in model.checkpoint.dense:
+        matrix = layer.weight.astype(np.float64).T
+        vectors, offset = vectors @ matrix, offset @ matrix
+        if layer.bias is not None:
+            offset = offset + layer.bias
+    tokens = found.tokens
+    if offset.any():
+        tokens, vectors = (*tokens, OFFSET), np.vstack([vectors, offset])
+    return Parts(tokens, vectors[:, :dim])
+
+
+_MARK = re.compile(r"\[[A-Z]+\]|</?\w+>|<\|.*\|>|\(offset\)")  # [CLS], <s>, <|end|>, (offset)
+
+_STARTS = ("Ġ", "▁")  # what byte-level BPE and SentencePiece write for the space before a word
+
+_INSIDE = "##"
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and the places of its tokens."""
+
+    text: str
+    places: tuple[int, ...]
+
+
+def words_of(tokens: Sequence[str]) -> list[Word]:
+    """Tokens grouped into words, in order; marks and signs stand alone."""
+    marked = any(token.startswith(_STARTS) for token in tokens)
+    bytewise = any(token.startswith("Ġ") for token in tokens)
+    groups: list[list[int]] = []
+    open_word = False
+    for place, token in enumerate(tokens):
+        mark = _MARK.fullmatch(token) is not None
+        if open_word and not mark and _continues(token, marked=marked, bytewise=bytewise):
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+        open_word = not mark
+    return [Word(_text([tokens[place] for place in group], bytewise), tuple(group)) for group in groups]
+
+
+def _continues(token: str, *, marked: bool, bytewise: bool) -> bool:
+    if token.startswith(_INSIDE):
+        return len(token) > len(_INSIDE)
+    if not marked or token.startswith(_STARTS):
+        return False
+    # Byte-level BPE writes a character beyond ASCII as several signs; none of them is punctuation.
+    return any(sign.isalnum() or (bytewise and not sign.isascii()) for sign in token)
+
+
+def _text(pieces: Sequence[str], bytewise: bool) -> str:
+    if len(pieces) == 1 and _MARK.fullmatch(pieces[0]):
+        return pieces[0]
+    joined = "".join(piece if len(pieces) == 1 else piece.removeprefix(_INSIDE) for piece in pieces)
+    if bytewise:
+        return _from_bytes(joined).strip() or "␣"
+    return joined.replace("▁", " ").strip() or "␣"
+
+
+def _from_bytes(text: str) -> str:
+    table = _byte_table()
+    raw = bytes(table[sign] for sign in text if sign in table)
+    return raw.decode("utf-8", "replace")
+
+
+def _byte_table() -> dict[str, int]:
+    """Character -> byte: printable bytes stand for themselves, the others follow from U+0100 on."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(b): b for b in shown} | {chr(0x100 + place): b for place, b in enumerate(hidden)}
+
+
+HeatMap: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...], NDArray[np.float64]]
+"""Title, names of rows, names of columns, values."""
+
+_STRONGEST = 0.7  # of the colour in the strongest cell: the number in it must stay readable
+
+_OWN = """
+.heat td { padding: .25em .45em; border: 1px solid var(--paper); min-width: 3.4em; }
+.heat .for { background: color-mix(in srgb, var(--c0) var(--a), var(--paper)); }
+.heat .against { background: color-mix(in srgb, var(--c1) var(--a), var(--paper)); }
+.heat .sum { color: var(--soft); background: var(--panel); }
+.heat thead th { min-width: 0; }
+.heat th:first-child { min-width: 0; }
+.key { display: inline-block; width: 1em; height: 1em; vertical-align: -.15em; margin: 0 .4em 0 0; }
+.key ~ .key { margin-left: 1.2em; }
+.key.for { background: var(--c0); } .key.against { background: var(--c1); }
+"""
+
+
+def page(left: str, right: str, score: float, maps: Sequence[HeatMap]) -> str:
+    """The whole page."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"Why {score:.3f}: {left} | {right}"),
+        element("style", Markup(STYLE + _OWN)),
+    )
+    body = element(
+        "body",
+        element("h1", f"Cosine {score:.3f}"),
+        element(
+            "dl",
+            element("dt", "rows"),
+            element("dd", left),
+            element("dt", "columns"),
+            element("dd", right),
+        ),
+        element(
+            "p",
+            "Each cell is what a pair adds to the cosine; all cells together sum to it.",
+            class_="soft",
+        ),
+        element(
+            "p",
+            element("span", class_="key for"),
+            "speaks for",
+            element("span", class_="key against"),
+            "speaks against",
+            class_="soft",
+        ),
+        *(_section(*each) for each in maps),
+    )
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _section(
+    title: str, rows: tuple[str, ...], columns: tuple[str, ...], values: NDArray[np.float64]
+) -> Markup:
+    most = float(np.abs(values).max(initial=0.0)) or 1.0
+    head = element("tr", element("th", ""), *(element("th", name) for name in columns), element("th", "sum"))
+    lines = [
+        element(
+            "tr",
+            element("th", name),
+            *(_cell(float(value), most) for value in line),
+            element("td", short(float(line.sum())), class_="sum"),
+        )
+        for name, line in zip(rows, values, strict=True)
+    ]
+    sums = element(
+        "tr",
+        element("th", "sum"),
+        *(element("td", short(float(value)), class_="sum") for value in values.sum(axis=0)),
+        element("td", short(float(values.sum())), class_="sum"),
+    )
+    table = element("table", element("thead", head), element("tbody", *lines, sums), class_="heat")
+    return element("section", element("h2", title), element("div", table, class_="scroll"))
+
+
+def _cell(value: float, most: float) -> Markup:
+    kind = "for" if value >= 0 else "against"
+    part = f"--a: {100 * _STRONGEST * abs(value) / most:.0f}%"
+    return element("td", short(value), class_=kind, style=part)
+
+
+def short(value: float) -> str:
+    """Three decimals without the leading zero: .013, -.002, 1.000."""
+    text = f"{value:.3f}"
+    text = "0.000" if text == "-0.000" else text
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text

@@ -1,0 +1,216 @@
+"""What a job knows about itself: the plan that two runs must share, and how far the work is safe on disk.
+
+The shape of manifest.json and progress.json: every value is checked before it is used, for files get damaged.
+
+Names of files are checked too: a folder that a stranger hands over must not lead to files outside of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gemel.errors import InputError
+from gemel.files.atomic import START_AGAIN, is_ours, whole_file
+
+JOURNAL = "progress.json"
+
+MANIFEST = "manifest.json"
+
+KIND = "gemel-vectors"
+
+VERSION = 1
+
+Json = dict[str, Any]  # what json.loads gives for an object
+
+
+@dataclass(frozen=True)
+class FolderPlan:
+    """What decides the bytes of the result, besides the input."""
+
+    fingerprint: Json
+    format: str
+    keep_texts: bool
+    shard_rows: int | None
+    """None: all rows in one file."""
+
+    def refuse_other(self, found: FolderPlan, folder: Path) -> None:
+        """Raise when the folder was begun with another plan, naming every difference."""
+        before, now = _flat(asdict(found)), _flat(asdict(self))
+        missing = "nothing"
+        differences = [
+            f"{name} is {before.get(name, missing)!r} there and {now.get(name, missing)!r} here"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name, missing) != now.get(name, missing)
+        ]
+        if differences:
+            raise InputError(
+                f"{folder} was made with other settings: {'; '.join(differences)}. {START_AGAIN}"
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished file of vectors."""
+
+    file: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The state after the last block that is safe on disk. Replaced as a whole: never half-written."""
+
+    plan: FolderPlan
+    rows: int = 0
+    input_sha256: str = hashlib.sha256().hexdigest()
+    """Of all rows up to here; see source.py."""
+    dtype: str | None = None
+    """Known from the first block on."""
+    dim: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Growing files: the bytes of each that count. Anything behind them is to be cut off."""
+    shards: tuple[Shard, ...] = ()
+
+    @property
+    def shard_rows(self) -> int:
+        """Rows that are not yet in a finished shard."""
+        return self.rows - sum(shard.rows for shard in self.shards)
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / JOURNAL, {"kind": KIND, "version": VERSION, **asdict(self)})
+
+
+def load_journal(folder: Path) -> Journal | None:
+    """The journal of an unfinished job; None when there is none."""
+    if not (folder / JOURNAL).exists():
+        return None
+    found = read_json(folder / JOURNAL)
+    try:
+        return Journal(
+            plan=FolderPlan(**found["plan"]),
+            rows=found["rows"],
+            input_sha256=found["input_sha256"],
+            dtype=found["dtype"],
+            dim=found["dim"],
+            sizes=found["sizes"],
+            shards=tuple(Shard(**shard) for shard in found["shards"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / JOURNAL} is damaged: {error!r}. {START_AGAIN}") from error
+
+
+def load_manifest(folder: Path) -> Json | None:
+    """The manifest of a finished job; None when there is none."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = read_json(folder / MANIFEST)
+    try:
+        plan_of(manifest)
+        for entry in manifest["shards"]:
+            Shard(**entry)
+        files = [(entry["file"], entry["sha256"]) for entry in manifest["files"]]
+        facts = manifest["rows"], manifest["dim"], manifest["dtype"], manifest["input"]["sha256"]
+        if not all(isinstance(each, int) for each in facts[:2]) or not isinstance(files, list):
+            raise TypeError(f"rows and dim are {facts[:2]}")
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder / MANIFEST} is damaged: {error!r}. {START_AGAIN}") from error
+    return manifest
+
+
+def plan_of(manifest: Json) -> FolderPlan:
+    return FolderPlan(
+        **{name: manifest[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")}
+    )
+
+
+def write_json(path: Path, content: Json) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="ascii")
+
+
+def read_json(path: Path) -> Json:
+    """An object that a job of this version wrote."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} is not JSON: not made by gemel, or damaged. Choose another folder"
+        ) from error
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise InputError(f"{path} was not made by gemel. Choose another folder")
+    if content.get("version") != VERSION:
+        raise InputError(
+            f"{path} has version {content.get('version')!r}; this gemel knows version {VERSION}. "
+            "Use the gemel that made it, or choose another folder"
+        )
+    check_shape(path, content)
+    return content
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Json:
+    flat: Json = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+_DTYPES = ("float32", "float16", "int8", "uint8")
+
+_LARGEST = 2**48  # rows, numbers and bytes
+
+
+def check_shape(path: Path, content: dict[str, Any]) -> None:
+    """Refuse what no job can have written; the rest is up to the caller."""
+    plan = content.get("plan", content)
+    begun = content.get("dtype") is not None
+    checks = {
+        "fingerprint": isinstance(plan, dict) and isinstance(plan.get("fingerprint"), dict),
+        "format": isinstance(plan, dict) and isinstance(plan.get("format"), str),
+        "keep_texts": isinstance(plan, dict) and isinstance(plan.get("keep_texts"), bool),
+        "shard_rows": isinstance(plan, dict) and _is_shard(plan.get("shard_rows")),
+        "rows": _is_count(content.get("rows")) and (begun or not content["rows"]),
+        "dtype": not begun or content["dtype"] in _DTYPES,
+        "dim": (not begun and content.get("dim") is None)
+        or (_is_count(content.get("dim")) and content["dim"] > 0),
+        "shards": _are_files(content.get("shards"), "rows"),
+        "files": "files" not in content or _are_files(content["files"]),
+        "sizes": "sizes" not in content or _are_sizes(content["sizes"]),
+        "input": "input" not in content or isinstance(content["input"], dict),
+    }
+    wrong = [name for name, right in checks.items() if not right]
+    if not wrong and sum(shard["rows"] for shard in content["shards"]) > content["rows"]:
+        wrong = ["shards"]
+    if wrong:
+        raise InputError(f"{path} is damaged: {wrong[0]!r} is not what gemel writes there. {START_AGAIN}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
+
+
+def _is_shard(value: object) -> bool:
+    return value is None or (_is_count(value) and value != 0)
+
+
+def _are_files(entries: object, *counts: str) -> bool:
+    """A list of files of ours, each with its hash and these counts."""
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict)
+        and is_ours(entry.get("file"))
+        and isinstance(entry.get("sha256"), str)
+        and all(_is_count(entry.get(count)) for count in counts)
+        for entry in entries
+    )
+
+
+def _are_sizes(sizes: object) -> bool:
+    return isinstance(sizes, dict) and all(is_ours(name) and _is_count(size) for name, size in sizes.items())

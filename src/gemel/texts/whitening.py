@@ -1,0 +1,507 @@
+"""From a model and texts to a new model folder whose vectors use their space more evenly.
+
+The methods by the names that users type; each fits on unlabelled vectors and gives a layer for the model.
+
+Whitening: every direction gets the same spread, and the widest ones can be kept alone (arXiv 2103.15316).
+
+Centring: the mean is taken away; all-but-the-top: the widest directions too (arXiv 1702.01417).
+
+A linear map of vectors: what whitening and centring find, and what a model keeps as its last dense layer.
+
+BERT-flow: an invertible network that turns the vectors of texts into a Gaussian cloud (arXiv 2011.05864).
+
+Trained with torch (extra: train) by maximum likelihood on vectors alone; what comes out is plain arrays.
+
+How evenly vectors use their space. All numbers are of directions: each vector is scaled to length 1 first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.head import Coupling, Dense, Flow
+from gemel.checkpoint.write import check_target, write_checkpoint
+from gemel.encoder.head import finish
+from gemel.errors import InputError, MissingExtra
+from gemel.registry import Registry
+from gemel.types import AnyVectors, Vectors
+from gemel.vectors.similarity import checked, normalize
+
+
+class SavedModel(Protocol):
+    """What is needed of a model: its files, and vectors before they are normalised."""
+
+    @property
+    def checkpoint(self) -> Checkpoint: ...
+
+    def encode(self, texts: Sequence[str], *, normalize: bool) -> AnyVectors: ...
+
+
+@dataclass(frozen=True)
+class PostprocessResult:
+    """A model that was saved with one more layer."""
+
+    folder: Path
+    method: str
+    fitted: Fitted
+    texts: int
+    """Distinct texts that the layer was fitted on."""
+    before: Isotropy
+    after: Isotropy
+
+    @property
+    def dim(self) -> int:
+        return int(self.fitted.layer.weight.shape[0])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "method": self.method,
+            "texts": self.texts,
+            "dim": self.dim,
+            "before": self.before.to_json(),
+            "after": self.after.to_json(),
+            "note": self.fitted.note,
+        }
+
+
+def save_postprocessed(
+    model: SavedModel,
+    texts: Iterable[str],
+    folder: Path | str,
+    *,
+    method: str = "whitening",
+    settings: Settings | None = None,
+    overwrite: bool = False,
+) -> PostprocessResult:
+    """Fit `method` on the distinct texts, and save the model with it as its last layer, then length 1.
+
+    Length 1, since the vectors are meant to be compared by cosine.
+    """
+    fit = METHODS[method]
+    check_target(Path(folder), model.checkpoint, overwrite)  # before minutes of work, not after
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) < 2:
+        raise InputError(f"a fit needs at least 2 different texts, got {len(distinct)}. Give a few thousand")
+    vectors = model.encode(distinct, normalize=False)
+    fitted = fit(vectors, settings or Settings())
+    layers = (*model.checkpoint.dense, fitted.layer)
+    path = write_checkpoint(model.checkpoint, folder, dense=layers, normalize=True, overwrite=overwrite)
+    return PostprocessResult(
+        folder=path,
+        method=method,
+        fitted=fitted,
+        texts=len(distinct),
+        before=isotropy(vectors),
+        after=isotropy(fitted.apply(vectors)),
+    )
+
+
+class Fitted(Protocol):
+    """What a method found."""
+
+    @property
+    def layer(self) -> Dense: ...
+
+    @property
+    def note(self) -> str: ...
+
+    def apply(self, vectors: ArrayLike) -> Vectors: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the methods; one that a method does not have must stay None."""
+
+    dim: int | None = None
+    """whitening: directions to keep. None: all."""
+    remove: int | None = None
+    """all-but-the-top: directions to take away. None: a hundredth of the dimensions."""
+    epochs: int | None = None
+    """flow: passes over the vectors. None: 4."""
+    seed: int | None = None
+    """flow: of the first weights and the order of vectors. None: 0."""
+
+
+METHODS: Registry[Callable[[ArrayLike, Settings], Fitted]] = Registry("method")
+
+
+@METHODS.add("whitening")
+def _whitening(vectors: ArrayLike, settings: Settings) -> Fitted:
+    _only("whitening", settings, "dim")
+    return fit_whitening(vectors, settings.dim)
+
+
+@METHODS.add("centring")
+def _centring(vectors: ArrayLike, settings: Settings) -> Fitted:
+    _only("centring", settings)
+    return fit_centring(vectors)
+
+
+@METHODS.add("all-but-the-top")
+def _all_but_the_top(vectors: ArrayLike, settings: Settings) -> Fitted:
+    _only("all-but-the-top", settings, "remove")
+    return fit_all_but_the_top(vectors, settings.remove)
+
+
+@METHODS.add("flow")
+def _flow(vectors: ArrayLike, settings: Settings) -> Fitted:
+    _only("flow", settings, "epochs", "seed")
+    epochs = 4 if settings.epochs is None else settings.epochs
+    return fit_flow(vectors, epochs=epochs, seed=settings.seed or 0)
+
+
+def _only(method: str, settings: Settings, *own: str) -> None:
+    given = [name for name, value in vars(settings).items() if value is not None and name not in own]
+    if given:
+        has = f"it has {', '.join(own)}" if own else "it has no settings"
+        raise InputError(f"the method {method!r} has no setting {given[0]!r}; {has}")
+
+
+FLOOR = 1e-8
+"""Of the largest variance. What is below is the rounding of float32, not a direction of the texts."""
+
+
+def fit_whitening(vectors: ArrayLike, dim: int | None = None, *, floor: float = FLOOR) -> LinearMap:
+    """A map after which the vectors have mean 0 and covariance 1; `dim` keeps the widest directions.
+
+    Outputs are ordered by the variance they had, so the first `d` of them are the whitening to `d`. A direction
+    whose variance is under `floor` times the largest is set to 0 instead of being blown up; `note` counts them.
+    """
+    axes = principal_axes(vectors)
+    most = len(axes.mean)
+    if dim is not None and not 1 <= dim <= most:
+        raise InputError(f"dim must be from 1 to {most}, the vectors' own, got {dim}")
+    keep = dim or most
+    spread = axes.spread[:keep]
+    wide = spread > floor * axes.spread[0]
+    if not wide.any():
+        raise InputError("all vectors are equal: there is no spread to whiten. Give different texts")
+    scale = np.where(wide, 1 / np.sqrt(np.where(wide, spread, 1.0)), 0.0)
+    flat = int((~wide).sum())
+    note = f"{flat} of {keep} directions have no spread and are 0 after the map" if flat else ""
+    return linear_map(axes.directions[:keep] * scale[:, None], axes.mean, note)
+
+
+def fit_centring(vectors: ArrayLike) -> LinearMap:
+    """A map that takes the mean of `vectors` away."""
+    ready = checked(vectors, "vectors")
+    if not len(ready):
+        raise InputError("a mean needs at least 1 vector, got 0")
+    return linear_map(np.eye(ready.shape[1]), ready.mean(axis=0, dtype=np.float64))
+
+
+def fit_all_but_the_top(vectors: ArrayLike, remove: int | None = None) -> LinearMap:
+    """A map that takes the mean and the `remove` widest directions away; None: a hundredth of the dimensions.
+
+    The vectors keep their length: the directions are 0, not gone.
+    """
+    axes = principal_axes(vectors)
+    most = len(axes.mean)
+    count = max(1, round(most / 100)) if remove is None else remove
+    if not 0 <= count < most:
+        raise InputError(f"remove must be from 0 to {most - 1}, one less than the dimensions, got {count}")
+    top = axes.directions[:count]
+    return linear_map(np.eye(most) - top.T @ top, axes.mean)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMap:
+    """x -> weight @ x + bias."""
+
+    weight: Vectors
+    """(out, in) float32"""
+    bias: Vectors
+    """(out,) float32"""
+    note: str = ""
+    """What to know about the fit, for a person."""
+
+    @property
+    def layer(self) -> Dense:
+        """The map as a layer of a model, without activation."""
+        return Dense(self.weight, self.bias, "identity")
+
+    def apply(self, vectors: ArrayLike) -> Vectors:
+        """(n, in) -> (n, out): the same bits as a model with this layer gives before it normalises."""
+        ready = checked(vectors, "vectors")
+        if ready.shape[1] != self.weight.shape[1]:
+            raise InputError(
+                f"vectors have {ready.shape[1]} dimensions, the map takes {self.weight.shape[1]}"
+            )
+        return finish(ready, [self.layer], unit=False, dim=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Mean and principal directions of vectors, in float64."""
+
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    """(d,) variances, largest first"""
+    directions: NDArray[np.float64]
+    """(d, d), a row for each variance"""
+
+
+def principal_axes(vectors: ArrayLike) -> Axes:
+    """Where the vectors lie and how they spread; the sign of a direction is chosen, so that two runs agree."""
+    ready = checked(vectors, "vectors")
+    if len(ready) < 2:
+        raise InputError(f"a fit needs at least 2 vectors, got {len(ready)}. Give a few thousand")
+    exact = ready.astype(np.float64)
+    mean = exact.mean(axis=0)
+    centred = exact - mean
+    spread, columns = np.linalg.eigh(centred.T @ centred / (len(ready) - 1))
+    directions = columns.T[::-1]
+    signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)])
+    return Axes(mean, np.maximum(spread[::-1], 0.0), directions * signs[:, None])
+
+
+def linear_map(weight: NDArray[np.float64], mean: NDArray[np.float64], note: str = "") -> LinearMap:
+    """The map x -> weight @ (x - mean)."""
+    ready = np.ascontiguousarray(weight, dtype=np.float32)
+    return LinearMap(ready, (-weight @ mean).astype(np.float32), note)
+
+
+BATCH = 128  # vectors in a step of training
+
+RATE = 1e-3  # of Adam
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFlow:
+    """A trained flow and how well it came to explain the vectors."""
+
+    layer: Flow
+    """The flow as a layer of a model."""
+    log_likelihood: tuple[float, ...]
+    """Nats for each dimension of a vector: before training, then after each epoch."""
+
+    @property
+    def note(self) -> str:
+        first, last = self.log_likelihood[0], self.log_likelihood[-1]
+        return f"log-likelihood {first:.3f} before training, {last:.3f} after {len(self.log_likelihood) - 1} epochs"
+
+    def apply(self, vectors: ArrayLike) -> Vectors:
+        """(n, dim) -> (n, dim): the same bits as a model with this layer gives before it normalises."""
+        return finish(self._checked(vectors), [self.layer], unit=False, dim=None)
+
+    def invert(self, vectors: ArrayLike) -> Vectors:
+        """The vectors that `apply` turns into these, but for rounding."""
+        z = self._checked(vectors).astype(np.float64)
+        for step in reversed(self.layer.couplings):
+            half = z.shape[1] // 2
+            inner = np.maximum(z[:, :half] @ step.w1.T + step.b1, 0)
+            scale, move = np.split(inner @ step.w2.T + step.b2, 2, axis=1)
+            z[:, half:] = (z[:, half:] - move) * np.exp(-np.tanh(scale))
+            z = z[:, np.argsort(step.order)]
+        weight = self.layer.weight.astype(np.float64)
+        bias = 0.0 if self.layer.bias is None else self.layer.bias
+        return np.linalg.solve(weight, (z - bias).T).T.astype(np.float32)
+
+    def _checked(self, vectors: ArrayLike) -> Vectors:
+        ready, dim = checked(vectors, "vectors"), self.layer.weight.shape[1]
+        if ready.shape[1] != dim:
+            raise InputError(f"vectors have {ready.shape[1]} dimensions, the flow takes {dim}")
+        return ready
+
+
+def fit_flow(
+    vectors: ArrayLike, *, couplings: int = 6, hidden: int = 128, epochs: int = 4, seed: int = 0
+) -> FittedFlow:
+    """Train a flow on unlabelled vectors; a few thousand take seconds. The same seed gives the same flow."""
+    torch = _torch()
+    for name, value, least in (("couplings", couplings, 1), ("hidden", hidden, 1), ("epochs", epochs, 0)):
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, got {value}")
+    start = first_flow(vectors, couplings, hidden, seed)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # products this small are slower on more; and sums come out the same everywhere
+    try:
+        return _train(torch, start, checked(vectors, "vectors"), epochs, seed)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def first_flow(vectors: ArrayLike, couplings: int, hidden: int, seed: int) -> Flow:
+    """A flow that only turns the vectors onto their principal axes, at unit variance on the average.
+
+    One scale for all axes: scaling each on its own would make rounding errors of flat ones as wide as the rest.
+    """
+    axes = principal_axes(vectors)
+    dim = len(axes.mean)
+    if dim < 2:
+        raise InputError(f"a flow needs at least 2 dimensions, got {dim}")
+    variance = float(axes.spread.mean())
+    if variance <= 1e-30:
+        raise InputError("all vectors are equal: there is no spread to learn. Give different texts")
+    weight = axes.directions / np.sqrt(variance)
+    random = np.random.default_rng(seed)
+    steps = tuple(_first_coupling(dim, hidden, random) for _ in range(couplings))
+    return Flow(
+        np.ascontiguousarray(weight, np.float32), (-weight @ axes.mean).astype(np.float32), "flow", steps
+    )
+
+
+def _first_coupling(dim: int, hidden: int, random: np.random.Generator) -> Coupling:
+    """A coupling that changes nothing yet but the order: its second layer is zero."""
+    half = dim // 2
+    bound = half**-0.5
+    out = 2 * (dim - half)
+    return Coupling(
+        random.permutation(dim),
+        random.uniform(-bound, bound, (hidden, half)).astype(np.float32),
+        random.uniform(-bound, bound, hidden).astype(np.float32),
+        np.zeros((out, hidden), np.float32),
+        np.zeros(out, np.float32),
+    )
+
+
+# Any below: torch and its tensors; torch is an extra.
+
+
+def _train(torch: Any, start: Flow, vectors: Vectors, epochs: int, seed: int) -> FittedFlow:  # noqa: ANN401
+    turned = torch.from_numpy(
+        finish(vectors, [Flow(start.weight, start.bias, "flow", ())], unit=False, dim=None)
+    )
+    steps = torch_steps(torch, start.couplings)
+    optimizer = torch.optim.Adam([weight for step in steps for weight in step[1:]], lr=RATE)
+    random = torch.Generator().manual_seed(seed)
+    # The linear start is a rotation times a number; its volume counts in the likelihood.
+    volume = float(np.linalg.slogdet(start.weight.astype(np.float64))[1])
+    history = [_likelihood(torch, steps, turned, volume)]
+    for _ in range(epochs):
+        for rows in torch.randperm(len(turned), generator=random).split(BATCH):
+            z, log_scale = torch_forward(torch, steps, turned[rows])
+            loss = (0.5 * (z * z).sum(1) - log_scale).mean() / z.shape[1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        history.append(_likelihood(torch, steps, turned, volume))
+    couplings = tuple(
+        Coupling(old.order, *(weight.detach().numpy().copy() for weight in step[1:]))
+        for old, step in zip(start.couplings, steps, strict=True)
+    )
+    return FittedFlow(Flow(start.weight, start.bias, "flow", couplings), tuple(history))
+
+
+def torch_steps(torch: Any, couplings: Sequence[Coupling]) -> list[tuple[Any, ...]]:  # noqa: ANN401
+    """(order, w1, b1, w2, b2) of each coupling as tensors; all but the order can be trained."""
+    return [
+        (
+            torch.from_numpy(step.order),
+            *(torch.tensor(w, requires_grad=True) for w in (step.w1, step.b1, step.w2, step.b2)),
+        )
+        for step in couplings
+    ]
+
+
+def torch_forward(torch: Any, steps: Sequence[tuple[Any, ...]], x: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """What `encoder/head.py` does with the couplings, and the log of how much it stretches space: (n, d), (n,)."""
+    log_scale = torch.zeros(len(x))
+    for order, w1, b1, w2, b2 in steps:
+        x = x[:, order]
+        half = x.shape[1] // 2
+        scale, move = (torch.relu(x[:, :half] @ w1.T + b1) @ w2.T + b2).chunk(2, dim=1)
+        scale = torch.tanh(scale)
+        x = torch.cat([x[:, :half], x[:, half:] * torch.exp(scale) + move], dim=1)
+        log_scale = log_scale + scale.sum(1)
+    return x, log_scale
+
+
+def _likelihood(torch: Any, steps: Sequence[tuple[Any, ...]], x: Any, volume: float) -> float:  # noqa: ANN401
+    with torch.no_grad():
+        z, log_scale = torch_forward(torch, steps, x)
+        mean = float((log_scale - 0.5 * (z * z).sum(1)).double().mean())
+    return (mean + volume) / int(x.shape[1]) - 0.5 * float(np.log(2 * np.pi))
+
+
+def _torch() -> Any:  # noqa: ANN401 - the module
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("training a flow", "torch", "train") from error
+    return torch
+
+
+@dataclass(frozen=True)
+class Isotropy:
+    """Measures of one set of vectors. Perfectly even: 0, 0, 1, dim, dim."""
+
+    vectors: int
+    dim: int
+    mean_cosine: float
+    """Of all pairs of two different rows: what two random texts score."""
+    mean_length: float
+    """Length of the mean vector, 0 to 1: how much all texts have in common."""
+    partition: float
+    """Smallest over largest sum of exp(c · v), c along the principal directions, both ways (arXiv 1702.01417)."""
+    effective_rank: float
+    """exp of the entropy of the variances: directions in use."""
+    participation_ratio: float
+    """(Σ variance)² / Σ variance²: as above, and less moved by many small ones."""
+
+    def summary(self) -> str:
+        """One line for a person."""
+        return (
+            f"mean cosine {self.mean_cosine:.3f}, mean length {self.mean_length:.3f}, "
+            f"partition {self.partition:.3f}, effective rank {self.effective_rank:.1f} "
+            f"and participation ratio {self.participation_ratio:.1f} of {self.dim}"
+        )
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def isotropy(vectors: ArrayLike) -> Isotropy:
+    """The measures of two or more vectors; vectors that are all equal are in 0 directions."""
+    ready = checked(vectors, "vectors")
+    rows, dim = ready.shape
+    if rows < 2 or dim < 1:
+        raise InputError(
+            f"isotropy is about pairs: it needs at least 2 vectors, got {rows} of {dim} dimensions"
+        )
+    unit = normalize(ready).astype(np.float64)
+    total = unit.sum(axis=0)
+    own = float((unit * unit).sum())  # rows, but for zero vectors, which stay zero
+    mean = total / rows
+    second = unit.T @ unit / rows
+    spread = np.maximum(np.linalg.eigvalsh(second - np.outer(mean, mean)), 0.0)
+    return Isotropy(
+        vectors=rows,
+        dim=dim,
+        mean_cosine=float((total @ total - own) / (rows * (rows - 1))),
+        mean_length=float(np.sqrt(mean @ mean)),
+        partition=_partition(unit, second),
+        effective_rank=_effective_rank(spread),
+        participation_ratio=_participation_ratio(spread),
+    )
+
+
+def _partition(unit: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    along = unit @ np.linalg.eigh(second)[1]
+    # The sign of a principal direction is anybody's choice: both count.
+    sums = np.concatenate([np.exp(along).sum(axis=0), np.exp(-along).sum(axis=0)])
+    return float(sums.min() / sums.max())
+
+
+def _effective_rank(spread: NDArray[np.float64]) -> float:
+    shares = _shares(spread)
+    return float(np.exp(-(shares * np.log(shares)).sum())) if len(shares) else 0.0
+
+
+def _participation_ratio(spread: NDArray[np.float64]) -> float:
+    shares = _shares(spread)
+    return float(1 / (shares * shares).sum()) if len(shares) else 0.0
+
+
+def _shares(spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each variance as a part of their sum; what rounding leaves of equal unit vectors is no variance."""
+    wide = spread[spread > 1e-12]
+    return np.asarray(wide / wide.sum())

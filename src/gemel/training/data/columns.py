@@ -1,0 +1,306 @@
+"""Which column has which role: as the caller says, else by the names that data sets use.
+
+The columns of a row as texts: a list of positives makes a row each, a list of negatives a column each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemel.errors import InputError
+from gemel.files.lines import kind_of, listed
+from gemel.training.data.labels import BadValueError
+from gemel.training.objectives.base import Needs
+
+PAIRS = (
+    ("left", "right"),
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("text_a", "text_b"),
+    ("sentence_a", "sentence_b"),
+    ("text1", "text2"),
+    ("question1", "question2"),
+    ("query", "document"),
+    ("query", "passage"),
+    ("question", "answer"),
+    ("question", "answer_sentence"),
+    ("title", "body"),
+)
+"""Names of two texts that belong together."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "anchor": ("anchor", "query", "question"),
+    "positive": ("positive", "pos", "document", "passage", "answer", "answer_sentence"),
+    "negative": ("negative", "neg", "hard_negative"),
+    "text": ("text", "sentence", "source", "content", "caption", "caption1"),
+    "translation": ("translation", "target"),
+}
+
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "class": ("label", "gold_label", "labels", "class", "relation", "entailment", "category"),
+    "score": ("score", "similarity", "similarity_score", "relatedness", "relatedness_score", "label"),
+    "binary": ("label", "is_duplicate", "is_paraphrase", "duplicate", "quality", "score"),
+    "group": ("group", "label", "class", "category", "cluster", "intent"),
+    "margin": ("margin", "score", "label"),
+    "vector": ("vector", "embedding", "teacher", "label"),
+}
+
+_LANGUAGES = frozenset(
+    [
+        "ar",
+        "bg",
+        "ca",
+        "cs",
+        "da",
+        "de",
+        "el",
+        "en",
+        "es",
+        "et",
+        "eu",
+        "fa",
+        "fi",
+        "fr",
+        "he",
+        "hi",
+        "hr",
+        "hu",
+        "id",
+        "it",
+        "ja",
+        "ko",
+        "lt",
+        "lv",
+        "mk",
+        "mr",
+        "ms",
+        "nl",
+        "no",
+        "pl",
+        "pt",
+        "ro",
+        "ru",
+        "sk",
+        "sl",
+        "sq",
+        "sr",
+        "sv",
+        "th",
+        "tr",
+        "uk",
+        "ur",
+        "vi",
+        "zh",
+    ]
+)
+
+_PAIRED = ("left", "right", "anchor", "positive")
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """The columns of a source, by role."""
+
+    texts: tuple[str, ...] = ()
+    """Names of columns, in the order of `roles`."""
+    roles: tuple[str, ...] = ()
+    label: str | None = None
+    missing: tuple[str, ...] = ()
+    """Roles for which there is no column."""
+    named: bool = True
+    """False: any two texts were taken for anchor and positive; whether they belong together, a label may say."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.texts if self.label is None else (*self.texts, self.label)
+
+    def said(self) -> str:
+        """For people: `left = sentence1, right = sentence2, label = score`."""
+        roles = (*self.roles, "label")
+        return ", ".join(f"{role} = {name}" for role, name in zip(roles, self.columns, strict=False))
+
+
+def choose_columns(
+    columns: Sequence[str], needs: Needs, given: Mapping[str, str] | None = None
+) -> ColumnChoice:
+    """A column for each role that is needed, and one for each further column of the role that may repeat."""
+    found = _Search(columns, dict(given or {}))
+    texts = found.texts(needs.texts)
+    extra = found.numbered(needs.more) if needs.more else []
+    label = None
+    if needs.label not in (None, "tokens"):
+        label = found.label(str(needs.label))
+    missing = [role for role in needs.texts if role not in texts]
+    if label is None and needs.label not in (None, "tokens"):
+        missing.append(str(needs.label))
+    present = [role for role in needs.texts if role in texts]
+    return ColumnChoice(
+        texts=(*(texts[role] for role in present), *extra),
+        roles=(*present, *[needs.more or ""] * len(extra)),
+        label=label,
+        missing=tuple(missing),
+        named="positive" in (given or {}) or texts.get("positive", "pos").lower() in ("positive", "pos"),
+    )
+
+
+def labelled_pair(
+    columns: Sequence[str], needs: Needs, given: Mapping[str, str] | None = None
+) -> ColumnChoice | None:
+    """The columns of pairs with a label, where anchors and positives are asked for: the label says which pairs are.
+
+    None: the columns are anchors and positives by their names, or no label is there, or no ranking is asked for.
+    """
+    if needs.label is not None or needs.texts[:2] != ("anchor", "positive"):
+        return None
+    choice = choose_columns(columns, needs, given)
+    if "negative" in choice.roles or (choice.named and not {"anchor", "positive"} & set(choice.missing)):
+        return None
+    pair = choose_columns(columns, Needs(texts=("left", "right")), given)
+    label = _label_column(columns, given)
+    return None if pair.missing or label is None else replace(pair, label=label)
+
+
+def _label_column(columns: Sequence[str], given: Mapping[str, str] | None = None) -> str | None:
+    """A column that says how two texts are related, whatever the kind of the label."""
+    found = _Search(columns, dict(given or {}))
+    return next((name for kind in ("class", "binary", "score") if (name := found.label(kind))), None)
+
+
+class _Search:
+    """The columns that are not yet taken, and the names that the caller gave."""
+
+    def __init__(self, columns: Sequence[str], given: dict[str, str]) -> None:
+        self._given = given
+        self._free: dict[str, str] = {}
+        for name in columns:
+            self._free.setdefault(name.strip().lower(), name)
+        for role, name in given.items():
+            if not re.fullmatch(r"(left|right|label|" + "|".join([*NAMES, *LABELS]) + r")[_-]?\d*", role):
+                known = ", ".join(dict.fromkeys(["left", "right", *NAMES, "label"]))
+                raise InputError(f"unknown role {role!r} for the column {name!r}. Known: {known}")
+            if name not in columns:
+                raise InputError(f"no column {name!r} for {role}. Columns: {listed(list(columns))}")
+
+    def texts(self, roles: Sequence[str]) -> dict[str, str]:
+        """Role to column, for those that are there."""
+        taken = {role: self._take(self._given[role]) for role in roles if role in self._given}
+        for role in roles:
+            names = [role, *NAMES.get(role, ())]
+            if role == "negative":
+                names += [f"{name}{sign}1" for name in names for sign in ("", "_", "-")]
+            name = self._first(names)
+            if role not in taken and name:
+                taken[role] = self._take(name)
+        pair = [role for role in roles if role in _PAIRED]
+        if len(pair) == 2 and not any(role in taken for role in pair):
+            taken |= self._pair(pair)
+        elif "right" in roles and "left" in taken and "right" not in taken:
+            name = self._first([right for _, right in PAIRS])
+            taken |= {"right": self._take(name)} if name else {}
+        if list(roles) == ["text"] and not taken:
+            taken |= self._only_text()
+        return taken
+
+    def _pair(self, roles: Sequence[str]) -> dict[str, str]:
+        for one, other in PAIRS:
+            if one in self._free and other in self._free:
+                return {roles[0]: self._take(self._free[one]), roles[1]: self._take(self._free[other])}
+        if roles[0] != "anchor":
+            return {}
+        captions = [self._free[name] for name in self._free if re.fullmatch(r"caption_?\d+", name)]
+        same = self._languages() or captions
+        return (
+            {role: self._take(name) for role, name in zip(roles, same, strict=False)} if len(same) > 1 else {}
+        )
+
+    def _only_text(self) -> dict[str, str]:
+        languages = self._languages()
+        if languages:
+            return {"text": self._take(languages[0])}
+        return {"text": self._take(*self._free.values())} if len(self._free) == 1 else {}
+
+    def _languages(self) -> list[str]:
+        """Columns called by codes of languages, English first, if there are two or more."""
+        found = [self._free[name] for name in self._free if name in _LANGUAGES]
+        found.sort(key=lambda name: name.strip().lower() != "en")
+        return found if len(found) > 1 else []
+
+    def numbered(self, role: str) -> list[str]:
+        """The further columns of a role: negative, negative1, negative_2, ... by number."""
+        asked = [name for key, name in self._given.items() if re.fullmatch(rf"{role}[_-]?\d*", key)]
+        if asked:
+            return [self._take(name) for name in asked if name in self._free.values()]
+        pattern = re.compile(rf"(?:{'|'.join(NAMES.get(role, (role,)))})s?[_-]?(\d*)")
+        hits = [(match, name) for name in self._free if (match := pattern.fullmatch(name))]
+        hits.sort(key=lambda hit: int(hit[0].group(1) or 0))
+        names = [self._free[name] for _, name in hits]
+        if role == "translation" and not names:
+            names = [self._free[name] for name in self._free if name in _LANGUAGES]
+        return [self._take(name) for name in names]
+
+    def label(self, kind: str) -> str | None:
+        asked = self._given.get("label", self._given.get(kind))
+        return asked or self._first(LABELS[kind])
+
+    def _first(self, names: Iterable[str]) -> str | None:
+        return next((self._free[name] for name in names if name in self._free), None)
+
+    def _take(self, name: str) -> str:
+        self._free.pop(name.strip().lower(), None)
+        return name
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The roles of the texts of every row, and how many texts each column gives."""
+
+    names: tuple[str, ...]
+    """The columns' roles."""
+    widths: tuple[int, ...]
+    """Texts that each column gives to a row: 1, or as many as the first row's list has."""
+
+    @property
+    def plain(self) -> bool:
+        """Each column gives one text."""
+        return set(self.widths) == {1}
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(role for role, width in zip(self.names, self.widths, strict=True) for _ in range(width))
+
+    def rows(self, values: Sequence[Any]) -> list[Sequence[str]]:
+        """The rows that one record makes: one, or one for each text in a list of positives."""
+        if self.plain and all(type(value) is str for value in values):
+            return [values]
+        rows: list[list[str]] = [[]]
+        for role, width, value in zip(self.names, self.widths, values, strict=True):
+            texts = _texts(role, value)
+            if role == "positive":
+                rows = [[*row, text] for row in rows for text in texts]
+            elif len(texts) < width:
+                raise BadValueError(f"{len(texts)} texts in {role!r}, but the first row has {width}")
+            else:
+                rows = [[*row, *texts[:width]] for row in rows]
+        return list(rows)
+
+
+def layout_of(roles: tuple[str, ...], first: Sequence[Any]) -> RowLayout:
+    """By the values of the first row."""
+    lists = [
+        len(value) if isinstance(value, list | tuple) and role != "positive" else 1
+        for role, value in zip(roles, first, strict=False)
+    ]
+    return RowLayout(roles, tuple(max(1, width) for width in lists) if lists else (1,) * len(roles))
+
+
+def _texts(role: str, value: Any) -> list[str]:  # noqa: ANN401 - whatever stands in the data
+    texts = list(value) if isinstance(value, list | tuple) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            raise BadValueError(f"{role!r} must be a string, got {kind_of(text)}")
+    if not texts:
+        raise BadValueError(f"{role!r} is an empty list")
+    return texts

@@ -1,0 +1,129 @@
+"""The student is the teacher with fewer layers, which then learns the teacher's vectors.
+
+A model with some of its layers: the others are left out, those that stay are numbered anew. No torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gemel.checkpoint.folder import Checkpoint
+from gemel.checkpoint.json_file import read_object
+from gemel.checkpoint.write import write_checkpoint
+from gemel.errors import InputError
+from gemel.files.atomic import new_folder, write_json
+from gemel.model import load
+from gemel.training.distill.agreement import split_rows, yardstick_of_texts
+from gemel.training.distill.by_vectors import learn_vectors
+from gemel.training.distill.job import DistillJob, DistillResult, read_texts
+from gemel.training.run import publish
+
+
+def distill_layers(job: DistillJob) -> DistillResult:
+    """Cut, and train where texts are given."""
+    request, options = job.request, job.options
+    checkpoint = job.encoder.model.checkpoint
+    keep = chosen_layers(checkpoint, request.layers, request.keep)
+    job.note(f"layers {', '.join(map(str, keep))} of {layer_count(checkpoint)} stay")
+    start = job.folder / f"{checkpoint.folder.name}-{len(keep)}-layers"
+    if not start.is_dir():
+        keep_layers(checkpoint, keep, start)
+    rows = None
+    if request.data is not None:
+        rows = read_texts(request.data, request.columns, skip_bad=options.skip_bad)
+        job.note(*rows.notes)
+    if rows is None:
+        publish(start, request.out)
+        return job.finish(None, None, "", None)
+    split = split_rows(len(rows), options.seed)
+    yardstick = yardstick_of_texts(job.encoder, rows.rows, split, near_by=None, seed=options.seed)
+    if request.trains:
+        return learn_vectors(job, load(start), rows.rows, split, yardstick)
+    publish(start, request.out)
+    return job.finish(yardstick, None, "", None)
+
+
+# Every architecture that keeps its layers apart calls them so, behind any prefix.
+_LAYER = re.compile(r"((?:.*\.)?(?:encoder\.layer|transformer\.layer|layers)\.)(\d+)(\..+)")
+
+
+def layer_count(checkpoint: Checkpoint) -> int:
+    """Layers of the network; a model without any is refused."""
+    found = next((checkpoint.config.get(key) for key in _KEYS if key in checkpoint.config), None)
+    if checkpoint.kind == "static" or not isinstance(found, int):
+        raise InputError(
+            f"{checkpoint.name} has no layers to leave out. Give a transformer, or use how='static'"
+        )
+    return found
+
+
+_KEYS = ("num_hidden_layers", "n_layers")
+
+
+def chosen_layers(checkpoint: Checkpoint, layers: int | None, keep: Sequence[int]) -> tuple[int, ...]:
+    """The layers that stay: `keep`, or `layers` of them, evenly spaced from the first to the last."""
+    total = layer_count(checkpoint)
+    if (layers is None) == (not keep):
+        raise InputError("say how many layers stay (layers=2), or which (keep=(0, 2, 5)); one of the two")
+    if layers is not None:
+        if not 1 <= layers < total:
+            raise InputError(
+                f"layers must be from 1 to {total - 1}: {checkpoint.name} has {total}, got {layers}"
+            )
+        return tuple(int(place) for place in np.linspace(0, total - 1, layers).round())
+    if list(keep) != sorted(set(keep)) or keep[0] < 0 or keep[-1] >= total or len(keep) == total:
+        raise InputError(
+            f"keep must be some of the layers 0 to {total - 1} of {checkpoint.name}, in order, "
+            f"got {', '.join(map(str, keep))}"
+        )
+    return tuple(keep)
+
+
+def keep_layers(checkpoint: Checkpoint, keep: Sequence[int], folder: Path) -> Path:
+    """The model with the layers `keep` only, as a new model in `folder`."""
+    patch = _patch(checkpoint, keep)
+    weights = checkpoint.weights
+    names = {name: name for name in weights}
+    if checkpoint.config.get("model_type") != "albert":
+        names = _renamed(list(weights), keep)
+    with new_folder(folder.absolute()) as working:
+        write_checkpoint(checkpoint, working, weights={new: weights[old] for new, old in names.items()})
+        write_json(working / "config.json", {**read_object(working / "config.json"), **patch})
+    return folder
+
+
+def _renamed(names: Sequence[str], keep: Sequence[int]) -> dict[str, str]:
+    """New name to old name of every weight that stays."""
+    places = {old: new for new, old in enumerate(keep)}
+    found: dict[str, str] = {}
+    for name in names:
+        match = _LAYER.fullmatch(name)
+        if match is None:
+            found[name] = name
+        elif int(match[2]) in places:
+            found[f"{match[1]}{places[int(match[2])]}{match[3]}"] = name
+    return found
+
+
+def _patch(checkpoint: Checkpoint, keep: Sequence[int]) -> dict[str, Any]:
+    """What config.json must say about fewer layers."""
+    config = checkpoint.config
+    kind = config.get("model_type")
+    patch: dict[str, Any] = {next(key for key in _KEYS if key in config): len(keep)}
+    if kind == "albert" and int(config.get("num_hidden_groups", 1)) > 1:
+        raise InputError(f"{checkpoint.name} shares layers in groups; leaving some out would mix the groups")
+    if kind == "modernbert":
+        from gemel.encoder.architectures.modernbert import layer_kinds
+
+        if keep[0] != 0:
+            raise InputError(
+                f"the first layer of {checkpoint.name} is made for its embeddings and must stay: keep=(0, ...)"
+            )
+        kinds = layer_kinds(config)
+        patch["layer_types"] = [kinds[place] for place in keep]
+    return patch

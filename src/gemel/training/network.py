@@ -1,0 +1,243 @@
+"""What the loop trains: things to encode in, one vector for each out. Bi- and cross-encoders both fit.
+
+Tokens -> token vectors in torch: transformers' network, or a table of token vectors.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from gemel.checkpoint.folder import Checkpoint
+from gemel.encoder.engines.torch_network import load_network
+from gemel.errors import InputError, MissingExtra
+from gemel.training.options import TrainOptions
+from gemel.training.packing import ATTENTION, Pack, register_attention
+from gemel.types import Encoder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+Item: TypeAlias = Hashable
+"""What goes through the network at once: a text, or for a cross-encoder a pair of texts."""
+
+
+class TrainableNetwork(Protocol):
+    """A network in torch that starts from a checkpoint and is saved as one."""
+
+    module: nn.Module
+    """All its weights."""
+    dim: int
+    """Numbers that leave it for each item."""
+    gives_vectors: bool
+    """Each text has a vector, so that one can look how the vectors lie; not so in a cross-encoder."""
+    vocabulary: int
+    """Token ids are below this."""
+
+    def items(self, columns: tuple[list[str], ...]) -> Sequence[Sequence[Item]]:
+        """What to encode for the text columns of a batch: the texts themselves, or one column of pairs."""
+        ...
+
+    def tokens(
+        self, items: Sequence[Item], *, noise: float = 0.0, rng: np.random.Generator | None = None
+    ) -> list[Any]:
+        """Token ids of each item, cut to length; `noise` is the share of tokens that `rng` takes out."""
+        ...
+
+    def forward(self, tokens: Sequence[Any]) -> Tensor:
+        """(n, dim) float32, one row for each item, with its graph."""
+        ...
+
+    def encoder(self) -> Encoder:
+        """The network as it is now, for evaluation: no dropout, no graph."""
+        ...
+
+    def write(self, folder: Path, *, objective: nn.Module | None, about: Mapping[str, Any]) -> None:
+        """Save a whole model in `folder`, replacing one that is there; `about` has labels and settings to keep."""
+        ...
+
+
+# These hand every keyword on to their attention and take positions from outside; the others are padded.
+_PACKED = {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
+
+_POSITIONS_AFTER_PADDING = {"camembert", "roberta", "xlm-roberta"}
+
+
+class TokenNetwork(Protocol):
+    """The part of a model that reads tokens."""
+
+    module: nn.Module
+    width: int
+
+    def hidden(self, texts: Pack) -> Tensor:
+        """(T, width): the vector of every token."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """Everything to save, under the names that a checkpoint has."""
+        ...
+
+
+def open_body(checkpoint: Checkpoint, options: TrainOptions) -> TokenNetwork:
+    """The checkpoint's network, ready to be trained."""
+    if checkpoint.kind == "static":
+        return TableBody(checkpoint)
+    return TransformerBody(checkpoint, options)
+
+
+class TableBody:
+    """A static model: one vector for each token, whatever stands around it."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        import torch
+        from torch import nn
+
+        if "embedding.weight" not in checkpoint.weights or checkpoint.skip_unknown:
+            raise InputError(
+                f"{checkpoint.name} is a model2vec table; only StaticEmbedding models can be trained"
+            )
+        table = torch.from_numpy(np.array(checkpoint.weights["embedding.weight"], dtype=np.float32))
+        self.module = nn.ModuleDict({"embedding": nn.Embedding.from_pretrained(table, freeze=False)})
+        self.width = int(table.shape[1])
+
+    def hidden(self, texts: Pack) -> Tensor:
+        vectors: Tensor = self.module["embedding"](texts.ids)
+        return vectors
+
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.module.state_dict())
+
+
+class TransformerBody:
+    """Loads safetensors only, and runs no code that comes with a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, options: TrainOptions) -> None:
+        kind = str(checkpoint.config.get("model_type"))
+        self._packed = kind in _PACKED
+        self._has_pooler = any("pooler." in name for name in checkpoint.weights)
+        self.module = _load(checkpoint, options, ATTENTION if self._packed else "eager")
+        config: Any = self.module.config
+        self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
+        if options.gradient_checkpointing:
+            _checkpoint_activations(self.module)
+        self._with_lora = options.lora_rank is not None
+        if options.lora_rank is not None:
+            self.module = _add_lora(self.module, options.lora_rank)
+        # Last: what LoRA adds to a frozen layer is frozen with it.
+        _freeze(self.module.get_base_model() if self._with_lora else self.module, options.freeze_layers)
+
+    def hidden(self, texts: Pack) -> Tensor:
+        if not self._packed:
+            return self._hidden_padded(texts)
+        places = self._positions(texts)[None]
+        types = {} if texts.types is None else {"token_type_ids": texts.types[None]}
+        states: Tensor = self.module(
+            input_ids=texts.ids[None], position_ids=places, texts=texts, **types
+        ).last_hidden_state
+        return states[0]
+
+    def _positions(self, texts: Pack) -> Tensor:
+        """(T,) the row of the position table for each token. The padding token, where a text holds it, takes none."""
+        if not self._first_place:
+            return texts.places
+        padding = self._first_place - 1
+        counted = (texts.ids != padding).long()
+        running = counted.cumsum(0)
+        before = (running - counted)[texts.lengths.cumsum(0) - texts.lengths]
+        return padding + (running - before[texts.owners]) * counted
+
+    def _hidden_padded(self, texts: Pack) -> Tensor:
+        import torch
+
+        states = []
+        for bucket in texts.buckets:
+            ids = bucket.spread(texts.ids[:, None])[..., 0]
+            mask = torch.ones_like(ids) if bucket.absent is None else (~bucket.absent).long()
+            types = (
+                {} if texts.types is None else {"token_type_ids": bucket.spread(texts.types[:, None])[..., 0]}
+            )
+            states.append(
+                bucket.gather(self.module(input_ids=ids, attention_mask=mask, **types).last_hidden_state)
+            )
+        return torch.cat(states)
+
+    def weights(self) -> dict[str, Tensor]:
+        """A pooler that the checkpoint never had (transformers makes one up) is not saved."""
+        from copy import deepcopy
+
+        whole: Any = deepcopy(self.module).merge_and_unload() if self._with_lora else self.module
+        return {
+            name: weight
+            for name, weight in whole.state_dict().items()
+            if self._has_pooler or not name.startswith("pooler.")
+        }
+
+
+def _load(checkpoint: Checkpoint, options: TrainOptions, attention: str) -> nn.Module:
+    def adjust(config: Any) -> None:  # noqa: ANN401 - each architecture has its own class
+        if options.dropout is not None:
+            _set_dropout(config, options.dropout)
+
+    try:
+        register_attention()
+        return load_network(checkpoint, attention=attention, adjust=adjust)
+    except ImportError as error:
+        raise MissingExtra("training", "torch", "train") from error
+
+
+def _set_dropout(config: Any, dropout: float) -> None:  # noqa: ANN401 - each architecture has its own class
+    for name in vars(config):
+        given = getattr(config, name)
+        if "dropout" in name and isinstance(given, int | float) and not isinstance(given, bool):
+            setattr(config, name, dropout)
+
+
+def _freeze(model: Any, layers: int) -> None:  # noqa: ANN401
+    if not layers:
+        return
+    stack = _layers(model)
+    if layers > len(stack):
+        raise InputError(f"freeze_layers must be at most {len(stack)}, the layers of the model, got {layers}")
+    for part in (model.embeddings, *stack[:layers]):
+        part.requires_grad_(False)
+
+
+def _layers(model: Any) -> Any:  # noqa: ANN401
+    """The blocks of a network, in order."""
+    for path in ("encoder.layer", "transformer.layer", "layers"):
+        part = model
+        for name in path.split("."):
+            part = getattr(part, name, None)
+        if part is not None:
+            return part
+    raise InputError(f"a {model.config.model_type} shares its layers or hides them; freeze_layers must be 0")
+
+
+def _checkpoint_activations(model: Any) -> None:  # noqa: ANN401
+    """Under its newer name where transformers has it; the older one warns there."""
+    settings = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+
+
+def _add_lora(model: nn.Module, rank: int) -> nn.Module:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise MissingExtra("LoRA", "peft", "lora") from error
+    settings = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
+    )
+    with warnings.catch_warnings():
+        # peft 0.21 still asks transformers by the old names of activation checkpointing.
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+        adapted: nn.Module = get_peft_model(model, settings)
+    return adapted

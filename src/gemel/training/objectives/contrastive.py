@@ -1,0 +1,56 @@
+"""Contrastive loss of pairs (Hadsell, Chopra and LeCun, CVPR 2006), and its form on the hard pairs of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemel.training.objectives.base import Needs, Objective, check_one_of, check_positive, register
+from gemel.training.objectives.compare import Distance, distance_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@register("contrastive")
+@dataclass(frozen=True)
+class Contrastive(Objective):
+    """Contrastive: pairs labelled 1 come together, pairs labelled 0 go apart up to a margin."""
+
+    margin: float = 0.5
+    """Distance beyond which what does not belong together is left alone."""
+    metric: Distance = "cosine"
+    """Distance: cosine (1 - cosine), euclidean or manhattan."""
+    online: bool = False
+    """Only the hard pairs of a batch count: 1s that are farther than the nearest 0, 0s nearer than the farthest 1."""
+
+    needs = Needs(texts=("left", "right"), label="binary")
+
+    def __post_init__(self) -> None:
+        check_positive("margin", self.margin)
+        check_one_of("metric", self.metric, Distance)
+
+    def __call__(
+        self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
+    ) -> Tensor:
+        import torch
+
+        assert label is not None, "the data brings 0 or 1 for each pair"
+        left, right = vectors
+        distance = distance_rows(left, right, self.metric)
+        alike = label == 1
+        losses = torch.where(alike, distance**2, torch.relu(self.margin - distance) ** 2) / 2
+        if self.online:
+            losses = losses[_hard(distance.detach(), alike)]
+        return losses.mean() if len(losses) else distance.sum() * 0
+
+
+def _hard(distance: Tensor, alike: Tensor) -> Tensor:
+    """(n,) bool. Where a batch has only 1s or only 0s there is nothing to compare with: all count."""
+    import torch
+
+    nearest = distance.masked_fill(alike, torch.inf).amin()
+    farthest = distance.masked_fill(~alike, -torch.inf).amax()
+    if alike.all() or not alike.any():
+        return torch.ones_like(alike)
+    return torch.where(alike, distance > nearest, distance < farthest)

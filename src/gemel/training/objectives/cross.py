@@ -1,0 +1,86 @@
+"""The objectives of cross-encoders. Their one vector a pair is what the network says of it: a number for each label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gemel.errors import InputError
+from gemel.training.objectives.base import Needs, Objective
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class CrossClassification(Objective):
+    """Classification: name the relation of a pair, by cross-entropy over the labels."""
+
+    name: ClassVar[str] = "classification"
+    needs = Needs(texts=("left", "right"), label="class")
+
+    def weights(self, dim: int, classes: int) -> None:
+        """None of its own: the head belongs to the network."""
+        if classes < 2:
+            raise InputError(f"classification needs two or more different labels, the data has {classes}")
+
+    def __call__(
+        self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
+    ) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(vectors[0], label)
+
+
+@dataclass(frozen=True)
+class CrossRegression(Objective):
+    """Regression: make the score of a pair equal its gold score, by cross-entropy or by squared error."""
+
+    loss: str = "cross-entropy"
+    """cross-entropy takes the gold score for a probability and learns fast; squared-error is what a mean minimises."""
+
+    name: ClassVar[str] = "regression"
+    needs = Needs(texts=("left", "right"), label="score")
+
+    def __post_init__(self) -> None:
+        if self.loss not in ("cross-entropy", "squared-error"):
+            raise InputError(f"loss must be one of cross-entropy, squared-error, got {self.loss!r}")
+
+    def __call__(
+        self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
+    ) -> Tensor:
+        from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
+
+        assert label is not None, "the loop brings the scores"
+        if bool((label < 0).any()):
+            raise InputError(
+                "a cross-encoder gives scores from 0 to 1, the data has some below 0. Rescale them"
+            )
+        logits = vectors[0][:, 0]
+        if self.loss == "squared-error":
+            return mse_loss(logits.sigmoid(), label)
+        return binary_cross_entropy_with_logits(logits, label)
+
+
+_OBJECTIVES: dict[str, type[Objective]] = {
+    "classification": CrossClassification,
+    "regression": CrossRegression,
+}
+
+
+def cross_objective(name: str, settings: Mapping[str, Any]) -> Objective:
+    """The objective of a cross-encoder by name; a setting that is None is left at its default."""
+    if name not in _OBJECTIVES:
+        raise InputError(
+            f"a cross-encoder cannot be trained with objective {name!r}. It has: {', '.join(_OBJECTIVES)}"
+        )
+    cls = _OBJECTIVES[name]
+    given = {key: value for key, value in settings.items() if value is not None}
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    for key in given:
+        if key not in known:
+            raise InputError(
+                f"objective {name!r} of a cross-encoder has no setting {key!r}. It has {', '.join(known) or 'none'}"
+            )
+    return cls(**given)

@@ -1,0 +1,55 @@
+"""In-batch ranking (arXiv 1705.00652), with hard negatives and a guard against false ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemel.errors import InputError
+from gemel.training.objectives.base import Needs, Objective, check_positive, register
+from gemel.training.objectives.compare import cosine_table, info_nce
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@register("in-batch-ranking")
+@dataclass(frozen=True)
+class InBatchRanking(Objective):
+    """In-batch ranking (InfoNCE, multiple negatives): the answers of the other rows are the wrong answers."""
+
+    temperature: float = 0.05
+    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
+    symmetric: bool = False
+    """Also find the anchor of each positive among all anchors; the loss is the mean of both."""
+    guard: float | None = None
+    """False-negative guard: what is nearer to a row's own positive than this cosine is no wrong answer for the row,
+    unless it is the row's own negative. None: no guard."""
+
+    needs = Needs(texts=("anchor", "positive"), more="negative", distinct=True)
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+        if self.guard is not None and not -1 < self.guard <= 1:
+            raise InputError(f"guard must be a cosine above -1, up to 1, got {self.guard!r}. Try 0.9")
+
+    def __call__(
+        self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
+    ) -> Tensor:
+        import torch
+
+        anchor, positive, *negatives = vectors
+        loss = self._rank(anchor, positive, torch.cat([positive, *negatives]))
+        return (loss + self._rank(positive, anchor, anchor)) / 2 if self.symmetric else loss
+
+    def _rank(self, asked: Tensor, right: Tensor, candidates: Tensor) -> Tensor:
+        """`right` stands at the start of `candidates`; the negatives after it go row by row, block by block."""
+        import torch
+
+        scores = cosine_table(asked, candidates) / self.temperature
+        if self.guard is not None:
+            rows = len(asked)
+            own = torch.eye(rows, dtype=torch.bool, device=asked.device).repeat(1, len(candidates) // rows)
+            alike = cosine_table(right.detach(), candidates.detach()) > self.guard
+            scores = scores.masked_fill(alike & ~own, -torch.inf)
+        return info_nce(scores)

@@ -1,0 +1,171 @@
+"""Texts of different lengths end to end in one row: no token is padding, except inside attention.
+
+transformers runs a packed row like one long text; the attention registered here cuts it back into texts, those of like
+length together. Almost all the work of a block is in its matrices, which see no padding at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.encoder.tokenizer import TokenIds
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+ATTENTION = "gemel-packed"
+"""The name under which transformers knows the attention below."""
+
+WASTE = 1.2
+"""How much larger the rectangle around texts of like length may be than the texts."""
+
+
+@dataclass(frozen=True, eq=False)
+class LengthBucket:
+    """Texts of like length that stand side by side in a pack: b texts, the longest of L tokens."""
+
+    start: int
+    """The first of its tokens in the pack."""
+    tokens: int
+    texts: int
+    longest: int
+    slots: Tensor | None
+    """(tokens,) where each token goes when texts are padded to L; None: all have L tokens, nothing is padded."""
+    absent: Tensor | None
+    """(b, L) True where a text has ended; None: nowhere."""
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """(T, d) of the whole pack -> (b, L, d) of this bucket, zeros where a text has ended."""
+        own = rows[self.start : self.start + self.tokens]
+        if self.slots is not None:
+            own = rows.new_zeros(self.texts * self.longest, rows.shape[1]).index_copy(0, self.slots, own)
+        return own.view(self.texts, self.longest, rows.shape[1])
+
+    def gather(self, padded: Tensor) -> Tensor:
+        """(b, L, d) -> (tokens, d): the inverse of `spread`."""
+        flat = padded.reshape(self.texts * self.longest, -1)
+        return flat if self.slots is None else flat.index_select(0, self.slots)
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """n texts of T tokens in all, the longest first."""
+
+    ids: Tensor
+    """(T,) token ids, text after text."""
+    places: Tensor
+    """(T,) the place of each token in its text, from 0."""
+    owners: Tensor
+    """(T,) which text each token belongs to, in the order of the pack."""
+    lengths: Tensor
+    """(n,)"""
+    back: Tensor
+    """(n,) where each text, in the order in which it was given, stands in the pack."""
+    buckets: tuple[LengthBucket, ...]
+    types: Tensor | None = None
+    """(T,) the type of each token, where a network is told which of two texts it belongs to."""
+
+    @property
+    def texts(self) -> int:
+        return len(self.lengths)
+
+
+def pack(tokens: Sequence[TokenIds], device: torch.device) -> Pack:
+    """All texts of a call, ready for the network."""
+    import torch
+
+    given = np.fromiter((len(ids) for ids in tokens), np.int64, len(tokens))
+    order = np.argsort(-given, kind="stable")
+    lengths = given[order]
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
+    owners = np.repeat(np.arange(len(tokens)), lengths)
+    ids = np.concatenate([tokens[row] for row in order]).astype(np.int64)
+    arrays = [
+        torch.from_numpy(array).to(device) for array in (ids, places, owners, lengths, np.argsort(order))
+    ]
+    buckets = tuple(_bucket(lengths, starts, places, part, device) for part in _parts(lengths))
+    return Pack(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], buckets)
+
+
+def _parts(lengths: NDArray[np.int64]) -> list[slice]:
+    """Neighbours in a falling row of lengths, as long as little of their rectangle would be padding."""
+    parts, first, filled = [], 0, 0
+    for place, length in enumerate(lengths.tolist()):
+        area = lengths[first] * (place - first + 1)
+        if place > first and area > WASTE * (filled + length):
+            parts.append(slice(first, place))
+            first, filled = place, 0
+        filled += length
+    return [*parts, slice(first, len(lengths))] if len(lengths) else parts
+
+
+def _bucket(
+    lengths: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    places: NDArray[np.int64],
+    part: slice,
+    device: torch.device,
+) -> LengthBucket:
+    import torch
+
+    own, start, longest = lengths[part], int(starts[part.start]), int(lengths[part.start])
+    tokens = int(own.sum())
+    if own[-1] == longest:
+        return LengthBucket(start, tokens, len(own), longest, None, None)
+    rows = np.repeat(np.arange(len(own)), own)
+    slots = torch.from_numpy(rows * longest + places[start : start + tokens]).to(device)
+    absent = torch.from_numpy(np.arange(longest)[None] >= own[:, None]).to(device)
+    return LengthBucket(start, tokens, len(own), longest, slots, absent)
+
+
+@cache
+def register_attention() -> None:
+    """Make the packed attention known to transformers, once."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attend)
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    texts: Pack,
+    scaling: float,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of every text to itself: (1, h, T, d) each -> (1, T, h, d). No mask comes: `texts` knows all."""
+    import torch
+
+    _, heads, total, width = query.shape
+    query, key, value = (_rows(states) for states in (query * scaling, key, value))
+    mixed = []
+    for bucket in texts.buckets:
+
+        def by_head(rows: Tensor, bucket: LengthBucket = bucket) -> Tensor:
+            return bucket.spread(rows).view(bucket.texts, bucket.longest, heads, width).transpose(1, 2)
+
+        scores = torch.matmul(by_head(query), by_head(key).transpose(-1, -2))  # (b, h, L, L)
+        if bucket.absent is not None:
+            scores = scores.masked_fill(bucket.absent[:, None, None], float("-inf"))
+        weights = torch.nn.functional.dropout(scores.softmax(-1), dropout, module.training)
+        seen = torch.matmul(weights, by_head(value)).transpose(1, 2)  # (b, L, h, d)
+        mixed.append(bucket.gather(seen.reshape(bucket.texts, bucket.longest, -1)))
+    return torch.cat(mixed).view(1, total, heads, width), None
+
+
+def _rows(states: Tensor) -> Tensor:
+    """(1, h, T, d) -> (T, h * d)"""
+    return states[0].transpose(0, 1).reshape(states.shape[2], -1)

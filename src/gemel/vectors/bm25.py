@@ -1,0 +1,266 @@
+"""BM25, the classic of word search: rare words count more, repeated ones less and less, long documents less.
+
+The variant of Lucene (idf never below zero). `WordRules` say what a word is.
+
+Texts to words: lower case, runs of letters and digits; bigrams in scripts that put no spaces between words.
+
+Search by words, and its fusion with search by vectors. numpy only.
+
+Reciprocal rank fusion: several rankings of one corpus become one, by places alone. Scores need not be comparable.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, MissingExtra
+from gemel.types import Vectors
+from gemel.vectors.search import Hits
+
+
+class BM25Index:
+    """For each word, the documents that hold it and what it adds to their scores."""
+
+    def __init__(
+        self,
+        corpus: Sequence[str],
+        *,
+        k1: float = 1.2,
+        b: float = 0.75,
+        stop_words: bool = True,
+        rules: WordRules | None = None,
+    ) -> None:
+        """`k1`: how slowly further occurrences of a word stop to count. `b`: how much a long document has to pay.
+
+        `stop_words`: count them as words. `rules`: None: the newest, without stemming.
+        """
+        self._rules, self._stop_words = rules or WordRules(), stop_words
+        self._documents = len(corpus)
+        self._vocabulary: dict[str, int] = {}
+        words: list[int] = []
+        documents: list[int] = []
+        counts: list[int] = []
+        lengths = np.zeros(len(corpus))
+        for document, text in enumerate(corpus):
+            for word, count in self._counts(self._rules.document(text)).items():
+                words.append(self._vocabulary.setdefault(word, len(self._vocabulary)))
+                documents.append(document)
+                counts.append(count)
+                lengths[document] += count
+        order = np.argsort(np.asarray(words, dtype=np.int64), kind="stable")
+        having = np.bincount(np.asarray(words, dtype=np.int64), minlength=len(self._vocabulary))
+        self._ends = np.concatenate([[0], np.cumsum(having)]).astype(np.int64)
+        self._postings = np.asarray(documents, dtype=np.int64)[order]
+        idf = np.log(1 + (len(corpus) - having + 0.5) / (having + 0.5))
+        mean = (lengths.mean() if len(corpus) else 0) or 1.0  # no document has a word: nothing will be found
+        allowance = k1 * (1 - b + b * lengths / mean)
+        often = np.asarray(counts, dtype=np.float64)[order]
+        self._adds = np.repeat(idf, having) * often / (often + allowance[self._postings])
+
+    def rank(self, queries: Sequence[str], k: int, where: NDArray[np.bool_] | None = None) -> Hits:
+        """The best `k` documents a query, of those where `where` is true; ties go to the earlier one.
+
+        Documents that share no word with the query are not found: such places are -1, with a score of 0.
+        """
+        columns = min(k, self._documents)
+        index = np.full((len(queries), columns), -1, dtype=np.int64)
+        score: Vectors = np.zeros(index.shape, dtype=np.float32)
+        for row, query in enumerate(queries):
+            values = self._scores(query)
+            if where is not None:
+                values[~where] = 0
+            found = np.flatnonzero(values)
+            best = found[np.lexsort((found, -values[found]))[:columns]]
+            index[row, : len(best)] = best
+            score[row, : len(best)] = values[best]
+        return Hits(index, score)
+
+    def _scores(self, query: str) -> NDArray[np.float64]:
+        """(documents,) what the words of the query add up to."""
+        total = np.zeros(self._documents)
+        for word, count in self._counts(self._rules.query(query)).items():
+            place = self._vocabulary.get(word)
+            if place is not None:
+                inside = slice(self._ends[place], self._ends[place + 1])
+                total[self._postings[inside]] += count * self._adds[inside]  # a document is there once
+        return total
+
+    def _counts(self, words: list[str]) -> Counter[str]:
+        return Counter(words if self._stop_words else [word for word in words if word not in STOP_WORDS])
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+STOP_WORDS = frozenset(
+    """
+    a an the this that these those and or but nor so yet if then than as because while until although though
+    of at by for with about against between into through during before after above below to from up down in out
+    on off over under again further once here there when where why how what which who whom whose
+    i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
+    she her hers herself it its itself they them their theirs themselves one
+    am is are was were be been being have has had having do does did doing done
+    will would shall should can could may might must ought
+    all any both each few more most other some such no not only own same too very just also
+    s t d ll m o re ve don isn aren wasn weren hasn haven hadn doesn didn won wouldn shouldn couldn mustn
+    """.split()  # noqa: SIM905 - a hundred quoted words would not be read by anyone
+)
+"""English words that carry grammar rather than content; the last line is what is left of short forms (don't)."""
+
+_LAST_MARK = 0x1E94B  # above it there are only marks that choose a variant of a glyph
+
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f"  # Myanmar, Khmer
+    "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff"  # Hangul: its words carry their particles
+    "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\U00020000-\U0003ffff"  # Han, the rare ones
+    "\u3041-\u3096\u3099-\u309f\u30a1-\u30ff\u3105-\u312f\u31f0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo
+)
+
+
+@dataclass(frozen=True)
+class WordRules:
+    """What counts as a word, the same in every store. An index keeps the rules that it was made with."""
+
+    version: int = 2
+    """2: characters are normalized (NFKC), marks belong to their letters, and Chinese, Japanese, Korean, Thai, Lao,
+    Khmer and Burmese are cut into bigrams. 1: runs of letters and digits, as indexes before had them."""
+    stemming: str | None = None
+    """The language whose endings are removed (English: `connections` is found by `connect`); None: no stemming."""
+
+    def __post_init__(self) -> None:
+        if self.version not in (1, 2):
+            raise InputError(
+                f"the words of this index follow version {self.version!r} of the rules; this gemel knows 1 and 2. "
+                "Upgrade gemel"
+            )
+        if self.stemming is not None:
+            check_stemming(self.stemming)
+
+    def document(self, text: str) -> list[str]:
+        """The words under which a text is found, repeated as they are in it."""
+        return self._words(text, single=True)
+
+    def query(self, text: str) -> list[str]:
+        """The words that a query asks for: of a run without spaces its bigrams only, or the one character it is."""
+        return self._words(text, single=False)
+
+    def _words(self, text: str, *, single: bool) -> list[str]:
+        if self.version == 1:
+            return words_of(text)
+        if text.isascii():
+            words = _WORD.findall(text.lower())
+            return words if self.stemming is None else _stemmed(self.stemming, words)
+        words = []
+        patterns, plain = _patterns(), unicodedata.normalize("NFKC", text).lower()
+        for spaced, unspaced in patterns.part.findall(plain):
+            if spaced:
+                words += [spaced] if self.stemming is None else _stemmed(self.stemming, [spaced])
+            else:
+                words += _bigrams(patterns.unit.findall(unspaced), single=single)
+        return words
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": self.version, "stemming": self.stemming}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> WordRules:
+        """None: an index that was made before there were rules to choose."""
+        return cls(version=1) if stored is None else cls(stored["version"], stored["stemming"])
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    part: re.Pattern[str]
+    """(a word, or a run of a script without spaces); one of the two is empty."""
+    unit: re.Pattern[str]
+    """A character with its marks."""
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Python's \\w has no combining marks, so a word of Hindi or Thai would fall apart at each vowel sign."""
+    marks = "".join(
+        chr(code) for code in range(0x300, _LAST_MARK) if unicodedata.category(chr(code)).startswith("M")
+    )
+    spaced = rf"[^\W_{_UNSPACED}]"
+    unspaced = (
+        rf"(?:(?=[^\W_])[{_UNSPACED}])"  # the blocks of these scripts hold signs and unassigned codes too
+    )
+    return _Patterns(
+        part=re.compile(rf"({spaced}+(?:[{marks}]+{spaced}*)*)|({unspaced}(?:{unspaced}|[{marks}])*)"),
+        unit=re.compile(rf".[{marks}]*", re.DOTALL),
+    )
+
+
+def _bigrams(units: list[str], *, single: bool) -> list[str]:
+    pairs = [one + other for one, other in pairwise(units)]
+    return [*units, *pairs] if single or not pairs else pairs
+
+
+def words_of(text: str, *, stop_words: bool = True) -> list[str]:
+    """The runs of letters and digits of a text in order, with or without the stop words."""
+    words = _WORD.findall(text.lower())
+    return words if stop_words else [word for word in words if word not in STOP_WORDS]
+
+
+_stemmers = threading.local()  # a stemmer serves one thread
+
+
+def check_stemming(language: str) -> None:
+    """Refuse a language that there is no stemmer for."""
+    known = _snowball().algorithms()
+    if language not in known:
+        raise InputError(f"no stemming for {language!r}. Known: {', '.join(sorted(known))}")
+
+
+def _stemmed(language: str, words: list[str]) -> list[str]:
+    made: dict[str, Any] = _stemmers.__dict__
+    if language not in made:
+        made[language] = _snowball().Stemmer(language)
+    stems: list[str] = made[language].stemWords(words)
+    return stems
+
+
+def _snowball() -> Any:  # noqa: ANN401 - PyStemmer has no types
+    try:
+        import Stemmer
+    except ImportError as error:
+        raise MissingExtra("stemming", "PyStemmer", "stemming") from error
+    return Stemmer
+
+
+__all__ = ["BM25Index", "fuse"]
+
+RRF_K = 60  # the larger, the less the first places stand out; the value of the method's authors
+
+
+def fuse(rankings: Sequence[Hits], k: int, *, steady: int = RRF_K) -> Hits:
+    """The best `k` by the sum of 1 / (steady + place) over the rankings, places from 1; ties go to the lower position.
+
+    Places of -1 (nothing found) do not count; a query with fewer than k found documents ends in -1 too.
+    """
+    if not rankings or len({len(each) for each in rankings}) != 1:
+        raise InputError("fuse takes rankings of the same queries, at least one")
+    index = np.full((len(rankings[0]), k), -1, dtype=np.int64)
+    score = np.zeros(index.shape, dtype=np.float32)
+    for row in range(len(index)):
+        found = np.concatenate([each.index[row] for each in rankings])
+        gain = np.concatenate([1 / (steady + 1 + np.arange(each.index.shape[1])) for each in rankings])
+        documents, places = np.unique(found[found >= 0], return_inverse=True)
+        total = np.bincount(places, weights=gain[found >= 0], minlength=len(documents))
+        best = np.lexsort((documents, -total))[:k]
+        index[row, : len(best)] = documents[best]
+        score[row, : len(best)] = total[best]
+    return Hits(index, score)

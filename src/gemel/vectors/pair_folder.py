@@ -1,0 +1,256 @@
+"""Pairs on disk: three npy files that grow block by block, and a journal that says how much of them counts.
+
+A block is appended, made safe, and only then counted. After a kill the rest behind the counted part is cut off, so the
+finished files are the same bytes as those of a run that nobody stopped. One run fills a folder at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from tokenize import TokenError  # of a header, which numpy parses as Python
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.files.atomic import LOCK, locked
+from gemel.vectors.pair_scan import Pairs
+from gemel.vectors.scan.compare import ScanResult
+
+JOURNAL, RESULT = "progress.json", "pairs.json"
+
+COLUMNS: dict[str, np.dtype[Any]] = {
+    "score": np.dtype("<f4"),
+    "left": np.dtype("<i8"),
+    "right": np.dtype("<i8"),
+}
+
+_FRESH = ".new"  # a file that is being written
+
+_HEADER = 128  # bytes of an npy header here, whatever the length it names
+
+_KEPT = np.dtype([("score", "<f4"), ("left", "<i4"), ("right", "<i4")])
+
+Json = dict[str, Any]  # what json.loads gives for an object
+
+
+class PairFolder:
+    """A folder that is being filled, or is full. While it is filled no other run gets in; `with` lets go of it."""
+
+    def __init__(self, path: Path, plan: Json) -> None:
+        """`plan`: all that decides the bytes. A folder begun with another one is refused."""
+        self._path, self._plan = path, plan
+        self.finished, self.next_row, self.pairs = False, 0, 0
+        self._kept_file: str | None = None
+        self._held = ExitStack()
+        path.mkdir(parents=True, exist_ok=True)
+        self._look()  # a folder that is not ours, or that is full, gets no lock
+        if self.finished:
+            self._tidy()
+            return
+        busy = f"another run is writing pairs to {path}. Wait for it, or name another folder"
+        self._held.enter_context(locked(path, busy))
+        try:
+            self._look()  # what a run did before it let go
+            if self.finished:
+                self.close()
+            else:
+                self._cut()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PairFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Another run may go on from here."""
+        self._held.close()
+
+    def append(self, found: ScanResult, next_row: int) -> None:
+        """All pairs of the left rows before `next_row` are in the files now."""
+        for name, kind in COLUMNS.items():
+            with (self._path / f"{name}.npy").open("ab") as file:
+                file.write(np.ascontiguousarray(getattr(found, name), dtype=kind).data)
+                _sync(file)
+        self.pairs += len(found)
+        self._count(next_row, None)
+
+    def keep(self, found: ScanResult, next_row: int) -> None:
+        """The best pairs of the left rows before `next_row`, for a run that goes on."""
+        name = f"kept-{next_row}.npy"
+        rows = np.empty(len(found), dtype=_KEPT)
+        rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
+        with (self._path / name).open("wb") as file:
+            np.save(file, rows)
+            _sync(file)
+        self._count(next_row, name)
+
+    def kept(self) -> ScanResult | None:
+        """What `keep` was given last."""
+        if self._kept_file is None:
+            return None
+        rows = self._array(self._kept_file, _KEPT)
+        return ScanResult(rows["score"].copy(), rows["left"].copy(), rows["right"].copy())
+
+    def finish(self, compared: int) -> None:
+        """The files get their final headers; the journal goes."""
+        for name, kind in COLUMNS.items():
+            with (self._path / f"{name}.npy").open("r+b") as file:
+                file.write(_header(kind, self.pairs))
+                _sync(file)
+        self._write(RESULT, {**self._state(None), "compared": compared, "complete": True})
+        self._tidy()
+        self.finished = True
+        self.close()
+
+    def result(self) -> Pairs:
+        """The arrays, mapped from disk."""
+        state = self._read(RESULT)
+        assert state is not None, "only a finished folder has a result"
+        columns: dict[str, Any] = {name: self._array(f"{name}.npy", kind) for name, kind in COLUMNS.items()}
+        if any(len(column) != self.pairs for column in columns.values()):
+            raise self._damaged(
+                RESULT, f"it speaks of {self.pairs:,} pairs, and the other files of more or fewer"
+            )
+        if not _is_count(state.get("compared")):
+            raise self._damaged(RESULT, "it does not say how many pairs were compared")
+        return Pairs(**columns, compared=int(state["compared"]), complete=bool(state.get("complete")))
+
+    def _array(self, name: str, kind: np.dtype[Any]) -> NDArray[Any]:
+        """One of our files, mapped."""
+        try:
+            found: NDArray[Any] = np.load(self._path / name, mmap_mode="r", allow_pickle=False)
+        except (OSError, EOFError, ValueError, TokenError, SyntaxError) as error:
+            raise self._damaged(name, error) from error
+        if found.ndim != 1 or found.dtype != kind:
+            raise self._damaged(name, f"it holds {found.dtype} in the shape {found.shape}")
+        return found
+
+    def _damaged(self, name: str, reason: object) -> InputError:
+        return InputError(
+            f"{self._path / name} is damaged: {reason}. Remove the folder and run again, or name another folder"
+        )
+
+    def _look(self) -> None:
+        """How far the folder is.
+
+        Another run may write meanwhile. It makes its journal before any file of pairs, and the result before it drops
+        the journal: read in this order, one of the two is seen wherever there are files.
+        """
+        others = [
+            file for file in self._path.iterdir() if file.name != LOCK and not file.name.endswith(_FRESH)
+        ]
+        journal, result = self._read(JOURNAL), self._read(RESULT)
+        state = result or journal
+        if state is None and others:
+            raise InputError(
+                f"{self._path} is not empty and holds no pairs of ours. Name an empty or a new folder"
+            )
+        self.finished = result is not None
+        if state is not None:
+            name, kept = RESULT if self.finished else JOURNAL, state.get("kept")
+            if not all(_is_count(state.get(key)) for key in ("next_row", "pairs")):
+                raise self._damaged(name, "it does not say how many rows and pairs are done")
+            if kept is not None and not (isinstance(kept, str) and re.fullmatch(r"kept-\d+\.npy", kept)):
+                raise self._damaged(name, f"{kept!r:.60} is no file of ours")
+            self.next_row, self.pairs, self._kept_file = state["next_row"], state["pairs"], kept
+
+    def _count(self, next_row: int, kept: str | None) -> None:
+        self.next_row = next_row
+        self._write(JOURNAL, self._state(kept))
+        self._drop_kept(kept)
+
+    def _state(self, kept: str | None) -> Json:
+        return {"plan": self._plan, "next_row": self.next_row, "pairs": self.pairs, "kept": kept}
+
+    def _tidy(self) -> None:
+        """A full folder keeps its result alone; whoever looks at it first tidies up after a run that was killed."""
+        for name in (JOURNAL, LOCK):
+            (self._path / name).unlink(missing_ok=True)
+        self._drop_kept(None)
+
+    def _drop_kept(self, but: str | None) -> None:
+        for old in self._path.glob("kept-*.npy"):
+            if old.name != but:
+                old.unlink(missing_ok=True)
+
+    def _cut(self) -> None:
+        """Files of exactly the pairs that count. The journal comes first: it says that the folder is ours."""
+        if self.next_row == 0:
+            self._write(JOURNAL, self._state(None))
+        for name, kind in COLUMNS.items():
+            path = self._path / f"{name}.npy"
+            if self.pairs == 0:
+                path.write_bytes(_header(kind, 0))
+            else:
+                size, length = (
+                    _HEADER + self.pairs * kind.itemsize,
+                    path.stat().st_size if path.is_file() else 0,
+                )
+                if length < size:  # truncating would fill it with zeros
+                    raise self._damaged(path.name, f"it has {length:,} bytes, and {size:,} were written")
+                os.truncate(path, size)
+
+    def _read(self, name: str) -> Json | None:
+        try:
+            state: Json = json.loads((self._path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._damaged(name, error) from error
+        if not isinstance(state, dict) or not isinstance(state.get("plan"), dict):
+            raise self._damaged(name, "it does not say what was asked for")
+        if state.get("plan") != self._plan:
+            was = state.get("plan", {})
+            other = [key for key in self._plan if was.get(key) != self._plan[key]]
+            raise InputError(
+                f"{self._path} holds pairs of another request: {', '.join(other)} differ. Name another folder, "
+                "or remove this one"
+            )
+        return state
+
+    def _write(self, name: str, state: Json) -> None:
+        """Whole or not at all."""
+        fresh = self._path / f"{name}{_FRESH}"
+        with fresh.open("wb") as file:
+            file.write(json.dumps(state, indent=2).encode() + b"\n")
+            _sync(file)
+        fresh.replace(self._path / name)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _header(kind: np.dtype[Any], length: int) -> bytes:
+    """An npy header of always the same size, so that it can be written over when the length is known."""
+    text = f"{{'descr': '{kind.str}', 'fortran_order': False, 'shape': ({length},), }}"
+    size = _HEADER - 10
+    return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + text.ljust(size - 1).encode() + b"\n"
+
+
+def content_hash(*arrays: NDArray[Any] | None) -> str:
+    """Of the arrays' shapes and bytes."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(repr(None if array is None else (array.shape, array.dtype.str)).encode())
+        if array is not None:
+            for start in range(0, len(array), 65_536):
+                digest.update(np.ascontiguousarray(array[start : start + 65_536]).data)
+    return digest.hexdigest()

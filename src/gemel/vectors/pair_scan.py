@@ -1,0 +1,331 @@
+"""What was asked for, checked at the door.
+
+The answer: pairs as arrays, and as a table for pandas or Arrow.
+
+The walk over all pairs: blocks of left rows, and right rows that stream past them on all threads.
+
+Where found pairs go: the best k of all, or every one of a block of rows.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError, MissingExtra
+from gemel.options import parse_bytes
+from gemel.terminal import Progress
+from gemel.types import Vectors
+from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
+from gemel.vectors.scan.scanner import Scan
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+BYTES_A_PAIR = 64  # of a found pair while it is kept, sorted and returned
+
+_MOST_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class PairRequest:
+    """How many, how near, with what."""
+
+    k: int | None
+    min_score: float | None
+    metric: str
+    memory: int
+    """Bytes."""
+    threads: int
+    prune: bool
+    progress: bool
+    out: Path | None
+
+    @property
+    def floor(self) -> float:
+        return -math.inf if self.min_score is None else self.min_score
+
+    @property
+    def most_pairs(self) -> int:
+        """Pairs that may be in memory at once."""
+        return max(1, self.memory // BYTES_A_PAIR)
+
+
+def checked_limits(k: int | None, min_score: float | None) -> None:
+    """Refuse limits that mean nothing."""
+    if k is None and min_score is None:
+        raise InputError("similar_pairs needs k (how many), min_score (how near), or both")
+    if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):
+        raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+    if min_score is not None and not _is_number(min_score):
+        raise InputError(f"min_score must be a finite number, got {min_score!r}")
+
+
+def _is_number(value: object) -> bool:
+    """One finite number, also as numpy has it."""
+    given = np.asarray(value)
+    return given.ndim == 0 and given.dtype.kind in "fiu" and bool(np.isfinite(given))
+
+
+def checked_memory(memory: int | str, rows: int, k: int | None) -> int:
+    """Bytes; refuses what cannot hold the answer or count the rows."""
+    size = parse_bytes(memory)
+    if rows > _MOST_ROWS:
+        raise InputError(f"at most {_MOST_ROWS:,} rows can be compared, got {rows:,}")
+    if k is not None and k * BYTES_A_PAIR > size:
+        need = -(-k * BYTES_A_PAIR // 10**6)
+        raise InputError(
+            f"{k:,} pairs need about {need:,} MB; memory is {memory!r}. Ask for fewer, or give more memory"
+        )
+    return size
+
+
+def too_many(request: PairRequest) -> InputError:
+    """The answer to a threshold that matches more than fits."""
+    return InputError(
+        f"more than {request.most_pairs:,} pairs reach min_score={request.min_score!r}: too many for "
+        f"memory={request.memory:,} bytes. Give a folder, out='pairs', to stream them to disk; "
+        "or a higher min_score; or k, for the best of them"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of rows, best first; ties break on the lower left, then the lower right position.
+
+    Pairs that were streamed to a folder without a `k` come in the order of their positions instead.
+    """
+
+    score: Vectors
+    """(p,), higher is nearer."""
+    left: NDArray[np.int64]
+    """(p,) position in the first set."""
+    right: NDArray[np.int64]
+    """(p,) position in the second set; within one set left < right."""
+    compared: int
+    """Pairs that the answer is about: those that bounds ruled out count, those a faster model never proposed do not."""
+    complete: bool
+    """No pair that belongs here was missed."""
+    recall: float | None = None
+    """Of an approximate answer: the part of the right pairs it found, measured on a sample; None when exact."""
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def summary(self) -> str:
+        """One line for a person."""
+        parts = [f"{len(self):,} pairs", f"{self.compared:,} compared"]
+        if self.complete:
+            parts.append("complete")
+        else:
+            found = "unknown" if self.recall is None else f"about {self.recall:.1%} (measured on a sample)"
+            parts.append(f"not complete, recall {found}")
+        return ", ".join(parts)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Columns score, left, right."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtra("to_pandas", "pandas", "pandas") from error
+        return pandas.DataFrame(self._columns(), copy=False)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Columns score, left, right."""
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise MissingExtra("to_arrow", "pyarrow", "parquet") from error
+        return pyarrow.table(self._columns())
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return {name: np.asarray(getattr(self, name)) for name in ("score", "left", "right")}
+
+
+_RIGHT = 2048  # right rows a task: some ten milliseconds
+
+_LEAST = 16  # left rows a block, however little memory there is
+
+
+class Walk:
+    """Knows the size of a block and counts what is done."""
+
+    def __init__(self, scan: Scan, request: PairRequest) -> None:
+        self._comparison, self._threads = scan.comparison, request.threads
+        self._scanner: Scanner = scan.scanner
+        self.lefts, self.rights = len(scan.comparison.left), len(scan.comparison.right)
+        dim = max(1, scan.comparison.left.rows.shape[1])
+        self.block_rows = max(_LEAST, min(self._scanner.block_rows, request.memory // (8 * dim)))
+        self._progress = Progress(self.total, "pairs", shown=request.progress)
+
+    @property
+    def total(self) -> int:
+        """Pairs there are."""
+        return self.pairs_of(0, self.lefts)
+
+    def pairs_of(self, begin: int, end: int) -> int:
+        """Pairs whose left row is in `begin` .. `end`."""
+        if not self._comparison.same:
+            return (end - begin) * self.rights
+        return (end - begin) * (2 * self.lefts - begin - end - 1) // 2
+
+    def block(self, begin: int, end: int, collector: Collector) -> None:
+        """All pairs whose left row is in `begin` .. `end` are offered to the collector."""
+        first = begin if self._comparison.same else 0
+        if self._settled(collector, begin, first):
+            return
+        packed = self._scanner.block(begin, end)
+
+        def work(start: int) -> None:
+            if self._settled(collector, begin, start):
+                return
+            stop = min(start + _RIGHT, self.rights)
+            self._scanner.pairs(packed, start, stop, collector.floor, collector.add)
+
+        in_threads(work, range(first, self.rights, _RIGHT), self._threads)
+
+    def done(self, begin: int, end: int) -> None:
+        """The block counts as finished."""
+        self._progress.add(self.pairs_of(begin, end))
+
+    def close(self) -> None:
+        """No more will come."""
+        self._progress.close()
+
+    def _settled(self, collector: Collector, left: int, right: int) -> bool:
+        """Nothing from this pair on can enter: the k kept ones have the highest score there is, and come before it.
+
+        Many equal rows would else be many equal pairs, each looked at for nothing.
+        """
+        if not isinstance(collector, Best) or collector.floor() < self._comparison.ceiling:
+            return False
+        return 0 <= collector.last_place() < left * self.rights + right
+
+
+_SPARE = 16_384  # pairs beyond k that may wait before the best are picked
+
+
+class Collector(Protocol):
+    def floor(self) -> float:
+        """Pairs below this are not wanted."""
+
+    def add(self, found: ScanResult) -> None: ...
+
+
+class Best:
+    """The best `k` pairs so far. The k-th score is the floor for all that follow, so most pairs are never looked at."""
+
+    def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
+        """`width`: rows of the right set. `kept`: what an earlier run had found."""
+        self._k, self._width = k, width
+        self._floor = float(np.float32(floor))
+        self._parts: list[ScanResult] = []
+        self._count = 0
+        self._lock = threading.Lock()
+        if kept is not None:
+            self.add(kept)
+
+    def floor(self) -> float:
+        return self._floor
+
+    def add(self, found: ScanResult) -> None:
+        with self._lock:
+            self._parts.append(found)
+            self._count += len(found)
+            # Late in a run pairs come one by one: picking the best again and again would cost more than it saves.
+            waiting = self._count - self._k
+            if waiting >= (max(self._k, _SPARE) if np.isfinite(self._floor) else 0):
+                self._pick()
+
+    def found(self) -> ScanResult:
+        """At most k, best first."""
+        with self._lock:
+            self._pick()
+            return in_order(self._parts[0], self._width)
+
+    def last_place(self) -> int:
+        """The place (see `places`) of the last of the k pairs; -1 while there are fewer."""
+        with self._lock:
+            self._pick()
+            found = self._parts[0]
+            return int(places(found, self._width).max()) if len(found) == self._k else -1
+
+    def _pick(self) -> None:
+        found = joined(self._parts)
+        if len(found) >= self._k:
+            found = _best(found, self._k, self._width)
+            self._floor = max(self._floor, float(found.score.min()))
+        self._parts, self._count = [found], len(found)
+
+
+class Every:
+    """All pairs that reach the floor; `full` is called when they are more than `most`."""
+
+    def __init__(self, floor: float, most: int, full: Callable[[], None]) -> None:
+        self._floor = float(np.float32(floor))
+        self._most, self._full = most, full
+        self._parts: list[ScanResult] = []
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def floor(self) -> float:
+        return self._floor
+
+    def add(self, found: ScanResult) -> None:
+        with self._lock:
+            self._parts.append(found)
+            self._count += len(found)
+            if self._count > self._most:
+                self._full()
+
+    def found(self) -> ScanResult:
+        """In no order."""
+        with self._lock:
+            return joined(self._parts)
+
+
+def places(found: ScanResult, width: int) -> NDArray[np.int64]:
+    """One number a pair that sorts as (left, right) does."""
+    return found.left.astype(np.int64) * width + found.right
+
+
+def in_order(found: ScanResult, width: int) -> ScanResult:
+    """Best first; ties by position."""
+    return _taken(found, np.lexsort((places(found, width), -found.score)))
+
+
+def by_position(found: ScanResult, width: int) -> ScanResult:
+    """By left, then right."""
+    return _taken(found, np.argsort(places(found, width)))
+
+
+def joined(parts: list[ScanResult]) -> ScanResult:
+    """All parts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return ScanResult(
+        np.concatenate([part.score for part in parts] or [np.empty(0, np.float32)]),
+        np.concatenate([part.left for part in parts] or [np.empty(0, np.int32)]),
+        np.concatenate([part.right for part in parts] or [np.empty(0, np.int32)]),
+    )
+
+
+def _taken(found: ScanResult, which: NDArray[np.int64]) -> ScanResult:
+    return ScanResult(found.score[which], found.left[which], found.right[which])
+
+
+def _best(found: ScanResult, k: int, width: int) -> ScanResult:
+    """The `k` highest scores in any order; of those equal to the last one, the lowest places."""
+    last: Vectors = np.partition(found.score, -k)[-k]
+    above, tied = np.flatnonzero(found.score > last), np.flatnonzero(found.score == last)
+    room = k - len(above)
+    order = np.argpartition(places(_taken(found, tied), width), room - 1)[:room]
+    return _taken(found, np.concatenate([above, tied[order]]))

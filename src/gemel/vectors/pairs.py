@@ -1,0 +1,183 @@
+"""The most similar pairs of rows, within one array or between two: exact and complete.
+
+All pairs, compared: into memory, or block by block into a folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gemel.types import Vectors
+from gemel.vectors.pair_folder import PairFolder, content_hash
+from gemel.vectors.pair_scan import (
+    Best,
+    Every,
+    PairRequest,
+    Pairs,
+    Walk,
+    by_position,
+    checked_limits,
+    checked_memory,
+    in_order,
+    too_many,
+)
+from gemel.vectors.scan.compare import ScanResult, thread_count
+from gemel.vectors.scan.scanner import scan
+from gemel.vectors.similarity import METRICS, shaped
+
+__all__ = ["Pairs", "similar_pairs"]
+
+
+def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
+    vectors: ArrayLike,
+    *,
+    k: int | None = None,
+    min_score: float | None = None,
+    other: ArrayLike | None = None,
+    metric: str = "cosine",
+    memory: int | str = "1GB",
+    threads: int | None = None,
+    out: str | Path | None = None,
+    prune: bool = True,
+    progress: bool = False,
+) -> Pairs:
+    """The `k` best pairs, or all with a score of at least `min_score`, or the best `k` of those.
+
+    Within `vectors` every pair is compared once and no row with itself; with `other`, each row of `vectors` (left)
+    with each of `other` (right). The answer is exact, its scores do not depend on any other option.
+
+    memory: for blocks and found pairs, besides the arrays given; a threshold that matches more asks for `out`.
+    out: a folder to stream the pairs to, as score.npy, left.npy, right.npy. A run that was killed goes on when asked
+    again. With `min_score` alone they come by position, not best first.
+    prune: rule pairs out by 8-bit bounds first, where the processor has them. The answer is the same.
+    """
+    checked_limits(k, min_score)
+    METRICS[metric]
+    left = shaped(vectors, "vectors")
+    right = None if other is None else shaped(other, "other")
+    total = len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
+    asked = None if k is None else min(int(k), max(total, 1))
+    request = PairRequest(
+        k=asked,
+        min_score=min_score if min_score is None else float(min_score),
+        metric=metric,
+        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), asked),
+        threads=thread_count(threads),
+        prune=prune,
+        progress=progress,
+        out=None if out is None else Path(out),
+    )
+    return _exact(left, right, request)
+
+
+def _exact(left: Vectors, right: Vectors | None, request: PairRequest) -> Pairs:
+    if request.out is None:
+        return _walked(left, right, request, None)
+    plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
+    with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
+        return folder.result() if folder.finished else _walked(left, right, request, folder)
+
+
+def _walked(left: Vectors, right: Vectors | None, request: PairRequest, folder: PairFolder | None) -> Pairs:
+    ready = scan(
+        left,
+        right,
+        request.metric,
+        threads=request.threads,
+        int8=request.prune,
+        names=("vectors", "other"),
+    )
+    walk = Walk(ready, request)
+    try:
+        if folder is not None:
+            into_folder(walk, request, folder)
+            return folder.result()
+        if walk.total == 0:
+            return as_pairs(ScanResult(np.empty(0, np.float32), *np.empty((2, 0), np.int32)), 0)
+        return into_memory(walk, request)
+    finally:
+        walk.close()
+
+
+_SAVE_EVERY = 5.0  # seconds between two saved states of the best k
+
+
+class _Full(Exception):
+    """A block has more pairs than fit; it is tried again with fewer rows."""
+
+
+def into_memory(walk: Walk, request: PairRequest) -> Pairs:
+    """Best first."""
+    if request.k is not None:
+        best = Best(request.k, request.floor, walk.rights)
+        for begin in range(0, walk.lefts, walk.block_rows):
+            end = min(begin + walk.block_rows, walk.lefts)
+            walk.block(begin, end, best)
+            walk.done(begin, end)
+        return as_pairs(best.found(), walk.total)
+
+    def full() -> None:
+        raise too_many(request)
+
+    every = Every(request.floor, request.most_pairs, full)
+    for begin in range(0, walk.lefts, walk.block_rows):
+        end = min(begin + walk.block_rows, walk.lefts)
+        walk.block(begin, end, every)
+        walk.done(begin, end)
+    return as_pairs(in_order(every.found(), walk.rights), walk.total)
+
+
+def into_folder(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
+    """Goes on where the folder ends, and finishes it."""
+    if request.k is not None:
+        _best_into(walk, request, request.k, folder)
+    else:
+        _every_into(walk, request, folder)
+    folder.finish(walk.total)
+
+
+def _best_into(walk: Walk, request: PairRequest, k: int, folder: PairFolder) -> None:
+    best = Best(k, request.floor, walk.rights, kept=folder.kept())
+    walk.done(0, folder.next_row)
+    saved = monotonic()
+    for begin in range(folder.next_row, walk.lefts, walk.block_rows):
+        end = min(begin + walk.block_rows, walk.lefts)
+        walk.block(begin, end, best)
+        walk.done(begin, end)
+        if monotonic() - saved >= _SAVE_EVERY:
+            folder.keep(best.found(), end)
+            saved = monotonic()
+    folder.append(best.found(), walk.lefts)
+
+
+def _every_into(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
+    """By position. A block with more pairs than fit is tried again with half its rows; the files are the same."""
+
+    def full() -> None:
+        if rows > 1:
+            raise _Full
+
+    rows = walk.block_rows
+    walk.done(0, folder.next_row)
+    while folder.next_row < walk.lefts:
+        begin, end = folder.next_row, min(folder.next_row + rows, walk.lefts)
+        rows = end - begin
+        every = Every(request.floor, request.most_pairs, full)
+        try:
+            walk.block(begin, end, every)
+        except _Full:
+            rows = max(1, rows // 2)
+            continue
+        folder.append(by_position(every.found(), walk.rights), end)
+        walk.done(begin, end)
+        rows = min(2 * rows, walk.block_rows)
+
+
+def as_pairs(found: ScanResult, compared: int) -> Pairs:
+    """A complete answer."""
+    left, right = found.left.astype(np.int64), found.right.astype(np.int64)
+    return Pairs(found.score, left, right, compared=compared, complete=True)

@@ -1,0 +1,373 @@
+"""The compiled scanner: packs left rows, streams right rows by, on any number of threads.
+
+The door to the compiled tiles: structures and functions of native/scan.cpp, loaded with ctypes.
+
+Rows packed for the compiled tiles, and the best rows so far of each: arrays, and the views that C++ reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemel.errors import InputError
+from gemel.types import Vectors
+from gemel.vectors.scan.compare import Nearest, ScanInput, ScanResult, ScanSide, Squares, in_threads
+
+FLOAT, INT8, GAPS = 0, 1, 2  # forms of sums, see tile.h
+
+_BLOCK = {FLOAT: 768, INT8: 4608, GAPS: 768}  # left rows: their panels stay in the cache
+
+_ROOM = 1 << 16  # pairs that a call may find before it comes back
+
+_STREAM = 8192  # right rows a task when searching
+
+_SQUARES = 8192
+
+# A bound saves some 5 ns a pair, an exact look costs some 50: int8 ends when 1 in 16 pairs is looked at for nothing.
+_PATIENCE = 16
+
+_ENDLESS = 1 << 62
+
+
+def has_int8(level: str) -> bool:
+    """This level has instructions for products of 8-bit numbers."""
+    return bool(library(level).gemel_has_int8())
+
+
+def native_squares(level: str, threads: int) -> Squares:
+    """Squared lengths by the compiled routine."""
+
+    def squares(rows: Vectors, centre: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        out = np.empty(len(rows), dtype=np.float64)
+        view = rows_view(ScanSide(rows, None, centre, 1.0))
+
+        def work(begin: int) -> None:
+            end = min(begin + _SQUARES, len(rows))
+            library(level).gemel_squares(view, begin, end, out[begin:].ctypes.data)
+
+        in_threads(work, range(0, len(rows), _SQUARES), threads)
+        return out
+
+    return squares
+
+
+class _Block:
+    """Left rows, packed in the form that is used, and once more in float32 when int8 does not pay."""
+
+    def __init__(self, begin: int, end: int, make: Callable[[int, int], Packed]) -> None:
+        self.begin, self.end = begin, end
+        self._make, self._packed = make, make(begin, end)
+        self._lock = threading.Lock()
+
+    def packed(self, form: int) -> Packed:
+        with self._lock:
+            if self._packed.bounds.form != form:
+                self._packed = self._make(self.begin, self.end)
+            return self._packed
+
+
+class NativeScanner:
+    """`int8`: sums of 8-bit numbers with known errors rule pairs out, four times as many a step as float32.
+
+    Where rows are so alike that these bounds rule out too little, the scanner goes on in float32.
+    """
+
+    def __init__(self, comparison: ScanInput, level: str, *, int8: bool) -> None:
+        self._comparison, self._library = comparison, library(level)
+        self._form = GAPS if comparison.kind == "manhattan" else INT8 if int8 and has_int8(level) else FLOAT
+        self.block_rows = _BLOCK[self._form]
+        self._left, self._right = rows_view(comparison.left), rows_view(comparison.right)
+        self._room = max(_ROOM, int(self._library.gemel_least_room()))
+        self._own = threading.local()
+
+    def block(self, begin: int, end: int) -> _Block:
+        return _Block(begin, end, lambda b, e: pack(self._library, self._comparison, b, e, form=self._form))
+
+    def pairs(
+        self,
+        block: _Block,
+        begin: int,
+        end: int,
+        floor: Callable[[], float],
+        take: Callable[[ScanResult], None],
+    ) -> None:
+        score, left, right = self._buffers()
+        room = FoundView(left.ctypes.data, right.ctypes.data, score.ctypes.data, self._room)
+        state = np.array([begin, 0, self._patience(block, end - begin)], dtype=np.int64)
+        while state[0] < end:
+            packed = block.packed(self._form)
+            least, same = floor(), self._comparison.same
+            count = self._library.gemel_scan_pairs(
+                packed.view, self._right, packed.bounds, end, least, same, room, state.ctypes.data
+            )
+            if count:
+                take(ScanResult(score[:count].copy(), left[:count].copy(), right[:count].copy()))
+            if state[2] < 0:
+                self._end_int8()
+                state[2] = _ENDLESS
+
+    def nearest(self, block: _Block, k: int, threads: int, *, exact: bool = True) -> Nearest:
+        estimates = None
+        if not exact:
+            estimates = pack(
+                self._library, self._comparison, block.begin, block.end, form=self._form, exact=False
+            )
+        heaps: list[Heaps] = []
+        lock, own = threading.Lock(), threading.local()
+
+        def work(begin: int) -> None:
+            packed = estimates or block.packed(self._form)
+            if not hasattr(own, "heaps"):
+                own.heaps, own.packed = Heaps.empty(packed, k, exact=exact), packed
+                with lock:
+                    heaps.append(own.heaps)
+            end = min(begin + _STREAM, len(self._comparison.right))
+            patience = self._patience(block, end - begin) if exact else _ENDLESS
+            state = np.array([begin, patience], dtype=np.int64)
+            while state[0] < end:
+                if own.packed is not packed:
+                    own.heaps.move_to(packed, self._comparison)
+                    own.packed = packed
+                self._library.gemel_scan_nearest(
+                    packed.view, self._right, packed.bounds, end, own.heaps.view, state.ctypes.data
+                )
+                if state[1] < 0:
+                    self._end_int8()
+                    packed, state[1] = block.packed(self._form), _ENDLESS
+
+        in_threads(work, range(0, len(self._comparison.right), _STREAM), threads)
+        score = np.concatenate([heap.score for heap in heaps], axis=1)
+        index = np.concatenate([heap.index for heap in heaps], axis=1)
+        order = np.lexsort((index, -score), axis=1)[:, :k]
+        return Nearest(np.take_along_axis(score, order, 1), np.take_along_axis(index, order, 1))
+
+    def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int) -> Vectors:
+        i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
+        out = np.empty(len(i), dtype=np.float32)
+        kind = KINDS[self._comparison.kind]
+
+        def work(at: int) -> None:
+            count = min(_ROOM, len(i) - at)
+            places = (array[at:].ctypes.data for array in (i, j))
+            self._library.gemel_exact(kind, self._left, self._right, *places, count, out[at:].ctypes.data)
+
+        in_threads(work, range(0, len(i), _ROOM), threads)
+        return out
+
+    def _patience(self, block: _Block, rows: int) -> int:
+        """Candidates that may turn out to be none before int8 is given up."""
+        return (block.end - block.begin) * rows // _PATIENCE if self._form == INT8 else _ENDLESS
+
+    def _end_int8(self) -> None:
+        """For the rest of this block and all later ones."""
+        self._form = FLOAT
+
+    def _buffers(self) -> tuple[Vectors, NDArray[np.int32], NDArray[np.int32]]:
+        """This thread's room for pairs."""
+        if not hasattr(self._own, "buffers"):
+            left, right = (np.empty(self._room, dtype=np.int32) for _ in range(2))
+            self._own.buffers = (np.empty(self._room, dtype=np.float32), left, right)
+        buffers: tuple[Vectors, NDArray[np.int32], NDArray[np.int32]] = self._own.buffers
+        return buffers
+
+
+LEVELS = {3: "avx512vnni", 2: "avx512", 1: "avx2", 0: "baseline"}
+
+VARIABLE = "GEMEL_SCAN"  # forces a level, or numpy
+
+_pointer, _number = ctypes.c_void_p, ctypes.c_int64
+
+
+class RowsView(ctypes.Structure):
+    """A set of rows; see rows.h."""
+
+    _fields_ = (
+        ("values", _pointer),
+        ("chosen", _pointer),
+        ("inverse", _pointer),
+        ("centre", _pointer),
+        ("factor", ctypes.c_double),
+        ("dim", _number),
+    )
+
+
+class BoundsView(ctypes.Structure):
+    """How a floor becomes a limit for sums; see block.h."""
+
+    _fields_ = (
+        ("kind", _number),
+        ("form", _number),
+        ("scale", ctypes.c_double),
+        ("slack", ctypes.c_double),
+        ("relative", ctypes.c_double),
+    )
+
+
+class BlockView(ctypes.Structure):
+    """Packed rows; see block.h."""
+
+    _fields_ = (
+        ("rows", ctypes.POINTER(RowsView)),
+        ("begin", _number),
+        ("count", _number),
+        ("packed", _pointer),
+        ("own", _pointer),
+        ("step", _pointer),
+        ("start", _pointer),
+        ("widest", _pointer),
+    )
+
+
+class FoundView(ctypes.Structure):
+    """Room for pairs; see scan.cpp."""
+
+    _fields_ = (("left", _pointer), ("right", _pointer), ("score", _pointer), ("room", _number))
+
+
+class HeapsView(ctypes.Structure):
+    """The best so far of every lane; see scan.cpp."""
+
+    _fields_ = (
+        ("score", _pointer),
+        ("index", _pointer),
+        ("filled", _pointer),
+        ("bias", _pointer),
+        ("k", _number),
+        ("exact", _number),
+    )
+
+
+def levels() -> list[str]:
+    """What can scan here, best first; `numpy` is always the last."""
+    compiled: list[str] = []
+    if _path("baseline"):
+        most = _processor_level()
+        compiled = [name for rank, name in LEVELS.items() if rank <= most and _path(name)]
+    return [*compiled, "numpy"]
+
+
+@cache
+def _processor_level() -> int:
+    return int(library("baseline").gemel_processor_level())
+
+
+def chosen_level() -> str:
+    """The best level, or the one that the environment variable GEMEL_SCAN names."""
+    known, asked = levels(), os.environ.get(VARIABLE)
+    if asked and asked not in known:
+        raise InputError(
+            f"{VARIABLE} is {asked!r}, which this machine does not have. Known: {', '.join(known)}"
+        )
+    return asked or known[0]
+
+
+@cache  # what was installed stays so; a search asks for it each time
+def _path(level: str) -> Path | None:
+    folder = Path(__file__).parent / "native"
+    paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.exists()), None)
+
+
+@cache
+def library(level: str) -> ctypes.CDLL:
+    """The compiled tiles of one level."""
+    loaded = ctypes.CDLL(str(_path(level)))
+    rows, bounds = ctypes.POINTER(RowsView), ctypes.POINTER(BoundsView)
+    block, found, heaps = (ctypes.POINTER(view) for view in (BlockView, FoundView, HeapsView))
+    loaded.gemel_lane_step.restype = loaded.gemel_least_room.restype = _number
+    loaded.gemel_pack.argtypes = (block, bounds, ctypes.c_int)
+    loaded.gemel_squares.argtypes = (rows, _number, _number, _pointer)
+    loaded.gemel_exact.argtypes = (ctypes.c_int, rows, rows, _pointer, _pointer, _number, _pointer)
+    loaded.gemel_scan_pairs.restype = _number
+    loaded.gemel_scan_pairs.argtypes = (
+        *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, found),
+        _pointer,
+    )
+    loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
+    return loaded
+
+
+KINDS = {"product": 0, "euclidean": 1, "manhattan": 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Left rows in one form."""
+
+    view: BlockView
+    bounds: BoundsView
+    count: int
+    arrays: dict[str, NDArray[Any]]
+    """What the view points to."""
+
+
+def pack(
+    kernel: ctypes.CDLL, comparison: ScanInput, begin: int, end: int, *, form: int, exact: bool = True
+) -> Packed:
+    """Left rows `begin` .. `end`. Not `exact`: int8 sums are estimates, not upper bounds."""
+    count, step = end - begin, int(kernel.gemel_lane_step())
+    lanes = -(-count // step) * step
+    dim = -(-comparison.left.rows.shape[1] // 16) * 16
+    arrays: dict[str, NDArray[Any]] = {
+        "packed": np.empty(lanes * dim, dtype=np.int8 if form == INT8 else np.float32),
+        "own": np.empty(lanes, dtype=np.float32),
+        "step": np.empty(lanes, dtype=np.float32),
+        "start": np.empty(lanes, dtype=np.int32),
+        "widest": np.empty(1, dtype=np.float32),
+    }
+    pointers = {name: array.ctypes.data for name, array in arrays.items()}
+    rows = rows_view(comparison.left)
+    view = BlockView(rows=ctypes.pointer(rows), begin=begin, count=count, **pointers)
+    numbers = (comparison.scale, comparison.slack, comparison.relative)
+    bounds = BoundsView(KINDS[comparison.kind], form, *numbers)
+    kernel.gemel_pack(view, bounds, exact)
+    return Packed(view, bounds, count, arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Heaps:
+    """The best k rows so far of each packed row, in one thread."""
+
+    view: HeapsView
+    score: Vectors
+    index: NDArray[np.int64]
+    filled: NDArray[np.int64]
+    bias: Vectors
+
+    @classmethod
+    def empty(cls, packed: Packed, k: int, *, exact: bool) -> Heaps:
+        score = np.full((packed.count, k), -np.inf, dtype=np.float32)
+        index = np.full((packed.count, k), np.iinfo(np.int64).max, dtype=np.int64)  # after every real row
+        filled = np.zeros(packed.count, dtype=np.int64)
+        bias = np.full(len(packed.arrays["own"]), np.inf, dtype=np.float32)
+        view = HeapsView(*(array.ctypes.data for array in (score, index, filled, bias)), k, exact)
+        return cls(view, score, index, filled, bias)
+
+    def move_to(self, packed: Packed, comparison: ScanInput) -> None:
+        """From now on sums are in the form of `packed`: the biases change, what was found stays."""
+        full = np.flatnonzero(self.filled == self.score.shape[1])
+        limit = comparison.limit(self.score[full, 0])  # the worst of a heap is its first
+        self.bias[full] = packed.arrays["own"][full] - limit
+
+
+def rows_view(side: ScanSide) -> RowsView:
+    """Points to arrays that the comparison keeps."""
+    return RowsView(
+        values=side.rows.ctypes.data,
+        chosen=None if side.chosen is None else side.chosen.ctypes.data,
+        inverse=None if side.inverse is None else side.inverse.ctypes.data,
+        centre=None if side.centre is None else side.centre.ctypes.data,
+        factor=side.factor,
+        dim=side.rows.shape[1],
+    )
