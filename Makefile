@@ -29,7 +29,7 @@ test: check
 test-slow: $(VENV)/test
 	$(PIP) --editable '.[test-scale]'
 	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest -m slow
-	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest tests/test_index_crash.py tests/test_encode_folder.py tests/test_docs_blocks.py tests/test_ray_cluster.py tests/test_index_s3.py tests/test_training_processes.py tests/test_integrations_*.py
+	GEMEL_SLOW=1 GEMEL_SLOW_DOCS=1 GEMEL_TEST_KILLS=50 $(BIN)/python -m pytest tests/index/test_crash.py tests/texts/test_encode_folder.py tests/project/test_docs_blocks.py tests/integrations/test_ray_cluster.py tests/index/test_s3.py tests/training/test_processes.py tests/integrations/test_*.py
 
 check: $(VENV)/test
 	$(BIN)/ruff format --check .

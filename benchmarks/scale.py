@@ -35,7 +35,7 @@ from texts import _shipped as shipped
 from workers import say
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))  # the cluster that the tests start
+sys.path.insert(0, str(HERE.parent / "tests" / "support"))  # the cluster that the tests start
 
 from ray_cluster import RayCluster, until  # noqa: E402
 

@@ -1,7 +1,7 @@
 """Search in a bucket against search in a folder: the same rows, the same queries, one at a time.
 
-The store is the SeaweedFS of the tests (`tests/s3_server.py`): several processes on this machine, so the figures hold
-the work of a request and no network. `measure()` is called by `scale.py`.
+The store is the SeaweedFS of the tests (`tests/support/s3_server.py`): several processes on this machine, so the
+figures hold the work of a request and no network. `measure()` is called by `scale.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
 
 def measure(rows: int = 40_000, dim: int = 384, queries: int = 200) -> dict[str, Any] | None:

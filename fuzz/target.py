@@ -67,7 +67,7 @@ def target(
 
 def load_targets() -> dict[str, Target]:
     """The whole table, in a fixed order."""
-    helpers = str(ROOT / "tests")  # tiny models, a PostgreSQL server and so on
+    helpers = str(ROOT / "tests" / "support")  # tiny models, a PostgreSQL server and so on
     if helpers not in sys.path:
         sys.path.insert(0, helpers)
     for name in TARGET_FILES:

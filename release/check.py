@@ -104,7 +104,7 @@ def promise(place: str, wheel: Path, home: Path) -> None:
     for name in ["core", *wanted] if place == "all" else [place]:
         work = home / name
         work.mkdir()
-        make = f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]; import tiny; tiny.tiny_bert('model')"
+        make = f"import sys; sys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]; import tiny; tiny.tiny_bert('model')"
         run([python, "-c", make], "the small model", work)
         run([python, "-c", program(name)], f"what {name} promises", work)
 
@@ -121,7 +121,7 @@ def tutorial(wheel: Path, home: Path) -> None:
         "COLUMNS": "100",
     }
     run([python.with_name("gemel"), "models", "pull", "all-MiniLM-L6-v2"], "gemel models pull", work, place)
-    page, runner = ROOT / "docs" / "tutorial.md", ROOT / "tests" / "doc_blocks.py"
+    page, runner = ROOT / "docs" / "tutorial.md", ROOT / "tests" / "support" / "doc_blocks.py"
     run([python, runner, page], "docs/tutorial.md", work, place)
 
 

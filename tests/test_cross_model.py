@@ -15,7 +15,7 @@ from gemel.encoder.engines import native
 from gemel.encoder.pair_tokenizer import longest_first
 from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError, ModelError, WorkError
-from test_without_torch import python
+from tests.project.test_without_torch import python
 from tiny import ARCHITECTURES, tiny_bert
 from tiny_cross import their_logits, tiny_cross
 from tiny_torch import tiny_other

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import gemel
+import golden
 from gemel.checkpoint.sources import find_model
 from gemel.errors import GemelError
-from support import golden
 
 HELLO_WORLD = [-0.034478, 0.03102, 0.00673, 0.02611, -0.039362]
 

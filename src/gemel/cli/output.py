@@ -1,7 +1,7 @@
 """All that the commands print: foreign text goes through `gemel.terminal` on its way to a terminal.
 
 `echo` for people, `echo_json` for programs, `echo_path` for a path that a script takes, `cell` for tables of rich.
-`tests/test_cli_screen.py` watches that no command prints by other means.
+`tests/cli/test_screen.py` watches that no command prints by other means.
 
 Rows of an answer to where they were asked for: a file, JSON lines, or a table on the screen.
 """

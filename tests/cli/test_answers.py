@@ -1,0 +1,302 @@
+"""What every verb owes a script: JSON where it is asked for, talk on standard error, honest exit codes, no colours."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_place import make_place
+from cli_walk import commands, options
+from gemel.cli.main import main
+
+COMMANDS = dict(commands())
+LINES = "Print JSON lines"
+
+NO_JSON = {
+    "serve": "it answers over HTTP; what it says is talk",
+    "completion": "it prints a script",
+    "completion bash": "it prints a script",
+    "completion zsh": "it prints a script",
+    "completion fish": "it prints a script",
+}
+
+# A small request for each verb. Those that train are asked by the tests of training.
+ANSWERS = {
+    "encode": "texts.txt",
+    "evaluate": "./my-model --task sts --data pairs.tsv --rounds 5",
+    "models list": "",
+    "models pull": "all-MiniLM-L6-v2",
+    "models show": "./my-model",
+    "models remove": "spare",
+    "models convert": "./my-model",
+    "models wheel": "./my-model --licence Apache-2.0 -o wheels",
+    "demo": "",
+    "info": "",
+    "objectives": "",
+    "postprocess": "./my-model --data texts.txt --method centring -o centred",
+    "bench": "texts.txt --sample 4 --repeats 1",
+    "distill": "./my-model --how static --data texts.txt -o static",
+    "export": "./my-model -o exported",
+    "cluster": "texts.txt --min-score 0.5",
+    "dedupe": "texts.txt -o clean",
+    "pairs": "texts.txt -k 3",
+    "search": "texts.txt dog -k 3",
+    "explain": "dog cat",
+    "plan": "--texts 1000",
+    "index build": "built tickets.csv --text-column body --id-column number",
+    "index create": "fresh",
+    "index add": "notes tickets.csv --text-column body --id-column number",
+    "index search": "notes dog",
+    "index get": "notes t1",
+    "index stats": "notes",
+    "index verify": "notes",
+    "index repair": "notes",
+    "index words": "notes",
+    "index compact": "notes",
+    "index delete": "notes t0",
+    "index migrate": "notes --model ./my-model",
+}
+TRAINS = {"train": "tests/training/test_run.py"}
+
+
+def skip_without_torch(line):
+    """Training says first that it has nothing to train with."""
+    if line.startswith("train "):
+        pytest.importorskip("torch", reason="training is in the train extra")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = make_place(tmp_path_factory.mktemp("place"))
+    (folder / "path" / "to" / "a" / "folder").rename(folder / "cache" / "models" / "spare")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(place, monkeypatch):
+    monkeypatch.chdir(place)
+    for name, value in {"CACHE": str(place / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
+        monkeypatch.setenv(f"GEMEL_{name}", value)
+    monkeypatch.setenv("GEMEL_THREADS", "1")
+    monkeypatch.setattr("gemel.texts.benchmark.BATCH_TOKENS", (256,))
+
+
+def test_every_verb_that_prints_has_json():
+    without = {
+        words
+        for words, command in COMMANDS.items()
+        if "as_json" not in [each.name for each in options(command)]
+    }
+    assert without <= set(NO_JSON)
+
+
+def test_every_verb_with_json_is_asked_here():
+    assert set(COMMANDS) - set(NO_JSON) == {*ANSWERS, *TRAINS}
+
+
+def make_notes(capsys):
+    if main(["index", "stats", "notes"]):
+        assert main(["index", "create", "notes"]) == 0
+        assert main(["index", "add", *ANSWERS["index add"].split()]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("words", ANSWERS)
+def test_json_is_all_that_is_on_standard_output(words, capsys):
+    if words.startswith("index"):
+        make_notes(capsys)
+    code = main([*words.split(), *ANSWERS[words].split(), "--json"])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    help = next(each.help for each in options(COMMANDS[words]) if each.name == "as_json")
+    lines = shown.out.splitlines()
+    assert lines if help.startswith(LINES) else len(lines) == 1
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+# Exit codes.
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_wrong_option_is_one_line_and_exit_2(words, capsys):
+    refused([*words.split(), "--no-such-option"], capsys, "No such option")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "encode no.txt",
+        "evaluate ./my-model --task sts --data no.tsv",
+        "postprocess ./my-model --data no.txt -o never",
+        "bench no.txt",
+        "train no.tsv --model ./my-model --objective regression -o new",
+        "distill ./my-model --how static --data no.txt -o never",
+        "cluster no.txt",
+        "dedupe no.txt -o new",
+        "pairs no.txt",
+        "pairs texts.txt --other no.txt",
+        "search no.txt dog",
+        "search texts.txt --queries no.txt",
+        "models wheel ./my-model --licence-file no.txt",
+        "index add no-index texts.txt",
+        "index build unmade no.txt",
+        "index search no-index dog",
+        "index get no-index 1",
+        "index stats no-index",
+        "index compact no-index",
+        "index verify no-index",
+        "index repair no-index",
+        "index words no-index",
+        "index delete no-index 1",
+        "index migrate no-index --model ./my-model",
+        "serve --index no-index --port 0",
+        "serve --api-key-file no.txt --port 0",
+    ],
+)
+def test_a_missing_file_is_one_line_and_exit_2(line, capsys):
+    skip_without_torch(line)
+    refused(line.split(), capsys, "no.t", "no-index")
+    assert not Path("unmade").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "encode texts.txt --model {}",
+        "evaluate {} --task sts --data pairs.tsv",
+        "models show {}",
+        "models pull {}",
+        "models remove {}",
+        "models convert {}",
+        "models wheel {} --licence Apache-2.0",
+        "demo --model {}",
+        "postprocess {} --data texts.txt -o new",
+        "bench --model {}",
+        "bench --show --model {}",
+        "train pairs.tsv --model {} --objective regression -o new",
+        "distill {} --how static --data texts.txt -o never",
+        "export {} -o new",
+        "cluster texts.txt --model {}",
+        "dedupe texts.txt -o new --model {}",
+        "pairs texts.txt --model {}",
+        "search texts.txt dog --model {}",
+        "search texts.txt dog --rerank {}",
+        "explain dog cat --model {}",
+        "serve --port 0 --model {}",
+        "index create new --model {}",
+        "index migrate notes --model {}",
+        "index search notes dog --rerank {}",
+    ],
+)
+def test_a_missing_model_is_one_line_and_exit_2(line, capsys):
+    skip_without_torch(line)
+    make_notes(capsys)
+    refused(line.format("./no-model").split(), capsys, "no-model")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "encode texts.txt -o {}",
+        "evaluate ./my-model --task sts --data pairs.tsv --rounds 5 -o {}",
+        "models convert ./my-model -o {}",
+        "models wheel ./my-model --licence Apache-2.0 -o {}",
+        "postprocess ./my-model --data texts.txt --method centring -o {}",
+        "distill ./my-model --how static --data texts.txt -o {}",
+        "train pairs.tsv --model ./my-model --objective regression -o {}",
+        "export ./my-model -o {}",
+        "cluster texts.txt --min-score 0.5 --map none -o {}",
+        "dedupe texts.txt --exact-only -o {}",
+        "pairs texts.txt -o {}/pairs.tsv",
+        "search texts.txt dog -o {}/hits.tsv",
+        "explain dog cat -o {}/why.html",
+        "index create {}",
+        "index search notes dog -o {}/hits.tsv",
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(line, capsys):
+    make_notes(capsys)
+    code = main(line.format("texts.txt/below").split())
+    shown = capsys.readouterr()
+    assert code in (1, 2)
+    assert "texts.txt" in said(shown.err)
+
+
+def refused(words, capsys, *mentioned):
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert any(each in said(shown.err) for each in mentioned), shown.err
+
+
+def said(text):
+    """The last line, which is the error; no line is a traceback's."""
+    assert "Traceback" not in text
+    last = text.splitlines()[-1]
+    assert last.startswith("gemel "), text
+    return last
+
+
+# As a program.
+
+
+@pytest.mark.parametrize("line", ["encode texts.txt", "pairs texts.txt", "models list"])
+def test_a_closed_pipe_ends_quietly(line):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "gemel", *line.split()], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr and b"Broken" not in done.stderr
+
+
+COLOUR = re.compile(rb"\x1b\[[0-9;]*[34]8?[;0-9]*m")
+
+
+def on_a_terminal(line, **environment):
+    """The program with a terminal for both streams, started; and what the terminal gets, when asked for."""
+    inner, outer = pty.openpty()
+    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gemel", *line],
+        stdout=outer,
+        stderr=outer,
+        env={**clean, "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
+    os.close(outer)
+
+    def shown():
+        text = b""
+        with contextlib.suppress(OSError):  # the end of a terminal is an error
+            while part := os.read(inner, 65536):
+                text += part
+        os.close(inner)
+        assert child.wait() == 0, text
+        return text
+
+    return shown
+
+
+def test_colours_are_for_terminals_and_no_color_is_honoured():
+    line = ["explain", "a dog", "a cat"]
+    coloured, plain = on_a_terminal(line), on_a_terminal(line, NO_COLOR="1")
+    assert COLOUR.search(coloured())
+    assert not COLOUR.search(plain())
+
+
+@pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "bench --show", "models list"])
+def test_what_is_piped_has_no_colours(line, capsys, monkeypatch):
+    monkeypatch.setattr("gemel.cli.verbs.demo.sentences", lambda: ["a dog", "a cat", "the rain", "a man"] * 3)
+    assert main(line.split()) == 0
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err

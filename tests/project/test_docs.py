@@ -1,0 +1,126 @@
+"""Documents that keep up with the code: names, links, generated pages, code blocks, no machine paths."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gemel
+from gemel.cli.main import VERBS
+from gemel.encoder.architectures.table import FILES as ARCHITECTURES
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def tracked():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def text_of(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def test_the_generated_pages_are_fresh():
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_drawings_are_fresh():
+    done = subprocess.run(
+        [sys.executable, "docs/drawings.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(gemel.__all__))
+def test_every_public_name_is_in_the_page_of_the_python_interface(name):
+    assert f"### gemel.{name}\n" in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_python_interface_is_the_same_in_every_run():
+    assert " at 0x" not in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_in_the_reference(name):
+    assert f"## gemel {name}\n" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(gemel.__all__))
+def test_every_public_name_is_in_the_readme(name):
+    assert f"`{name}`" in README
+
+
+def test_every_architecture_is_in_the_readme():
+    flat = README.lower().replace("-", "")
+    missing = [name for name in ARCHITECTURES if name.replace("-", "") not in flat]
+    assert not missing
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_relative_links_lead_somewhere(path):
+    targets = [target.split("#")[0] for target in LINK.findall(path.read_text(encoding="utf-8"))]
+    broken = [
+        target
+        for target in targets
+        if target and "://" not in target and not (path.parent / target).resolve().exists()
+    ]
+    assert not broken
+
+
+def test_the_decisions_are_numbered_without_gaps_and_have_five_parts():
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for part in ("Context.", "Choice.", "Why.", "What we gave up.", "How we would notice it was wrong."):
+            assert f"**{part}**" in text, f"{page.name} has no part {part!r}"
+
+
+@pytest.mark.parametrize("number", range(len(re.findall(r"```python\n", README))))
+def test_python_blocks_of_the_readme_compile(number):
+    block = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[number]
+    compile(block, f"README block {number}", "exec")
+
+
+def test_the_readme_s_commands_exist():
+    shell = "\n".join(re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL))
+    used = set(re.findall(r"^(?:.*\| )?gemel (\w+)", shell, flags=re.MULTILINE))
+    assert used
+    assert used <= set(VERBS)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for word in re.findall(r"^make (\w+)", shell, flags=re.MULTILINE):
+        assert f"\n{word}:" in makefile
+
+
+def test_the_benchmark_table_has_its_place():
+    before, _, after = README.partition("<!-- benchmark:summary -->")
+    assert before
+    assert "<!-- /benchmark:summary -->" in after
+
+
+def test_no_file_speaks_of_one_machine():
+    # Written in pieces, so that this file does not find itself.
+    places = [re.escape("/" + name + "/") for name in ("root", "work", "home", "Users")]
+    pattern = re.compile(rf"(?<![\w.~\-])(?:{'|'.join(places)})\w")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found.group()}"
+        for path in tracked()
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".cpp", ".h", ".json", ".yml", ".cfg", ""}
+        for found in [pattern.search(text_of(path))]
+        if found
+    ]
+    assert not wrong

@@ -1,0 +1,269 @@
+"""Data goes one way, imports go the other: a walk over every import of the package."""
+
+import ast
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "gemel"
+
+# Low to high. A module may import from lower lines and its own folder, not from its neighbours in a line.
+LAYERS = [
+    {"errors"},
+    {"types", "registry", "options", "terminal"},
+    {"files"},
+    {"checkpoint"},
+    {"vectors"},
+    {"encoder"},
+    {"model", "cross_model"},
+    {"evaluation", "index", "export"},
+    {"texts"},
+    {"groups", "training"},
+    {"integrations", "compat"},
+    {"serve", "sklearn"},
+    {"cli"},
+]
+DOORS = {"__init__", "__main__"}  # they open the package and may point anywhere in it
+
+# Who may import what, as path prefixes below src/gemel. A package that is not here may not be imported.
+HOMES = {
+    "scipy": ["evaluation/", "groups/agglomerative.py"],
+    "sklearn": ["evaluation/", "sklearn/", "groups/density.py", "groups/k_means.py", "groups/map.py"],
+    "threadpoolctl": ["evaluation/probe.py"],
+    "mteb": ["integrations/mteb.py"],
+    "langchain_core": ["integrations/langchain.py"],
+    "llama_index": ["integrations/llama_index.py"],
+    "haystack": ["integrations/haystack.py"],
+    "numpy": [""],
+    "tokenizers": ["export/", "checkpoint/tokenizer.py", "encoder/pair_tokenizer.py", "encoder/tokenizer.py"],
+    "safetensors": [
+        "checkpoint/convert.py",
+        "checkpoint/cross.py",
+        "checkpoint/head.py",
+        "checkpoint/write.py",
+        "encoder/int8.py",
+        "sklearn/few_shot.py",
+        "training/distill/static_table.py",
+        "training/snapshots.py",
+    ],
+    "onnx": ["encoder/engines/onnx", "export/"],
+    "onnxruntime": ["encoder/engines/onnx.py"],
+    "torch": [
+        "training/",
+        "checkpoint/convert.py",
+        "compat/arrays.py",
+        "encoder/engines/torch.py",
+        "encoder/engines/torch_network.py",
+        "texts/whitening.py",
+    ],
+    "transformers": ["training/", "checkpoint/convert.py", "encoder/engines/torch_network.py"],
+    "accelerate": ["training/"],
+    "peft": ["training/"],
+    "huggingface_hub": ["checkpoint/sources.py"],
+    "pyarrow": [
+        "index/lance/",
+        "integrations/tables/",
+        "evaluation/word_vectors.py",
+        "files/rows.py",
+        "files/write_rows.py",
+        "texts/formats.py",
+        "vectors/pair_scan.py",
+    ],
+    "pandas": [
+        "groups/cluster.py",
+        "groups/dedupe.py",
+        "integrations/tables/pandas.py",
+        "vectors/pair_scan.py",
+    ],
+    "polars": ["integrations/tables/polars.py"],
+    "bertopic": ["integrations/bertopic.py"],
+    "llm": ["integrations/llm_model.py"],
+    "pluggy": ["integrations/llm.py"],
+    "faiss": ["index/lance/"],
+    "Stemmer": ["vectors/bm25.py"],
+    "lance": ["index/lance/"],
+    "psycopg": ["index/postgres/"],
+    "ray": ["integrations/ray/"],
+    "psycopg_pool": ["index/postgres/"],
+    "fastapi": ["serve/"],
+    "starlette": ["serve/"],
+    "uvicorn": ["serve/"],
+    "orjson": ["serve/"],
+    "prometheus_client": ["serve/"],
+    "pydantic": ["serve/"],
+    "pydantic_core": ["serve/"],
+    "opentelemetry": ["serve/"],
+    "click": ["cli/"],
+    "rich": ["cli/"],
+}
+# Too slow to load for a program that does not use them: only inside the function that does.
+HEAVY = {
+    "scipy",
+    "sklearn",
+    "threadpoolctl",
+    "mteb",
+    "onnx",
+    "onnxruntime",
+    "torch",
+    "transformers",
+    "huggingface_hub",
+    "pyarrow",
+    "pandas",
+    "polars",
+    "bertopic",
+    "llm",
+    "faiss",
+    "lance",
+    "psycopg",
+    "psycopg_pool",
+    "ray",
+    "rich",
+}
+# A class that derives from theirs needs the package at the top; the folder's __init__ loads these on first use.
+DERIVED = {
+    "sklearn/vectors.py",
+    "sklearn/few_shot.py",
+    "integrations/bertopic.py",
+    "integrations/llm_model.py",
+}
+WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}
+
+
+class Import(NamedTuple):
+    file: str
+    line: int
+    name: str
+    top: bool
+    """Runs when the module is imported."""
+
+    def __str__(self):
+        return f"src/gemel/{self.file}:{self.line} imports {self.name}"
+
+
+def imports_of(path):
+    file = path.relative_to(PACKAGE).as_posix()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [
+        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    ]
+    lazy = {id(node) for function in functions for node in ast.walk(function)}
+    lazy |= {id(n) for guard in ast.walk(tree) if is_typing_guard(guard) for n in ast.walk(guard)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"src/gemel/{file}:{node.lineno}: write the full name of the module"
+            # `from gemel import x` may mean the module gemel.x
+            names = [f"gemel.{a.name}" if node.module == "gemel" else node.module for a in node.names]
+        else:
+            continue
+        yield from (Import(file, node.lineno, name, id(node) not in lazy) for name in names)
+
+
+def is_typing_guard(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+IMPORTS = [found for path in FILES for found in imports_of(path)]
+
+
+def unit(file):
+    return file.split("/")[0].removesuffix(".py")
+
+
+def rank(name):
+    return next((place for place, names in enumerate(LAYERS) if name in names), None)
+
+
+def test_every_module_has_a_layer():
+    unknown = (
+        {unit(p.relative_to(PACKAGE).as_posix()) for p in FILES} - set().union(*LAYERS) - DOORS - {"data"}
+    )
+    assert not unknown, f"add to LAYERS in tests/project/test_layers.py: {sorted(unknown)}"
+
+
+def test_imports_point_down():
+    wrong = []
+    for found in IMPORTS:
+        here, parts = unit(found.file), found.name.split(".")
+        if parts[0] != "gemel" or len(parts) < 2 or here in DOORS or here == parts[1]:
+            continue
+        there = rank(parts[1])
+        if there is None and here == "cli":  # `from gemel import load`: a command uses the public names
+            continue
+        if there is None or there >= rank(here):
+            wrong.append(str(found))
+    assert not wrong, "imports point down, from a layer to a lower one:\n" + "\n".join(wrong)
+
+
+def test_only_commands_import_the_package_root():
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if not found.file.startswith("cli/")
+        and (
+            found.name == "gemel"
+            or (found.name.startswith("gemel.") and rank(found.name.split(".")[1]) is None)
+        )
+    ]
+    assert not wrong, "import the module that defines it, not the package:\n" + "\n".join(wrong)
+
+
+def test_third_party_packages_stay_at_home():
+    wrong = []
+    for found in IMPORTS:
+        package = found.name.split(".")[0]
+        if package == "gemel" or package in sys.stdlib_module_names:
+            continue
+        if not any(found.file.startswith(home) for home in HOMES.get(package, [])):
+            wrong.append(f"{found}; its homes: {HOMES.get(package, 'none')}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_heavy_packages_are_imported_where_they_are_used():
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if found.top and found.name.split(".")[0] in HEAVY and found.file not in DERIVED
+    ]
+    assert not wrong, "import these inside the function that needs them:\n" + "\n".join(wrong)
+
+
+def test_what_help_loads_does_not_import_numpy():
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if found.top and found.name.split(".")[0] == "numpy" and found.file.startswith(tuple(WITHOUT_NUMPY))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_reads_pickles():
+    wrong = [str(found) for found in IMPORTS if found.name.split(".")[0] in {"pickle", "marshal", "shelve"}]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_homes_and_layers_name_things_that_exist():
+    units = {unit(path.relative_to(PACKAGE).as_posix()) for path in FILES}
+    assert set().union(*LAYERS) <= units
+    used = {found.name.split(".")[0] for found in IMPORTS}
+    assert set(HOMES) <= used, f"no longer imported: {sorted(set(HOMES) - used)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import torch", [("torch", True)]),
+        ("def f():\n    import torch", [("torch", False)]),
+        ("class A:\n    import torch.nn", [("torch.nn", True)]),
+        ("if TYPE_CHECKING:\n    from torch import nn", [("torch", False)]),
+        ("from gemel import search", [("gemel.search", True)]),
+    ],
+)
+def test_the_walk_sees_what_it_should(tmp_path, monkeypatch, source, expected):
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    (tmp_path / "a.py").write_text(source)
+    assert [(found.name, found.top) for found in imports_of(tmp_path / "a.py")] == expected

@@ -1,0 +1,335 @@
+"""The reproduction's plan is whole, its runs go on after a kill, and its page says what its results say."""
+
+import gzip
+import json
+import shutil
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiny
+
+HERE = Path(__file__).parents[2]
+sys.path.insert(0, str(HERE))
+
+from reproduction import (  # noqa: E402
+    claims,
+    derived,
+    differences,
+    found,
+    making,
+    measuring,
+    paper,
+    plan,
+    render,
+    run,
+    timing,
+)
+from reproduction.pages import PARTS  # noqa: E402
+from reproduction.parts import NLI, START, Folders, Made, Row, Rows, Suite  # noqa: E402
+from reproduction.scales import SCALES  # noqa: E402
+from reproduction.shapes import Shape  # noqa: E402
+from reproduction.timed_claims import TIMED_CLAIMS, timed_rows  # noqa: E402
+from reproduction.timing import TIMED  # noqa: E402
+
+from gemel.cli.main import VERBS  # noqa: E402
+from gemel.errors import InputError  # noqa: E402
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A tiny start model, and NLI, STS and argument files of a few rows."""
+    weights = tmp_path / "weights" / START
+    weights.parent.mkdir()
+    tiny.tiny_bert(weights)
+    texts = ["a man is playing guitar", "a woman is sleeping", "the cat was running", "the stock market fell"]
+    lines = [(one, two) for one in texts for two in texts if one != two]
+    labels = ("entailment", "neutral", "contradiction")
+    nli = ["premise\thypothesis\tlabel", *(f"{a}\t{b}\t{labels[i % 3]}" for i, (a, b) in enumerate(lines))]
+    scored = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{i % 5}" for i, (a, b) in enumerate(lines))]
+    grades = ("NS", "SS", "HS", "DTORCD")
+    argued = ["topic\tsentence1\tsentence2\tlabel"]
+    argued += [f"t{i % 4}\t{a}\t{b}\t{grades[i % 4]}" for i, (a, b) in enumerate(lines)]
+    data = tmp_path / "data"
+    files = dict.fromkeys(NLI, nli) | {"sts/stsb-dev": scored, "sts/stsb-test": scored}
+    for name, content in (files | {plan.ARGUMENTS: argued}).items():
+        write_gz(data / f"{name}.tsv.gz", content)
+    return Folders(str(data), str(tmp_path / "weights"), str(tmp_path / "work"), threads=1)
+
+
+def write_gz(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        stream.write("\n".join(lines) + "\n")
+
+
+def test_every_table_of_the_paper_that_we_have_data_for_has_a_command_and_a_place_on_the_page():
+    assert (
+        {"1", "2", "3", "5", "6", "7", "headline", "student", "curve"} == {*plan.TABLES, *TIMED} == set(PARTS)
+    )
+    for name in PARTS:
+        assert run.arguments([name, "--data", "d", "--weights", "w"]).table == name
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
+    monkeypatch.setattr(
+        making, "files_of", lambda rows, folders: [Path(f"{name}.tsv") for name in rows.files]
+    )
+    models = {row.model.name: row.model for table in plan.TABLES.values() for row in table(scale)}
+    for model in models.values():
+        if model.verb:
+            verb, *words = making.command(model, Folders("data", "weights", "work"))
+            import_module(VERBS[verb].module).command.make_context(verb, words)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_every_claim_speaks_of_lines_that_the_plan_measures(scale):
+    for claim in claims.CLAIMS:
+        rows = plan.TABLES[claim.table](scale)
+        assert {*claim.better, *claim.worse} <= {row.label for row in rows}, claim.name
+
+
+def test_every_line_of_the_paper_is_a_line_of_the_plan():
+    for table, lines in (("1", paper.TABLE1), ("2", paper.TABLE2), ("5", paper.TABLE5), ("6", paper.TABLE6)):
+        assert set(lines) <= {row.label for row in plan.TABLES[table](SCALES["full"])}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_no_two_models_of_a_plan_share_a_name(scale):
+    made = {}
+    for table in plan.TABLES.values():
+        for row in table(scale):
+            assert made.setdefault(row.model.name, row.model) == row.model
+
+
+def test_all_seven_forms_and_three_poolings_are_run_with_every_seed():
+    rows = plan.table6(SCALES["full"])
+    assert sum(row.label.startswith("(") for row in rows) == 7 * len(SCALES["full"].seeds)
+    assert sum(row.label.startswith(("NLI", "STSb")) for row in rows) == 6 * len(SCALES["full"].seeds)
+
+
+@pytest.mark.parametrize(
+    ("within", "low", "high", "said"),
+    [
+        (None, 0.1, 3.0, "holds"),
+        (None, -3.0, -0.1, "does not hold"),
+        (None, -1.0, 1.0, "undecided"),
+        (1.0, -0.9, 0.9, "holds"),
+        (1.0, 1.2, 3.0, "does not hold"),
+        (1.0, -3.0, -1.2, "does not hold"),
+        (1.0, -0.5, 1.5, "undecided"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(within, low, high, said):
+    claim = claims.Claim("x", "6", "text", "1 against 2", ("a",), ("b",), within=within)
+    assert claims.verdict(claim, low, high) == said
+
+
+def test_a_difference_over_seeds_has_students_interval():
+    found = differences.over_seeds([1.0, 2.0, 3.0])
+    assert (found["difference"], found["count"]) == (2.0, 3)
+    assert found["low"] == pytest.approx(2 - 4.303 / 3**0.5, abs=0.01)
+    assert differences.over_seeds([1.0])["low"] is None
+
+
+def entry(label, seed, value):
+    return {"label": label, "seed": seed, "scores": {"stsb-dev": {"value": value, "low": 0.0, "high": 1.0}}}
+
+
+def test_differences_are_taken_within_a_seed_and_only_where_both_lines_have_it(folders):
+    planned = plan.table6(SCALES["medium"])
+    first, last = entry("(u,v,|u-v|)", 0, 60.0), entry("(u,v,|u-v|)", 2, 99.0)
+    assert differences.differences("6", planned, [first, entry("(u,v)", 1, 58.0)], folders) == {}
+    rows = [first, entry("(u,v)", 0, 50.0), entry("(u,v,|u-v|)", 1, 70.0), entry("(u,v)", 1, 58.0), last]
+    [(name, found)] = differences.differences("6", planned, rows, folders).items()
+    assert (name, found["difference"], found["count"]) == ("difference-matters", 11.0, 2)
+
+
+def test_a_line_that_is_planned_once_stands_against_every_seed(folders):
+    rows = [entry("bi-encoder, NLI", 0, 50.0), *(entry("bi-encoder, STSb", n, 60.0 + n) for n in range(3))]
+    found = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
+    assert (found["stsb-beats-nli"]["difference"], found["stsb-beats-nli"]["count"]) == (11.0, 3)
+
+
+def test_a_draw_of_rows_is_the_same_for_a_seed_and_other_for_another(folders):
+    first, again, other = (derived.files_of(Rows(NLI, 5, seed), folders)[0].read_text() for seed in (0, 0, 1))
+    assert first == again != other
+    assert len(first.splitlines()) == 6
+
+
+def test_folds_of_topics_keep_a_topic_whole_and_miss_nothing(folders):
+    seen = []
+    for number in range(2):
+        sides = [
+            derived.files_of(
+                Rows((plan.ARGUMENTS,), shape="arguments", fold=("topics", number, 2), held=held), folders
+            )[0]
+            for held in (True, False)
+        ]
+        held, rest = ([line.split("\t") for line in side.read_text().splitlines()[1:]] for side in sides)
+        assert not {row[0] for row in held} & {row[0] for row in rest}
+        assert len(held) + len(rest) == 12
+        seen += held
+    assert len({tuple(row) for row in seen}) == 12
+
+
+def test_data_that_is_not_there_is_named(folders):
+    with pytest.raises(InputError, match=r"absent\.tsv\.gz is not there. --data takes the folder"):
+        derived.files_of(Rows(("absent",)), folders)
+
+
+@pytest.fixture
+def trained(folders):
+    flags = (
+        "--objective",
+        "classification",
+        "--max-steps",
+        "4",
+        "--batch-size",
+        "4",
+        "--checkpoint-steps",
+        "2",
+    )
+    return Made("few", verb="train", start=plan.UNTRAINED, rows=Rows(NLI, 12), flags=flags)
+
+
+def in_process(words, threads, log):
+    from gemel.cli.main import main
+
+    return main(words)
+
+
+def killed(words, threads, log):
+    """As after a kill at step 2: its snapshot is there; the later one, the end and the model are not."""
+    in_process(words, threads, log)
+    out = Path(words[words.index("-o") + 1])
+    for path in out.iterdir():
+        if path.is_file():
+            path.unlink()
+    shutil.rmtree(max((out / "training" / "snapshots").iterdir()))
+    return -9
+
+
+def test_a_killed_run_goes_on_to_the_same_model_and_a_finished_one_is_not_repeated(
+    folders, trained, monkeypatch
+):
+    monkeypatch.setattr(making, "run_gemel", in_process)
+    whole = making.make(trained, folders)
+    assert whole["command"].startswith("gemel train work/data/nli-12-s0.tsv --model weights/tinybert-4L-312")
+    assert (whole["steps"], whole["seed"]) == (4, 0)
+
+    again = replace(trained, name="again")
+    monkeypatch.setattr(making, "run_gemel", killed)
+    assert making.make(trained, folders) == whole  # read, not run
+    with pytest.raises(InputError, match="for again ended with -9"):
+        making.make(again, folders)
+    monkeypatch.setattr(making, "run_gemel", in_process)
+    assert making.make(again, folders)["steps"] == 4
+    assert '"kind": "resume"' in (Path(folders.work) / "again" / "training" / "metrics.jsonl").read_text()
+    one, two = (Path(folders.work) / name / "model.safetensors" for name in ("few", "again"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_another_command_for_the_same_folder_is_refused(folders, trained):
+    out = Path(folders.work) / trained.name
+    out.mkdir(parents=True)
+    (out / "made.json").write_text(json.dumps({"command": "gemel train other"}))
+    with pytest.raises(InputError, match="was made by another command: gemel train other"):
+        making.make(trained, folders)
+
+
+def test_a_table_is_measured_row_by_row_and_one_that_fails_is_named(folders, tmp_path, monkeypatch):
+    good = Row("untrained, mean", plan.UNTRAINED, plan.STSB_TEST)
+    bad = Row("bi-encoder, NLI", Made("nowhere", source="no-such-model"), plan.STSB_TEST)
+    monkeypatch.setitem(plan.TABLES, "2", lambda scale: [bad, good])
+    words = ["2", "--data", folders.data, "--weights", folders.weights, "--work", folders.work]
+    target, words = tmp_path / "table-2-small.json", [*words, "--threads", "1", "--out", str(tmp_path)]
+    assert run.main([*words, "--ready"]) == 0
+    assert not target.exists()
+    assert run.main(words) == 0
+    content = json.loads(target.read_text())
+    assert [row["label"] for row in content["rows"]] == ["untrained, mean"]
+    assert content["failed"][0]["label"] == "bi-encoder, NLI"
+    assert set(content) >= {"command", "machine", "versions", "planned", "differences"}
+    score = content["rows"][0]["scores"]["stsb"]
+    assert score["low"] <= score["value"] <= score["high"]
+
+
+def test_a_measurement_keeps_the_number_of_its_fold(folders):
+    row = Row("tf-idf, folds", plan.UNTRAINED, plan.STSB_TEST, seed=2)
+    assert measuring.measure(row, folders, 20)["seed"] == 2
+
+
+def test_two_models_are_compared_by_the_items_that_were_kept(folders):
+    mean = Row("mean", plan.UNTRAINED, plan.STSB_TEST)
+    cls = Row("cls", plan.UNTRAINED, plan.STSB_TEST, pooling="cls")
+    values = [measuring.measure(row, folders, 20)["scores"]["stsb"]["value"] for row in (mean, cls)]
+    compared = measuring.difference(mean, cls, "stsb", folders, rounds=20)
+    assert 100 * compared.difference == pytest.approx(values[1] - values[0], abs=0.02)
+
+
+def test_the_page_says_what_the_results_say(tmp_path):
+    assert render.main(["--check"]) == 0, "python -m reproduction.render"
+    assert render.main(["--check", "--out", str(tmp_path)]) == 1
+
+
+def test_every_result_has_its_command_versions_and_seconds():
+    for path in found.RESULTS.glob("table-*.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        assert content["command"].startswith("python -m reproduction.run")
+        assert "gemel" in content["versions"]
+        for row in content["rows"] if content["table"] in plan.TABLES else []:
+            assert {"command", "seconds", "seed", "scores"} <= set(row), row["label"]
+
+
+def test_a_line_over_seeds_is_a_mean_and_a_deviation_and_a_single_one_has_its_interval():
+    line = found.Line("x", [entry("x", 0, 1.0), entry("x", 1, 3.0)])
+    assert line.cell() == "2.00 ± 1.41"
+    assert found.Line("x", [entry("x", 0, 0.5)]).cell() == "0.50 [0.0, 1.0]"
+    assert np.isclose(line.mean(), 2.0)
+
+
+def test_a_table_that_was_not_run_says_how_to_run_it():
+    text = render.page({})
+    assert "python -m reproduction.run headline --scale full" in text
+    assert text.count("| not run |") == len(claims.CLAIMS) + len(TIMED_CLAIMS)
+
+
+def test_speeds_are_judged_by_the_slowest_and_the_fastest_round():
+    def timed(system, *seconds):
+        return {"model": "bert-base's shape", "system": system, "sentences": 12, "seconds": list(seconds)}
+
+    rows = timed_rows({"7": {"rows": [timed("padded", 4.0, 3.0), timed("sorted", 2.0, 1.0)]}})
+    assert rows[0][-2:] == ["× 3.00 [1.50, 4.00], 2 rounds", "**holds**"]
+    rows = timed_rows({"7": {"rows": [timed("padded", 4.0, 1.5), timed("sorted", 2.0, 1.0)]}})
+    assert rows[0][-1] == "**undecided**"
+
+
+def test_suites_with_other_settings_are_measured_apart():
+    one = Suite("senteval", "transfer", settings=(("only", "cr"), ("limit", 5)))
+    other = Suite("senteval", "transfer", settings=(("only", "mr"), ("limit", 5)))
+    assert measuring.suite_name(one) != measuring.suite_name(other)
+
+
+def test_speeds_and_the_headline_are_measured_on_any_encoder(folders, monkeypatch):
+    small = Shape(START, str(Path(folders.weights) / START), 1.0)
+    for part in ("train", "test"):
+        shutil.copy(f"{folders.data}/sts/stsb-dev.tsv.gz", f"{folders.data}/sts/stsb-{part}.tsv.gz")
+    monkeypatch.setattr(timing, "shapes", lambda folders: [small])
+    monkeypatch.setattr(timing, "base_shape", lambda folders, cross=False: folders.work)
+    rows = timing.table7(SCALES["small"], folders)
+    assert [row["system"] for row in rows] == ["padded", "sorted", "gemel"]
+    assert all(row["sentences"] == 4 and row["per_second"] > 0 for row in rows)
+    [row] = timing.headline(SCALES["full"], folders)
+    assert len(set(row["best"])) == 2
+    assert row["pairs"] == 6
+    assert len(row["bi_seconds"]) == len(row["cross_seconds"]) == timing.ROUNDS
+    [line] = [line for line in timed_rows({"headline": {"rows": [row]}}) if line[0] == "headline"]
+    assert f"{timing.ROUNDS} rounds" in line[-2]

@@ -1,0 +1,229 @@
+"""`gemel plan`: formulas held to committed measurements, laws of growth, words, and a page that keeps up."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemel.cli.main import main
+from gemel.encoder import tuning
+from gemel.errors import InputError
+from gemel.texts import plan_costs as costs
+from gemel.texts.benchmark import keep_winners, run_benchmark
+from gemel.texts.plan import amount, duration, moment, plan, size, up_to
+from gemel.texts.plan_costs import PlanQuestion, committed, here
+from tiny import tiny_bert
+
+ROOT = Path(__file__).parents[2]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs")]
+
+import scale_page  # noqa: E402
+
+import plan_checks  # noqa: E402
+import plan_fit  # noqa: E402
+
+CHECKS = plan_checks.checks()
+SHAPE = "6 layers, 384 wide, 1536 inner, 12 heads; float32"
+
+
+@pytest.mark.parametrize("check", [c for c in CHECKS if not c.loose], ids=lambda check: check.name)
+def test_a_prediction_is_within_a_fifth_of_what_was_measured(check):
+    assert abs(check.off) <= plan_checks.HELD, f"{check.predicted:.3g} instead of {check.measured:.3g}"
+
+
+def test_some_runs_are_predicted_that_set_no_constant():
+    names = " ".join(check.name for check in CHECKS if not check.sets and not check.loose)
+    for word in ("encode", "200,000", "pairs", "lists built"):
+        assert word in names
+
+
+def test_the_constants_are_those_of_the_committed_results():
+    assert plan_fit.main(["--check"]) == 0, "run: python benchmarks/plan_fit.py"
+
+
+def test_the_tables_of_the_page_are_fresh():
+    assert scale_page.main(["--check"]) == 0, "run: python docs/scale_page.py"
+
+
+def test_the_formulas_know_the_index_as_it_is():
+    from gemel.index.lance import ann as lists
+    from gemel.index.lance import table
+
+    assert (costs.TRAINED_ON, costs.ROUNDS) == (lists._TRAINED_ON, lists._ROUNDS)
+    assert (costs.SMALL, costs.MANY_SMALL) == (table._SMALL, table._MANY_SMALL)
+
+
+def test_operations_are_counted_by_hand():
+    tiny = PlanQuestion(texts=1, layers=1, width=2, inner=3)
+    # 4 matrices of 2 x 2 and two of 2 x 3, a multiplication and an addition each, 5 tokens; then 4 x 25 x 2.
+    assert tiny.flop(5) == 2 * (16 + 12) * 5 + 200
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"), [("encode", 10), ("pairs", 100)], ids=["encoding is linear", "pairs are a square"]
+)
+def test_ten_times_the_texts(name, factor):
+    small, large = (plan(PlanQuestion(texts=texts)).part(name) for texts in (1e8, 1e9))
+    assert large.core_hours == pytest.approx(factor * small.core_hours, rel=1e-6)
+
+
+def test_machines_divide_time_and_not_money():
+    one, ten = (plan(PlanQuestion(texts=1e9, machines=machines)) for machines in (1, 10))
+    for name in ("encode", "pairs"):
+        assert ten.part(name).hours == pytest.approx(one.part(name).hours / 10)
+        assert ten.part(name).money == one.part(name).money
+    assert ten.part("index") == one.part("index"), "an index has one writer and one builder"
+
+
+def test_more_queries_need_more_servers_and_no_fewer_than_one():
+    counts = [
+        plan(PlanQuestion(texts=1e9, queries_per_second=rate)).searching.servers for rate in (0, 10, 10_000)
+    ]
+    assert counts[0] == 1 and counts == sorted(counts) and counts[2] > 10
+
+
+def test_larger_blocks_save_the_writer():
+    small, large = (plan(PlanQuestion(texts=1e9, block=block)).part("index") for block in (2048, 200_000))
+    assert large.hours < small.hours / 2
+
+
+def test_what_breaks_first_is_said_first_and_grows_with_the_texts():
+    reached = []
+    for texts in (1e5, 1e7, 1e9, 4e10):
+        limits = plan(PlanQuestion(texts=texts)).limits
+        assert [limit.texts for limit in limits] == sorted(limit.texts for limit in limits)
+        assert all(limit.reached == (texts > limit.texts) for limit in limits)
+        reached.append({limit.name for limit in limits if limit.reached})
+    assert not reached[0]
+    assert reached[0] <= reached[1] <= reached[2] < reached[3]
+    assert {"memory of the index", "the triangle of all pairs", "fragments", "one writer"} <= reached[3]
+
+
+def test_more_memory_moves_the_limit_of_memory():
+    def at(memory):
+        limits = plan(PlanQuestion(texts=1e6, memory=memory)).limits
+        return next(limit.texts for limit in limits if limit.name == "memory of the index")
+
+    assert at("512GB") == pytest.approx(2 * at("256GB"), rel=0.01)
+
+
+def test_the_search_for_a_limit_finds_it():
+    assert up_to(lambda texts: texts**2, 1e12) == pytest.approx(1e6, rel=2e-3)
+    assert up_to(lambda texts: 0.0, 1) == 1e15
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"texts": 0}, "texts must be a number of at least 1, got 0"),
+        ({"texts": float("nan")}, "texts must be"),
+        ({"texts": 10, "cores": 0}, "cores must be"),
+        ({"texts": 10, "queries_per_second": -1}, "queries_per_second must not be negative"),
+        ({"texts": 10, "memory": "much"}, "memory must be bytes or a size"),
+        ({"texts": 10, "precision": "int4"}, "precision must be one of float32, int8"),
+        ({"texts": 10, "block": 0}, "block must be at least 1"),
+        ({"texts": 10, "text_bytes": -1}, "text_bytes must not be negative"),
+    ],
+)
+def test_a_question_without_sense_is_refused(asked, message):
+    with pytest.raises(InputError, match=message):
+        PlanQuestion(**asked)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMEL_CACHE", str(tmp_path))
+    return tuning.tuning_file()
+
+
+def bench(cache, **choice):
+    found = {"engine": "native", "batch_tokens": 512, "threads": 2, "texts_per_second": 1000.0, **choice}
+    cache.write_text(json.dumps({f"{tuning.processor()}; 2 cores; {SHAPE}": found}))
+
+
+def test_the_rate_of_gemel_bench_is_taken_and_named(cache):
+    question = PlanQuestion(texts=1e6, mean_tokens=20)
+    assert here(question) == committed()
+    bench(cache, mean_tokens=20.0)
+    known = here(question)
+    assert "gemel bench" in known.source and "gemel bench" not in committed().source
+    assert plan(question, known).part("encode").core_hours == pytest.approx(1e6 / 500 / 3600)
+    assert here(replace(question, layers=12)) == committed()
+    assert here(replace(question, precision="int8")) == committed()
+
+
+def test_what_gemel_bench_leaves_is_what_is_read(cache, tmp_path):
+    model = tiny_bert(tmp_path / "tiny")
+    config = json.loads((model / "config.json").read_text())
+    shape = {"layers": "num_hidden_layers", "width": "hidden_size", "inner": "intermediate_size"}
+    question = PlanQuestion(texts=1e6, **{name: config[key] for name, key in shape.items()})
+    assert here(question) == committed()
+    kept = keep_winners(model, run_benchmark(model, ["a man", "a woman is here"], threads=1, repeats=1))
+    rate = next(trial for trial in kept if trial.precision == "float32")
+    expected = rate.texts_per_second * question.flop(rate.mean_tokens)
+    assert here(question).encode_flop["float32"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', "{}"])
+def test_a_damaged_file_of_gemel_bench_is_passed_over(cache, content):
+    cache.write_text(content)
+    assert here(PlanQuestion(texts=10)) == committed()
+
+
+def test_a_rate_without_tokens_is_passed_over(cache):
+    bench(cache)
+    assert here(PlanQuestion(texts=10)) == committed()
+
+
+def test_the_command_shows_costs_and_what_breaks(cache, capsys):
+    assert main(["plan", "--texts", "1e9", "--mean-tokens", "20", "--cores", "64", "--memory", "256GB"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1,000,000,000 texts of 20 tokens")
+    for word in (
+        "core hours",
+        "encode",
+        "index",
+        "pairs",
+        "search, 10 a second",
+        "what breaks first",
+        "rates: ",
+    ):
+        assert word in shown
+
+
+def test_the_command_gives_json(cache, capsys):
+    assert main(["plan", "--texts", "1e7", "--queries-per-second", "100", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert [part["name"] for part in made["parts"]] == ["encode", "index", "pairs"]
+    assert made["question"]["texts"] == 1e7 and made["constants"]["source"]
+    assert made["searching"]["servers"] >= 1 and made["limits"][0]["words"]
+
+
+def test_a_wrong_request_is_one_line(cache, capsys):
+    assert main(["plan", "--texts", "-5"]) == 2
+    assert "texts must be a number of at least 1" in capsys.readouterr().err
+    assert main(["plan"]) == 2
+    assert "--texts" in capsys.readouterr().err
+
+
+def test_numbers_are_written_for_a_person():
+    assert [size(n) for n in (12, 1.5e9, 999.96e6, 4e15, 2e18)] == [
+        "12 bytes",
+        "1.5 GB",
+        "1 GB",
+        "4 PB",
+        "2,000 PB",
+    ]
+    assert [amount(n) for n in (0.0526, 99, 12_345, 4.56e6, 4e10)] == [
+        "0.0526",
+        "99",
+        "12,345",
+        "4.56 M",
+        "40 B",
+    ]
+    assert [duration(h) for h in (0.001, 0.5, 30, 100, 24 * 365 * 150)] == [
+        "3.6 s", "30 min", "30 hours", "4.17 days", "150 years",
+    ]  # fmt: skip
+    assert [moment(s) for s in (0.0174, 6.77)] == ["17.4 ms", "6.77 s"]
