@@ -11,7 +11,6 @@ IN_WHEEL = (
     "gemel/__init__.py",
     "gemel/py.typed",
     "gemel/texts/sentences.txt",
-    "gemel/data/glyphs-licence.txt",
     "gemel/serve/page/index.html",
 )
 IN_ARCHIVE = (

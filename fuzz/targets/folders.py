@@ -81,8 +81,13 @@ def _index(folder: Path, rows: int, large: int) -> Job:
 
 
 def _add_encoded(format: str) -> None:
-    @target(f"encoded-{format}", "bytes", "gemel.texts.encoded_folder", "gemel.texts.journal",
-            f"gemel.encode_folder.formats.{'raw' if format in ('npy', 'safetensors') else format}")  # fmt: skip
+    @target(
+        f"encoded-{format}",
+        "bytes",
+        "gemel.texts.encoded_folder",
+        "gemel.texts.journal",
+        "gemel.texts.formats",
+    )
     def make(folder: Path) -> Job:
         """Vectors on disk, read by `read_folder`, by `verify`, and by an encoding that goes on."""
         import gemel

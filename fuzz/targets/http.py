@@ -36,11 +36,26 @@ POST = {
 GET = ("/", "/health", "/health/live", "/health/ready", "/metrics", "/status", "/info", "/v1/models", "/v1/models/m",
        "/openapi.json", "/page/api.js", "/indexes", "/indexes/notes")  # fmt: skip
 COVERS = tuple(
-    f"gemel.serve.{name}" for name in ("shell", "body", "doors", "errors", "framework_errors", "quick",
-    "routes.reading", "routes.openai", "routes.tei", "routes.tei_more", "routes.cohere", "routes.search",
-    "routes.pairs", "routes.clusters", "routes.explain",
-    "routes.index_search", "routes.indexes", "routes.texts", "routes.tokens", "routes.relation")
-)  # fmt: skip
+    f"gemel.serve.{name}"
+    for name in (
+        "middleware",
+        "connection",
+        "errors",
+        "app",
+        "limits",
+        "protocols.requests",
+        "protocols.texts",
+        "protocols.openai",
+        "protocols.tei",
+        "protocols.tei_models",
+        "protocols.cohere",
+        "protocols.search",
+        "protocols.pairs",
+        "protocols.clusters",
+        "protocols.explain",
+        "protocols.indexes",
+    )
+)
 
 
 def _app(folder: Path) -> tuple[Any, Any]:

@@ -47,7 +47,6 @@ def test_the_folder_has_all_that_was_promised(place, capsys):
         "clusters.json",
         "clusters.npz",
         "map.html",
-        "map.png",
         "run.json",
         "vectors.npy",
     }

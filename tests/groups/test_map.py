@@ -2,8 +2,6 @@
 
 import json
 import re
-import struct
-import zlib
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 
 from gemel.errors import InputError
 from gemel.groups.map import Group, MapContent, colour_of, layout, map_page, thinned
-from gemel.groups.map_image import Picture, clipped, map_png, width_of
 
 EVIL = '</script><img src=x onerror="alert(1)"><!-- {{data}} {{title}}'
 
@@ -100,55 +97,6 @@ def test_a_large_map_shows_a_random_part_and_says_so():
     small = thinned(content(("a", "b", "c", "d")), most=2)
     assert len(small.places) == len(small.texts) == len(small.labels) == 2
     assert small.summary == "1 cluster. The map shows 2 of them, chosen at random"
-
-
-def decoded(png):
-    """The pixels of a PNG of ours, checked as a reader would."""
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    at, chunks = 8, {}
-    while at < len(png):
-        (size,) = struct.unpack(">I", png[at : at + 4])
-        name, body = png[at + 4 : at + 8], png[at + 8 : at + 8 + size]
-        (check,) = struct.unpack(">I", png[at + 8 + size : at + 12 + size])
-        assert check == zlib.crc32(name + body)
-        chunks[name] = body
-        at += 12 + size
-    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
-    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
-    assert not lines[:, 0].any()
-    return lines[:, 1:].reshape(height, width, 3)
-
-
-def test_a_disc_and_words_are_drawn_and_cut_at_the_edge():
-    picture = Picture(40, 30)
-    picture.disc(10, 10, 4, (255, 0, 0))
-    picture.disc(40, 30, 5, (0, 0, 255))
-    picture.disc(-90, 500, 5, (0, 0, 255))
-    pixels = decoded(picture.png())
-    assert pixels[10, 10].tolist() == [255, 0, 0]
-    assert pixels[29, 39].tolist() == [0, 0, 255]
-    assert pixels[10, 20].tolist() == [255, 255, 255]
-    picture.words(2, 0, "ill", (0, 0, 0), halo=(255, 255, 255))
-    assert decoded(picture.png()).min() == 0
-
-
-def test_the_picture_has_the_dots_in_the_colours_of_the_legend():
-    pixels = decoded(map_png(content()))
-    assert pixels.shape == (1300, 1860, 3)
-    assert len(np.unique(pixels.astype(np.int64) @ (1, 256, 65536))) > 20
-
-
-def test_a_line_that_is_too_long_is_cut():
-    assert clipped("short", 500) == "short"
-    cut = clipped("a very long name of a cluster, with words", 120)
-    assert cut.endswith("…")
-    assert width_of(cut) <= 120
-
-
-def test_letters_without_a_picture_lose_their_accent_or_become_a_question_mark():
-    assert width_of("ế") == width_of("e")
-    assert width_of("猫") == width_of("?")
-    assert width_of("Ж") > 0
 
 
 def test_groups_next_to_each_other_differ_in_colour():

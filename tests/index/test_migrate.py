@@ -133,7 +133,7 @@ def dying(owner, name, calls):
 migrating._BLOCK = 10
 place, model, moment = sys.argv[1:]
 index = open_index(place)
-dying(Model, "encode_report", 4) if moment == "copy" else dying(LancePlace, "switch", 1)
+dying(Model, "encode_report", 4) if moment == "copy" else dying(LanceStore, "switch", 1)
 index.migrate(model)
 """
 

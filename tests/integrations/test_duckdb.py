@@ -7,7 +7,7 @@ from tests.project.test_docs_blocks import small_model  # noqa: F401 - a fixture
 import gemel
 from gemel.errors import InputError
 from gemel.integrations.duckdb import register
-from gemel.integrations.tables.table import encode_column, vectors_of
+from gemel.integrations.tables import encode_column, vectors_of
 from integration_pages import run_blocks
 from tiny import tiny_bert
 

@@ -11,7 +11,7 @@ from tests.project.test_docs_blocks import small_model  # noqa: F401 - a fixture
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.integrations.tables.table import encode_column, vectors_of
+from gemel.integrations.tables import encode_column, vectors_of
 from integration_pages import run_blocks
 from tiny import tiny_bert
 
@@ -290,7 +290,7 @@ def test_an_encoder_that_breaks_its_word_is_named():
 
 ALONE = """
 import sys
-from gemel.integrations.tables.table.table import encode_column, vectors_of
+from gemel.integrations.tables import encode_column, vectors_of
 assert not {"pandas", "polars", "pyarrow"} & set(sys.modules)
 class Ones:
     dim = 1

@@ -59,7 +59,7 @@ def test_what_is_missing_or_too_much_in_a_wheel_is_named():
     assert found == [
         "missing: gemel/py.typed",
         "not compiled: gemel/encoder/native/_avx2",
-        "not compiled: gemel/scan/native/_avx2",
+        "not compiled: gemel/vectors/scan/native/_avx2",
         "missing: NOTICE",
         "not gemel's: tests",
         "unwanted: tests/test_a.py",

@@ -21,8 +21,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from gemel.checkpoint import cache, wheels
-from gemel.checkpoint.folder import is_model_folder
-from gemel.checkpoint.tensors import other_format
 from gemel.errors import MissingExtra, ModelError
 from gemel.files.isolation import disable_usage_reports, is_offline
 
@@ -115,6 +113,8 @@ def _is_path(name: str | Path) -> bool:
 
 def _is_folder_here(name: str, offline: bool) -> bool:
     """True if a plain name means a model's folder of the working folder; warns where it could mean something else."""
+    from gemel.checkpoint.folder import is_model_folder  # needs numpy
+
     if not is_model_folder(Path(name)):
         return False
     if _is_known(name):
@@ -177,6 +177,8 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
 
 
 def _why_no_model(folder: Path) -> str:
+    from gemel.checkpoint.tensors import other_format  # needs numpy
+
     return other_format(folder) or "it is not a model"
 
 

@@ -20,7 +20,6 @@ from gemel.files.records import RecordFile
 from gemel.files.write_rows import write_rows
 from gemel.groups.cluster import Clusters
 from gemel.groups.map import Group, LayoutName, MapContent, layout, map_page
-from gemel.groups.map_image import map_png
 from gemel.types import AnyVectors
 
 _ASSIGNMENTS, _VECTORS, _RUN = "assignments.tsv", "vectors.npy", "run.json"
@@ -48,7 +47,7 @@ class ClusteredTexts:
 def write_cluster_folder(
     folder: Path, found: ClusteredTexts, *, title: str, map: LayoutName | None = "tsne", seed: int = 0
 ) -> None:
-    """All files; without a `map` no map.html and map.png."""
+    """All files; without a `map` no map.html."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         found.clusters.save(folder)
@@ -62,7 +61,6 @@ def write_cluster_folder(
         if map is not None:
             content = content_of(found, title=title, map=map, seed=seed)
             (folder / "map.html").write_text(map_page(content), encoding="utf-8")
-            (folder / "map.png").write_bytes(map_png(content))
     except OSError as error:
         raise WorkError(f"cannot write to {folder}: {error}") from error
 

@@ -43,7 +43,7 @@ ROWS = 40  # clusters shown on a terminal
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@out_option("A folder for clusters.json, assignments.tsv, vectors.npy, map.html and map.png.", place="FOLDER")
+@out_option("A folder for clusters.json, assignments.tsv, vectors.npy and map.html.", place="FOLDER")
 @click.option(
     "--method",
     type=click.Choice(["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"]),

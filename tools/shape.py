@@ -1,0 +1,237 @@
+"""The shape of the package in numbers: how many modules there are, what they import, how long functions are.
+
+    python tools/shape.py            print the table
+    python tools/shape.py --write    put it into ARCHITECTURE.md
+    python tools/shape.py --json     for programs
+
+`tests/project/test_shape.py` compares the numbers with the limits below and with the table in ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "gemel"
+PAGE = ROOT / "ARCHITECTURE.md"
+SMALL = 60  # lines
+REGISTRIES = ("encoder/architectures", "training/objectives", "evaluation/tasks", "serve/protocols", "cli/verbs")
+"""Folders whose modules are entries of a registry: one file each, however short."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    value: float
+    limit: float
+    before: str
+    """On 2026-11-16, before the package was put into this shape."""
+
+    def cell(self) -> str:
+        return f"{self.value:.1f} %" if "share" in self.name else f"{self.value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    path: Path
+    lines: list[str]
+    tree: ast.Module
+
+    @property
+    def folder(self) -> str:
+        return self.path.parent.relative_to(PACKAGE).as_posix()
+
+
+def modules() -> list[Module]:
+    out = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        text = path.read_text(encoding="utf-8")
+        out.append(Module(name, path, text.splitlines(), ast.parse(text)))
+    return out
+
+
+def imports(module: Module, names: set[str], *, top: bool = False) -> Iterator[str]:
+    """Modules of the package that this one imports; `top`: when it is loaded, not inside a function or for types."""
+    nodes = _run_at_import(module.tree) if top else ast.walk(module.tree)
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in names:
+                    yield inner
+                elif node.module in names:
+                    yield node.module
+
+
+def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not lazy and not for_types:
+            yield child
+            yield from _run_at_import(child)
+
+
+def measure() -> list[Measure]:
+    every = modules()
+    names = {module.name for module in every}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module in every:
+        for target in imports(module, names):
+            importers[target].add(module.name)
+    lines = sum(len(module.lines) for module in every)
+    functions = sorted(
+        node.end_lineno - node.lineno + 1
+        for module in every
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    )
+    return [
+        Measure("modules", len(every), LIMITS["modules"], "587"),
+        Measure("entries directly under the package", len(entries()), LIMITS["entries"], "48"),
+        Measure("modules in the largest folder", _largest_folder(every), LIMITS["folder"], "54"),
+        Measure("lines", lines, LIMITS["lines"], "62,536"),
+        Measure("share of lines that are imports", 100 * _import_lines(every) / lines, LIMITS["imports"], "10.3 %"),
+        Measure("modules with one importer and at most 60 lines", len(single_importer(every, importers)), LIMITS["single"], "55"),
+        Measure("class names defined twice or more", len(repeated_classes(every)), LIMITS["classes"], "45"),
+        Measure("lines of a function, 90th percentile", functions[int(0.9 * len(functions))], LIMITS["function"], "26"),
+        Measure("lines of the longest module", max(len(module.lines) for module in every), LIMITS["longest"], "496"),
+        Measure("import cycles", len(cycles(every, names)), 0, "0"),
+        Measure("files loaded by `import gemel.model`", loaded("gemel.model"), LIMITS["loaded"], "52"),
+    ]
+
+
+def entries() -> list[str]:
+    """What stands directly under the package, besides `__init__`, `__main__` and `py.typed`."""
+    return sorted(
+        path.name
+        for path in PACKAGE.iterdir()
+        if path.name not in {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
+    )
+
+
+def single_importer(every: list[Module], importers: dict[str, set[str]]) -> list[str]:
+    """Small modules that one other module imports, and that are no entries of a registry."""
+    return sorted(
+        module.name
+        for module in every
+        if len(module.lines) <= SMALL
+        and len(importers[module.name]) == 1
+        and module.path.name not in {"__init__.py", "__main__.py"}
+        and module.folder not in REGISTRIES
+    )
+
+
+def repeated_classes(every: list[Module]) -> list[str]:
+    count = Counter(node.name for module in every for node in module.tree.body if isinstance(node, ast.ClassDef))
+    return sorted(name for name, number in count.items() if number > 1)
+
+
+def cycles(every: list[Module], names: set[str]) -> list[list[str]]:
+    """Groups of modules that import one another when they are loaded (Tarjan)."""
+    graph = {module.name: set(imports(module, names, top=True)) - {module.name} for module in every}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    out: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in graph[name]:
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                out.append(stack[at:])
+            del stack[at:]
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return out
+
+
+def loaded(name: str) -> int:
+    """Files of the package that one import loads, in a fresh interpreter."""
+    code = f"import sys, {name}; print(sum(m == 'gemel' or m.startswith('gemel.') for m in sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def _import_lines(every: list[Module]) -> int:
+    return sum(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for module in every
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
+def _largest_folder(every: list[Module]) -> int:
+    return max(Counter(module.folder for module in every if module.path.name != "__init__.py").values())
+
+
+def table(measures: list[Measure]) -> str:
+    rows = [f"| {each.name} | {each.before} | {each.cell()} |" for each in measures]
+    return "\n".join(["| | before | now |", "|---|---|---|", *rows])
+
+
+LIMITS = {
+    "modules": 300,
+    "entries": 22,
+    "folder": 20,
+    "lines": 60_000,
+    "imports": 6.5,
+    "single": 0,
+    "classes": 5,
+    "function": 30,
+    "longest": 620,
+    "loaded": 25,
+}
+
+
+def main() -> None:
+    measures = measure()
+    if "--json" in sys.argv:
+        print(json.dumps({each.name: each.value for each in measures}, indent=1))
+        return
+    print(table(measures))
+    if "--write" in sys.argv:
+        text = PAGE.read_text(encoding="utf-8")
+        block = f"<!-- shape -->\n{table(measures)}\n<!-- /shape -->"
+        PAGE.write_text(re.sub(r"<!-- shape -->.*<!-- /shape -->", lambda _: block, text, flags=re.DOTALL), encoding="utf-8")
+    every = modules()
+    names = {module.name for module in every}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module in every:
+        for target in imports(module, names):
+            importers[target].add(module.name)
+    for title, found in (
+        ("one importer", single_importer(every, importers)),
+        ("class names", repeated_classes(every)),
+        ("cycles", cycles(every, names)),
+    ):
+        if found:
+            print(f"{title}: {', '.join(map(str, found))}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
