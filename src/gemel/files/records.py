@@ -22,6 +22,7 @@ from gemel.files.lines import (
     csv_records,
     existing_file,
     format_of,
+    kind_of,
     listed,
     parse_json,
     tsv_records,
@@ -85,6 +86,33 @@ class RecordFile:
             yield from self._records(names, optional)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+
+    def good_records(self, names: Sequence[str]) -> Iterator[Record]:
+        """`records`, where the first bad row raises an InputError that names file and line."""
+        for record in self.records(names):
+            if isinstance(record, Bad):
+                raise self._error(record)
+            yield record
+
+    def rows(self) -> Iterator[tuple[int | str, dict[str, Any]]]:
+        """The line and all columns of every row; rows of .jsonl may have different ones. A bad row raises."""
+        if self.kind != "jsonl":
+            names = self.columns()
+            for line, values in self.good_records(names):
+                yield line, dict(zip(names, values, strict=True))
+            return
+        try:
+            for line, row in self._json_rows():
+                if isinstance(row, dict | str):
+                    yield line, {"text": row} if isinstance(row, str) else row
+                else:
+                    kind = f"expected an object or a string, got {kind_of(row)}"
+                    raise self._error(row if isinstance(row, Bad) else Bad(line, kind))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+
+    def _error(self, bad: Bad) -> InputError:
+        return InputError(f"{self.path}:{bad.place}: {bad.reason}")
 
     def _records(self, names: Sequence[str], optional: Collection[str]) -> Iterator[Record | Bad]:
         if self.kind == "parquet":
