@@ -42,7 +42,6 @@ TABLE = {
 # The same word for things of another type, and why.
 OTHER_TYPES = {
     "keep": "of duplicates, one of three; of layers, their numbers",
-    "bridge": "an index asks with another model; a student of another size is bridged in one of three ways",
     "data": "an evaluation reads one table or folder; the others files",
     "objective": "a training has any objective; a distillation by pairs one of two",
     "epochs": "a training may end within one",

@@ -3,7 +3,9 @@
 import re
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, MissingExtra
+from gemel.index import verify
 from gemel.index.encoder import unit
 from gemel.index.lance.store import LanceStore
 from gemel.index.open import open_index
@@ -71,7 +74,7 @@ def test_what_is_added_is_found_at_once(index):
     found = index.search("a cat", k=1)
     assert (found[0].id, found[0].text, found[0].part) == ("c", "a cat", 0)
     assert found[0].score == found[0].cosine == pytest.approx(1, abs=1e-6)
-    assert (found.scored_by, found.bridged, len(found)) == ("cosine", False, 1)
+    assert (found.scored_by, len(found)) == ("cosine", 1)
 
 
 def test_unchanged_documents_are_neither_encoded_nor_written(filled):
@@ -660,3 +663,29 @@ def test_short_queries_are_searched_more_widely(filled, monkeypatch):
     found = filled.search_many(["man", "a man is playing a guitar", "blue sky"], recall=0.99)
     assert asked == [(1, False, 0.99), (2, True, 0.99)]
     assert [hit.id for hit in found[1]] == [hit.id for hit in filled.search("a man is playing a guitar")]
+
+
+def test_a_sample_does_not_keep_the_blocks_of_a_scan_in_memory(model):
+    """As views, 2,000 vectors of as many blocks would keep the whole table in memory."""
+    index = open_index(":memory:", model)
+    index.add(list(dict.fromkeys(texts_of(400, seed=4))))
+    alive = []
+
+    class Watched:
+        header = index._state.table.header
+
+        def scan(self):
+            blocks = []
+            for rows in index._state.table.scan(block=20):
+                own = np.array(rows.vector)
+                blocks.append(weakref.ref(own))
+                given = replace(rows, vector=own)
+                del own
+                yield given
+                del given
+                alive.append(sum(block() is not None for block in blocks))
+
+    walked = verify._walk(replace(index._state, table=Watched()), 50)
+    assert len(walked.sample) == 50
+    assert len(alive) > 10
+    assert max(alive) <= 1  # the one that the walk has at hand

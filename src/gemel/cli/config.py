@@ -388,7 +388,6 @@ _TEXTS = frozenset(
             "model",
             "rerank",
             "student",
-            "bridge",
             "prompt",
             "prompt-name",
             "name",
@@ -403,7 +402,7 @@ _TEXTS = frozenset(
 )
 
 # Those of them that may be a path. On Windows a path can be another machine, which is asked with the user's name.
-LOCAL = frozenset({"model", "rerank", "student", "bridge", "eval-data"})
+LOCAL = frozenset({"model", "rerank", "student", "eval-data"})
 
 _OPENS = "it decides who can reach the server, and what they find there"
 

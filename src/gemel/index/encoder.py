@@ -29,16 +29,6 @@ class EncodedPassages:
 class IndexEncoder(Protocol):
     """What an index asks of a model."""
 
-    @property
-    def bridged(self) -> bool:
-        """Queries are carried over from the vectors of another model."""
-        ...
-
-    @property
-    def query_dim(self) -> int | None:
-        """Numbers in a query that comes as a vector; None: as many as the table's."""
-        ...
-
     def model(self) -> Model | None:
         """The model itself, loaded if it is not yet; None: the index is bound to none."""
         ...
@@ -47,10 +37,6 @@ class IndexEncoder(Protocol):
 
     def queries(self, texts: Sequence[str]) -> Vectors: ...
 
-    def carried(self, queries: Vectors) -> Vectors:
-        """Queries that came as vectors, as vectors of the table."""
-        ...
-
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         """Each text as passages that the model reads whole; joined they are the text."""
         ...
@@ -58,9 +44,6 @@ class IndexEncoder(Protocol):
 
 class ModelIndexEncoder:
     """A model that is there, with its options fixed."""
-
-    bridged = False
-    query_dim = None
 
     def __init__(self, model: Model, options: EncodeOptions, passage_tokens: int | None = None) -> None:
         if options.output != "float32":
@@ -96,9 +79,6 @@ class ModelIndexEncoder:
     def queries(self, texts: Sequence[str]) -> Vectors:
         return unit(self._model.encode(texts, self.query_options))
 
-    def carried(self, queries: Vectors) -> Vectors:
-        return queries
-
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         if self.options.on_long == "chunk":  # the model reads long texts whole, window by window
             return [[text] for text in texts]
@@ -108,9 +88,6 @@ class ModelIndexEncoder:
 
 class LazyIndexEncoder:
     """A model that is loaded at the first text."""
-
-    bridged = False
-    query_dim = None
 
     def __init__(self, load: Callable[[], ModelIndexEncoder]) -> None:
         self._load = load
@@ -133,18 +110,12 @@ class LazyIndexEncoder:
     def queries(self, texts: Sequence[str]) -> Vectors:
         return self.loaded().queries(texts)
 
-    def carried(self, queries: Vectors) -> Vectors:
-        return queries
-
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         return self.loaded().split(texts)
 
 
 class NoIndexEncoder:
     """Of an index of vectors only."""
-
-    bridged = False
-    query_dim = None
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -157,9 +128,6 @@ class NoIndexEncoder:
 
     def queries(self, texts: Sequence[str]) -> Vectors:
         raise self._refusal("search by a vector")
-
-    def carried(self, queries: Vectors) -> Vectors:
-        return queries
 
     def split(self, texts: Sequence[str]) -> list[list[str]]:
         raise self._refusal("add texts with their vectors")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
 from gemel.index.binding import IndexState
-from gemel.index.encoder import ModelIndexEncoder
 from gemel.index.fields import check_fields, check_name
 from gemel.index.ingest import FieldsGiven, Incoming, add_all
 from gemel.index.port import Count, FieldType, Store, TableStats
@@ -23,13 +22,12 @@ from gemel.index.query import SearchQuery, answer, checked_ids, one_query, query
 from gemel.index.results import Answer, Existing, IndexStats, StoredDocument, WriteResult, stored_documents
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
-from gemel.model import Model, load
+from gemel.model import Model
 from gemel.options import EncodeOptions, Precision
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
-    from gemel.index.bridge import Bridge
     from gemel.index.migrate import MigrateResult
     from gemel.index.verify import VerifyResult
 
@@ -44,12 +42,9 @@ class Index:
     Every call that writes is one commit (`add`: one a block): after a crash all of it is there or nothing.
     """
 
-    def __init__(
-        self, place: Store, state: IndexState, *, read_only: bool = False, shared: bool = False
-    ) -> None:
-        """`shared`: another index owns the place and closes it."""
+    def __init__(self, place: Store, state: IndexState, *, read_only: bool = False) -> None:
         self._place, self._state = place, state
-        self._read_only, self._shared = read_only, shared
+        self._read_only = read_only
         self._closed = False
         self._retired: list[
             IndexState
@@ -75,14 +70,6 @@ class Index:
     def model(self) -> Model | None:
         """The model that encodes for it, loaded if it is not yet; None: the index holds vectors only."""
         return self._open().coder.model()
-
-    @property
-    def bridge(self) -> Bridge | None:
-        """Of an index that `bridge_to` made: what it was fitted on, and its measured loss."""
-        from gemel.index.bridge import BridgedCoder
-
-        coder = self._open().coder
-        return coder.bridge if isinstance(coder, BridgedCoder) else None
 
     def __len__(self) -> int:
         return self._open().table.count().documents
@@ -275,25 +262,9 @@ class Index:
         with self._migrating:
             return rebuild_words(self._place, self._open(), rules, self._adopt, progress=progress)
 
-    def bridge_to(
-        self, model: Model | str | Path, *, sample: int = 2000, options: EncodeOptions | None = None
-    ) -> Index:
-        """This index for queries of another model, before it is migrated; its `.bridge` says what that loses.
-
-        A map to the stored vectors is fitted on `sample` stored passages. The result only reads.
-        """
-        from gemel.index.bridge import build_bridge
-
-        state = self._open()
-        if state.coder.bridged:
-            raise InputError("this is a bridge already. Make another of the index itself")
-        loaded = model if isinstance(model, Model) else load(model)
-        coder = build_bridge(state, ModelIndexEncoder(loaded, options or EncodeOptions()), sample)
-        return Index(self._place, replace(state, coder=coder), read_only=True, shared=True)
-
     def close(self) -> None:
         """Give back what is held. Nothing is lost without it: every write is on disk when it returns."""
-        if self._closed or self._shared:
+        if self._closed:
             return
         self._closed = True
         for state in (*self._retired, self._state):

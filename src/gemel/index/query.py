@@ -107,7 +107,6 @@ def answer(
             scored_by=question.scored_by,
             exact=all(width[place].exact for width in found),
             seconds=seconds,
-            bridged=state.coder.bridged,
         )
         for place, hits in enumerate(rankings)
     ]
@@ -303,9 +302,8 @@ def query_texts(queries: Sequence[str] | ArrayLike) -> list[str] | None:
 
 
 def query_vectors(state: IndexState, queries: ArrayLike) -> Vectors:
-    """Queries that came as vectors, as vectors of the table."""
-    dim = state.coder.query_dim or state.dim
-    return state.coder.carried(checked_vectors(queries, dim))
+    """Queries that came as vectors, checked and at length 1."""
+    return checked_vectors(queries, state.dim)
 
 
 FIRST = 10

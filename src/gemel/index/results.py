@@ -101,8 +101,6 @@ class Answer:
     exact: bool
     """Every passage was compared."""
     seconds: float
-    bridged: bool = False
-    """The query was encoded by another model than the documents, and carried over by a fitted map."""
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

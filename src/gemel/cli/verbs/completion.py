@@ -19,7 +19,7 @@ VARIABLE = "_GEMEL_COMPLETE"
 """Set by the script when the shell asks: "bash_complete" and the like."""
 
 # Parameters by the names that functions know them by.
-_MODELS = {"model", "models", "teacher", "student", "rerank", "bridge"}
+_MODELS = {"model", "models", "teacher", "student", "rerank"}
 
 _FILES = {"file", "input", "corpus", "data", "place", "queries", "other", "texts", "eval_data", "index"}
 

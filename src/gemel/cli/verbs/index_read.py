@@ -59,11 +59,6 @@ Examples:
     type=click.FloatRange(0, 1, min_open=True),
     help="Find at least this part of the right documents, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
-@click.option(
-    "--bridge",
-    metavar="MODEL",
-    help="Ask with another model than the one that made the index, through a map; says what that loses.",
-)
 @rows_out_option()
 @_ROWS
 def search(
@@ -73,7 +68,6 @@ def search(
     queries: str | None,
     query_column: str | None,
     rerank: str | None,
-    bridge: str | None,
     out: Path | None,
     escape_formulas: bool,
     as_json: bool,
@@ -91,10 +85,7 @@ def search(
     asked = asked_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(place, create=False, read_only=True) as index:
-        asking = index if bridge is None else index.bridge_to(bridge)
-        if asking.bridge is not None:
-            echo(asking.bridge.summary(), err=True)
-        answers = asking.search_many(asked, rerank=cross, **question)
+        answers = index.search_many(asked, rerank=cross, **question)
     target.put(_rows(asked, answers, question["offset"]))
 
 
