@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check site release-check docs bench fuzz soak reproduce clean
+.PHONY: demo test test-slow check shape coverage site release-check docs bench fuzz soak reproduce clean
 
-$(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/*/native/*.cpp)
+$(VENV)/core: pyproject.toml setup.py $(wildcard src/gemel/encoder/native/*.cpp src/gemel/vectors/scan/native/*.cpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	touch $@
@@ -36,8 +36,18 @@ check: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# How many modules, what they import, how long functions are: printed, and put into ARCHITECTURE.md.
+shape: $(VENV)/core
+	$(BIN)/python tools/shape.py --write
+
+# Which lines the tests run; the floor is in pyproject.toml.
+coverage: $(VENV)/test
+	$(PIP) coverage
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
 docs: $(VENV)/test
-	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/docs/generate.py
 
 # The wheel and the source archive in clean environments, the core alone and with each extra.
 release-check:

@@ -1,0 +1,144 @@
+"""The page of the Python interface: every public name with its signature and what its docstring says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import gemel
+from gemel.cli.flags import field_docs
+
+GROUPS = {
+    "Models and encoding": (
+        *("load", "Model", "EncodeOptions", "EncodeReport", "TruncationWarning", "Fingerprint"),
+        *("load_cross", "CrossModel", "encode_to_folder", "read_folder", "EncodedFolder"),
+    ),
+    "Vectors: compare, search, make small": (
+        "similar_pairs",
+        "Pairs",
+        "search",
+        "Hits",
+        "quantize",
+        "rescore",
+    ),
+    "What a score means": ("calibrate", "Calibration", "explain", "Explanation"),
+    "Groups and duplicates": ("cluster", "Clusters", "dedupe", "Deduped"),
+    "The index": ("open_index", "Index", "Answer", "repair_index"),
+    "Training and evaluation": (*("train", "Trained", "TrainOptions", "distill", "Distilled", "evaluate"),),
+    "Errors": ("GemelError", "InputError", "ModelError", "MissingExtra", "WorkError"),
+}
+SETTING = re.compile(r"^([a-z_]+(?:, [a-z_]+)*): ")
+WIDTH = 100
+
+
+def python_api(note: str) -> str:
+    """The page; a public name that is in no group goes to the last section, so none is forgotten."""
+    named = {name for group in GROUPS.values() for name in group}
+    groups = {**GROUPS, "Further": tuple(sorted(set(gemel.__all__) - named))}
+    parts = ["# The Python interface", note, "The names of `import gemel`. Each is loaded on first use."]
+    for title, names in groups.items():
+        found = [name for name in names if name in gemel.__all__]
+        if found:
+            parts.append(f"## {title}")
+        for name in found:
+            parts += _entry(name, getattr(gemel, name))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _entry(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever is public
+    yield f"### gemel.{name}"
+    if not inspect.isclass(thing):
+        yield from _callable(f"gemel.{name}", thing)
+        return
+    yield _prose(thing.__doc__ if _own_words(thing) else "")
+    yield _fields(thing)
+    for member, value in vars(thing).items():
+        if member.startswith("_"):
+            continue
+        if isinstance(value, property):
+            yield f"**`.{member}`** {_prose(value.__doc__)}".rstrip()
+        elif isinstance(value, (classmethod, staticmethod)):
+            yield from _callable(f"{name}.{member}", value.__func__, skip=isinstance(value, classmethod))
+        elif inspect.isfunction(value):
+            yield from _callable(f".{member}", value, skip=True)
+
+
+def _own_words(cls: type) -> bool:
+    """Whether the docstring was written: dataclasses without one get their signature."""
+    return bool(cls.__doc__) and not (cls.__doc__ or "").startswith(f"{cls.__name__}(")
+
+
+def _callable(name: str, function: Any, *, skip: bool = False) -> Iterator[str]:  # noqa: ANN401
+    yield f"```text\n{_signature(name, function, skip=skip)}\n```"
+    if function.__doc__:
+        yield _prose(function.__doc__)
+
+
+def _signature(name: str, function: Any, *, skip: bool) -> str:  # noqa: ANN401
+    """On one line if it fits, else a line for each parameter."""
+    whole = inspect.signature(function)
+    shown = list(whole.parameters.values())[1 if skip else 0 :]
+    inside = [_plain(str(one)) for one in _marked(shown)]
+    line = f"{name}({', '.join(inside)}){_result(whole)}"
+    if len(line) <= WIDTH:
+        return line
+    body = "".join(f"    {each},\n" for each in inside)
+    return f"{name}(\n{body}){_result(whole)}"
+
+
+def _marked(shown: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]:
+    """The parameters, with the `*` before the first that is a keyword only."""
+    kinds = [one.kind for one in shown]
+    first = kinds.index(inspect.Parameter.KEYWORD_ONLY) if inspect.Parameter.KEYWORD_ONLY in kinds else None
+    for at, one in enumerate(shown):
+        if at == first and inspect.Parameter.VAR_POSITIONAL not in kinds:
+            yield "*"
+        yield one
+
+
+def _plain(parameter: str) -> str:
+    """Annotations are strings here: without their quotes. A function as a default has no name worth showing."""
+    name, colon, rest = parameter.partition(": ")
+    kind, equals, default = rest.partition(" = ")
+    shown = "..." if default.startswith("<") else default
+    return f"{name}{colon}{kind.strip(chr(39))}{equals}{shown}"
+
+
+def _result(whole: inspect.Signature) -> str:
+    found = whole.return_annotation
+    return "" if found is inspect.Signature.empty else f" -> {str(found).strip(chr(39))}"
+
+
+def _fields(cls: type) -> str:
+    """A table of a dataclass: name, type, default if one has it, and what is written under the field."""
+    if not is_dataclass(cls):
+        return ""
+    docs = field_docs(cls)
+    rows = ["| field | type | meaning |", "|---|---|---|"]
+    for field in fields(cls):
+        if not field.name.startswith("_"):
+            kind = str(field.type).replace("|", "\\|")
+            rows.append(
+                f"| `{field.name}` | `{kind}` | {docs.get(field.name, '').replace('|', chr(92) + '|')} |"
+            )
+    return "\n".join(rows) if len(rows) > 2 else ""
+
+
+def _prose(doc: str | None) -> str:
+    """Paragraphs as they are; lines that begin with the name of a setting become a list."""
+    parts = []
+    for paragraph in inspect.cleandoc(doc or "").split("\n\n"):
+        items: list[str] = []
+        for line in paragraph.splitlines():
+            setting = SETTING.match(line)
+            if setting:
+                items.append(f"- `{setting[1]}`: {line[setting.end() :]}")
+            elif items:
+                items[-1] += " " + line.strip()
+            else:
+                items.append(line)
+        parts.append("\n".join(items) if any(item.startswith("- `") for item in items) else paragraph)
+    return "\n\n".join(parts)

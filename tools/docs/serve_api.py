@@ -1,0 +1,263 @@
+"""Write docs/serve-api.md: every route of the server asked for real, with what it answered.
+
+Not part of `generate.py`, because it needs the default model. Answers are shortened where they are long.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import uvicorn
+
+from gemel.index.open import open_index
+from gemel.model import load
+from gemel.serve.app import create_app
+from gemel.serve.options import ServeOptions
+from gemel.serve.services import ServerServices
+
+PAGE = Path(__file__).parents[2] / "docs" / "serve-api.md"
+MODEL = "all-MiniLM-L6-v2"
+GUITAR, MUSIC, STOCKS = (
+    "A man is playing a guitar.",
+    "Someone plays an instrument.",
+    "The stock market fell today.",
+)
+TEXTS = [GUITAR, MUSIC, STOCKS]
+CHANGING = {
+    *("created", "seconds", "engine", "uptime_seconds", "throughput", "total", "latency"),
+    *("queue", "batches", "cache", "rejected", "memory_bytes"),
+}
+"""Of no use in a page: they are those of one moment on one machine."""
+
+HEAD = """# The server's routes
+
+Written by `tools/docs/serve_api.py`, which asked a server with all-MiniLM-L6-v2 and an index `notes`. Long answers are
+shortened with `…`, which also stands for what differs from call to call. How to start and run a server is in
+[serve.md](serve.md); `GET /openapi.json` has every field.
+
+Bodies are JSON and must say so (`content-type: application/json`), uncompressed. Where the server has keys, add
+`-H "authorization: Bearer KEY"`. A request over a limit gets 413, one that finds the queue full 429 with
+`retry-after`, one that cannot be read 400; the sentence in the answer says what is wrong.
+
+| routes | an error is |
+|---|---|
+| `/v1/...` | `{"error": {"message", "type", "param", "code"}}`, as OpenAI's |
+| those of text-embeddings-inference | `{"error", "error_type"}`, as theirs |
+| all others | `{"error": {"message", "type"}}` |
+"""
+OPENAI = """## OpenAI
+
+```python
+import openai
+
+client = openai.OpenAI(base_url="http://localhost:8080/v1", api_key="unused")
+answer = client.embeddings.create(model="all-MiniLM-L6-v2", input=["A man is playing a guitar."])
+vector = answer.data[0].embedding
+```
+
+`input` is a string, a list of strings, a list of token ids, or a list of such lists. **Token ids are those of the
+served model's own tokenizer**: they are turned back into text, without special tokens, and the text is encoded; ids
+that would not come out the same are refused. Ids of tiktoken mean other words, and a few of them may pass for words of
+this model. LangChain's `OpenAIEmbeddings` sends such ids unless it is made with `check_embedding_ctx_length=False`.
+`encoding_format` is `float` or `base64` (little-endian float32). `dimensions` keeps the first numbers and scales to
+length 1 again; it costs little only where the model was trained for it. Vectors have length 1. Texts over the model's
+length are cut; `usage` counts the tokens that were read, marks included. Two things of ours: `prompt_name` names a
+prompt that the model brings, and the model may be called with or without the owner of its repository. Fields that mean
+nothing here are ignored.
+"""
+TEI = """## text-embeddings-inference
+
+```python
+from huggingface_hub import InferenceClient
+
+client = InferenceClient(model="http://localhost:8080")
+vectors = client.feature_extraction(["A man is playing a guitar."])
+scores = client.sentence_similarity("A man is playing a guitar.", other_sentences=["Someone plays an instrument."])
+```
+
+`truncate: false` refuses texts that are longer than the model reads; else they are cut, at the end or, with
+`truncation_direction: "Left"`, at the beginning. `POST /` is `/embed`, or `/similarity` where `inputs` has a
+`source_sentence`. `/embed_sparse` always answers 424.
+"""
+RERANK = """
+`/rerank`, `/v2/rerank` and `/v1/rerank` score by the cross-encoder of `--rerank`, as the sigmoid of its output
+(`raw_scores`: the output itself). Without one they score by the cosine of the vectors, given as (1 + cosine) / 2
+(`raw_scores`: the cosine). The answer above is of the second kind.
+
+`/predict` and `/relation` need a model that keeps its relation head (`gemel train --objective classification`) or a
+cross-encoder with classes. Their inputs are pairs of texts. Without either:
+"""
+OWN = """## Search, pairs, clusters
+
+`/search` looks into an index (`"index": "notes"`) or into texts of the request. `percentile` is the per cent of random
+pairs of these texts, or of passages of the index, with a lower cosine; it is null for fewer than 46 texts. For an index
+it comes from a sample of up to 2,000 passages, taken anew when the index has grown by half. `relation` holds the
+probabilities of the model's relation head, null where there is none. `hybrid` fuses in a ranking by words, `rerank`
+orders the best anew by the cross-encoder; `scored_by` says what `score` is then. `k` and `offset` make pages.
+"""
+PAIRS = """
+One of `k`, `min_score` and `expected_false` (the number of random pairs that may get in; 46 texts or more) says
+which pairs; `other` compares two sets. At most 10,000 pairs come back; `complete` is false if there were more.
+"""
+CLUSTERS = """
+`min_score` asks for communities, `k` for k-means; `method` can be any of `gemel cluster`. The places of the map
+come from t-SNE up to 1,000 texts and from PCA for more, or as `layout` says. Agglomerative clustering, HDBSCAN and an
+explicit t-SNE take at most 2,000 texts here: for more use `gemel cluster`.
+"""
+EXPLAIN = """## Why a score
+
+Both tables sum to the score; a negative cell speaks against. Texts may have up to 512 tokens.
+"""
+INDEXES = """## Indexes
+
+Those that the operator opened with `--index`, by the names given there. A document has a `text`, an `id` (made of the
+text if no document has one) and `fields`; `existing` says what becomes of ids that are there: `error`, `replace`,
+`skip`. A write to a folder or to PostgreSQL is on disk when it is answered. `where` takes
+`"lang = 'en' and year >= 2020"` or `{"lang": "en", "year": {">=": 2020}}`.
+"""
+
+
+class Example(NamedTuple):
+    """One request."""
+
+    path: str
+    body: Any = None
+    method: str = "POST"
+
+    @property
+    def curl(self) -> str:
+        address = f"http://localhost:8080{self.path}"
+        if self.body is None:
+            return f"curl {address}"
+        verb = "" if self.method == "POST" else f"-X {self.method} "
+        said = json.dumps(self.body, ensure_ascii=False).replace("'", "'\\''")
+        return f"curl {verb}{address} -H 'content-type: application/json' \\\n  -d '{said}'"
+
+
+DOCUMENTS = [
+    {"id": "a1", "text": GUITAR, "fields": {"lang": "en", "year": 2020}},
+    {"id": "a2", "text": STOCKS, "fields": {"lang": "en", "year": 2024}},
+]
+PARTS: list[str | Example] = [
+    HEAD,
+    OPENAI,
+    Example("/v1/embeddings", {"model": MODEL, "input": [GUITAR, MUSIC]}),
+    Example(
+        "/v1/embeddings", {"model": MODEL, "input": GUITAR, "dimensions": 4, "encoding_format": "base64"}
+    ),
+    Example("/v1/models", method="GET"),
+    Example("/v1/embeddings", {"model": "text-embedding-3-small", "input": GUITAR}),
+    TEI,
+    Example("/embed", {"inputs": GUITAR, "dimensions": 3}),
+    Example("/embed_all", {"inputs": GUITAR}),
+    Example("/similarity", {"inputs": {"source_sentence": GUITAR, "sentences": [MUSIC, STOCKS]}}),
+    Example("/tokenize", {"inputs": "A man is playing"}),
+    Example("/decode", {"ids": [101, 1037, 2158, 2003, 2652, 102]}),
+    Example("/info", method="GET"),
+    Example("/rerank", {"query": "Who plays music?", "texts": TEXTS}),
+    RERANK,
+    Example("/predict", {"inputs": [GUITAR, MUSIC]}),
+    "## Cohere",
+    Example("/v2/rerank", {"model": MODEL, "query": "Who plays music?", "documents": TEXTS, "top_n": 2}),
+    "`/v1/rerank` is the older form that Jina and others share: documents may be objects with a `text`.",
+    Example(
+        "/v1/rerank",
+        {
+            "query": "Who plays music?",
+            "documents": [STOCKS, {"text": GUITAR}],
+            "top_n": 1,
+            "return_documents": True,
+        },
+    ),
+    OWN,
+    Example("/search", {"query": "Who plays music?", "texts": TEXTS, "k": 2}),
+    PAIRS,
+    Example("/pairs", {"texts": TEXTS, "k": 1}),
+    CLUSTERS,
+    Example("/clusters", {"texts": TEXTS, "min_score": 0.5}),
+    EXPLAIN,
+    Example("/explain", {"left": "guitar music", "right": "a song"}),
+    Example("/relation", {"left": [GUITAR], "right": [MUSIC]}),
+    INDEXES,
+    Example("/indexes/notes/documents", {"documents": DOCUMENTS, "existing": "replace"}),
+    Example("/indexes", method="GET"),
+    Example("/indexes/notes", method="GET"),
+    Example(
+        "/indexes/notes/search", {"query": "falling shares", "k": 1, "where": "lang = 'en' and year >= 2021"}
+    ),
+    Example("/indexes/notes/get", {"ids": ["a1"]}),
+    Example("/indexes/notes/documents", {"where": {"year": {"<": 2021}}}, "DELETE"),
+    Example("/search", {"query": "falling shares", "index": "elsewhere"}),
+    "## The server itself\n\n`GET /status` has the figures that the page shows; `/health` and `/metrics` are in "
+    "[serve.md](serve.md).",
+    Example("/status", method="GET"),
+]
+
+
+@contextmanager
+def served() -> Iterator[httpx.Client]:
+    """A client of a server on a free port."""
+    model = load(MODEL)
+    with open_index(":memory:", model) as index:
+        app = create_app(ServerServices(model, indexes={"notes": index}), ServeOptions(log="none"))
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            thread.join(0.01)
+        address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        with httpx.Client(base_url=address, timeout=60) as client:
+            yield client
+        server.should_exit = True
+        thread.join()
+
+
+def asked(client: httpx.Client, example: Example) -> str:
+    """The request and its answer, as markdown."""
+    answer = client.request(example.method, example.path, json=example.body)
+    status = "" if answer.status_code == 200 else f"{answer.status_code}: "
+    content = json.dumps(short(answer.json()), ensure_ascii=False).replace('"…"', "…")
+    title = f"### {example.method} {example.path}"
+    return f"{title}\n\n```sh\n{example.curl}\n```\n```text\n{status}{_wrapped(content)}\n```"
+
+
+def short(content: Any, key: str = "") -> Any:  # noqa: ANN401 - any JSON
+    """Long lists cut, numbers rounded, what differs from call to call left out: for reading."""
+    if key in CHANGING or (key == "id" and isinstance(content, str) and len(content) == 36):
+        return "…"
+    if isinstance(content, dict):
+        return {name: short(value, name) for name, value in content.items()}
+    if isinstance(content, list):
+        few = 3 if content and isinstance(content[0], float | int | list) else 4
+        cut = [short(each) for each in content[:few]]
+        return [*cut, "…"] if len(content) > few else cut
+    return round(content, 4) if isinstance(content, float) else content
+
+
+def _wrapped(content: str, width: int = 116) -> str:
+    lines, line = [], ""
+    for word in content.split(" "):
+        if line and len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = "  " + word
+        else:
+            line = f"{line} {word}" if line else word
+    return "\n".join([*lines, line])
+
+
+def main() -> None:
+    with served() as client:
+        parts = [part if isinstance(part, str) else asked(client, part) for part in PARTS]
+    PAGE.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+    sys.stderr.write(f"{PAGE} written\n")
+
+
+if __name__ == "__main__":
+    main()

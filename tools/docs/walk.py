@@ -1,0 +1,130 @@
+"""Write the walk of one sentence into ARCHITECTURE.md, with the numbers of the real model.
+
+Not part of `generate.py`, because it needs the default model.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gemel.encoder.batches import same_length_batches
+from gemel.encoder.pooling import pool
+from gemel.model import load
+from gemel.vectors.pairs import similar_pairs
+from gemel.vectors.search import search
+from gemel.vectors.similarity import normalize
+
+PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+TEXTS = [
+    "A man is playing a guitar.",
+    "Someone plays an instrument.",
+    "The stock market fell today.",
+    "A child is reading a book.",
+]
+
+
+def walk(name: str) -> str:
+    """A markdown table: where, what happens, what leaves."""
+    model = load(name)
+    first = TEXTS[0]
+    parts = model.tokens(TEXTS)
+    lengths = [len(part.tokens) for part in parts]
+    batches = [batch.tolist() for batch in same_length_batches(lengths, lambda _: 32)]
+    hidden = parts[0].vectors[None]  # (1, t, width)
+    pooled = pool(hidden, model.checkpoint.pooling.modes)
+    vectors = model.encode(TEXTS)
+    hits = search(vectors[:1], vectors[1:], k=3)
+    pairs = similar_pairs(vectors, k=1)
+    assert np.array_equal(normalize(pooled)[0], vectors[0])
+    assert np.array_equal(model.encode([first])[0], vectors[0])
+    found = " · ".join(
+        f"{score:.3f} “{TEXTS[index + 1]}”" for index, score in zip(hits.index[0], hits.score[0], strict=True)
+    )
+    rows = [
+        ("`cli/encode.py` or your program", "a line of a file becomes a string", "`str`"),
+        (
+            "`model.py: Model.encode`",
+            "a list of texts; equal ones are kept once, the caller's order is remembered",
+            "`list[str]`",
+        ),
+        (
+            "`text/tokenizer.py`",
+            "lower-case, split, WordPiece: ids of the words",
+            f"{_words(parts[0].tokens)}",
+        ),
+        (
+            "`text/windows.py`",
+            f"the marks go around; at most {model.max_length} tokens count, what is over is cut or windowed",
+            f"{lengths[0]} tokens",
+        ),
+        (
+            "`text/batches.py`",
+            f"four texts of {_list(lengths)} tokens: equal lengths share a batch, longest first, no padding",
+            f"positions `{batches}`",
+        ),
+        (
+            f"`encoder/engines/{model.engine_name}.py: hidden`",
+            "the network: attention and feed-forward, block after block",
+            f"hidden `(b, {hidden.shape[1]}, {hidden.shape[2]})` float32",
+        ),
+        (
+            f"`encoder/pooling.py: {model.checkpoint.pooling.modes[0]}`",
+            "the tokens of a text become one vector",
+            f"`(b, {pooled.shape[1]})`, this one starts {_numbers(pooled[0])}",
+        ),
+        (
+            "`encoder/head.py: finish`",
+            "dense layers if there are any, fewer dimensions if asked, length 1",
+            f"starts {_numbers(vectors[0])}",
+        ),
+        ("`model.py`", "rows back in the caller's order", f"`{vectors.shape}` {vectors.dtype}"),
+        ("`nearest/: search`", "the other three, nearest first", found),
+        (
+            "`pairs/: similar_pairs`",
+            f"the nearest of {pairs.compared} pairs",
+            f"{pairs.score[0]:.3f}: {pairs.left[0]} and {pairs.right[0]}",
+        ),
+        (
+            "`encode_folder/`",
+            "or: vector and id to disk, with a fingerprint of all that the vector depends on",
+            f"`{model.fingerprint.digest}`",
+        ),
+    ]
+    lines = [
+        f"“{first}” through {name}. The numbers are written by `tools/docs/walk.py`.",
+        "",
+        "| # | where | what happens | what leaves |",
+        "|---|---|---|---|",
+        *(f"| {number} | {' | '.join(row)} |" for number, row in enumerate(rows, start=1)),
+        "",
+        "Checked on the way: the sentence alone and among the others gives the same bits.",
+    ]
+    return "\n".join(lines)
+
+
+def _words(tokens: Sequence[str]) -> str:
+    return "`" + " ".join(tokens[1:-1]) + "`"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(str(number) for number in numbers)
+
+
+def _numbers(vector: Sequence[float]) -> str:
+    return "`" + " ".join(f"{number:.4f}" for number in vector[:4]) + "`"
+
+
+def main(name: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    block = f"<!-- walk -->\n{walk(name)}\n<!-- /walk -->"
+    written = re.sub(r"<!-- walk -->.*<!-- /walk -->", lambda _: block, page, flags=re.DOTALL)
+    PAGE.write_text(written, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "all-MiniLM-L6-v2")
