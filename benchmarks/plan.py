@@ -5,7 +5,7 @@
 
 Each size is a process of its own on one core. The time that counts is that of the processor, not that of the clock: it
 moves less when others use the machine, and threads that wait for one another do not count as work. Then
-benchmarks/plan_fit.py makes the constants of `gemel plan`, and docs/scale_page.py the tables of its page.
+benchmarks/plan_fit.py makes the constants of `gemel plan`, and tools/docs/scale_page.py the tables of its page.
 """
 
 from __future__ import annotations

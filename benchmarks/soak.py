@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "docs"), str(ROOT / "tests" / "support")]  # for svg_parts and tiny
+sys.path[:0] = [str(ROOT / "tools" / "docs"), str(ROOT / "tests" / "support")]  # for svg_parts and tiny
 
 import svg_parts as svg  # noqa: E402
 

@@ -33,14 +33,22 @@ def text_of(path):
 
 def test_the_generated_pages_are_fresh():
     done = subprocess.run(
-        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "tools/docs/generate.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_drawings_are_fresh():
     done = subprocess.run(
-        [sys.executable, "docs/drawings.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "tools/docs/drawings.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -16,7 +16,7 @@ from tiny import tiny_bert
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 ELSEWHERE = {
-    "docs/serve-api.md": "docs/serve_api.py asks a real server all of it when it writes the page",
+    "docs/serve-api.md": "tools/docs/serve_api.py asks a real server all of it when it writes the page",
     "docs/serve.md": "tests/serve/test_process.py and tests/serve/test_nginx.py start servers",
     "docs/page.md": "tests/serve/test_page.py starts a server and a browser",
     "docs/how-to/index-on-postgres.md": "tests/index/test_postgres.py starts a database",

@@ -141,7 +141,7 @@ def test_the_kernels_hold_under_the_sanitizers(name, tmp_path):
 def test_the_page_says_what_the_results_say():
     kept = json.loads((ROOT / "fuzz" / "results.json").read_text())
     assert {*kept["targets"]} <= {*TARGETS, *kernels.PROGRAMS}
-    command = [sys.executable, "docs/fuzz_page.py", "--check"]
+    command = [sys.executable, "tools/docs/fuzz_page.py", "--check"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
 

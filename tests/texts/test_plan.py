@@ -17,7 +17,7 @@ from gemel.texts.plan_costs import PlanQuestion, committed, here
 from tiny import tiny_bert
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "docs")]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools" / "docs")]
 
 import scale_page  # noqa: E402
 
@@ -44,7 +44,7 @@ def test_the_constants_are_those_of_the_committed_results():
 
 
 def test_the_tables_of_the_page_are_fresh():
-    assert scale_page.main(["--check"]) == 0, "run: python docs/scale_page.py"
+    assert scale_page.main(["--check"]) == 0, "run: python tools/docs/scale_page.py"
 
 
 def test_the_formulas_know_the_index_as_it_is():
