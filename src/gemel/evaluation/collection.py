@@ -145,7 +145,9 @@ def _ids(table: DataTable, *names: str) -> list[str]:
     seen: dict[str, int] = {}
     for row, name in enumerate(ids):
         if name in seen:
-            raise InputError(f"{table.place(row)}: the id {name!r} is already at {table.place(seen[name])}")
+            raise InputError(
+                f"{table.location(row)}: the id {name!r} is already at {table.location(seen[name])}"
+            )
         seen[name] = row
     return ids
 
@@ -175,12 +177,13 @@ def _judgements(
     ):
         if query not in rows or doc not in places:
             kind, name = ("query", query) if query not in rows else ("document", doc)
-            unknown.append(f"{kind} {name!r} at {table.place(row)}")
+            unknown.append(f"{kind} {name!r} at {table.location(row)}")
             continue
         before = gains[rows[query]].setdefault(places[doc], float(gain))
         if before != gain:
             raise InputError(
-                f"{table.place(row)}: query {query!r} and document {doc!r} are judged twice, as {before:g} and {gain:g}"
+                f"{table.location(row)}: query {query!r} and document {doc!r} are judged twice, "
+                f"as {before:g} and {gain:g}"
             )
     if unknown and strict:
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
@@ -231,7 +234,7 @@ def read_pairs(table: DataTable) -> LabelledPairs:
     same: dict[tuple[int, int], None] = {}
     for row, (left, right) in enumerate(zip(table.texts(*LEFT), table.texts(*RIGHT), strict=True)):
         if labels[row] not in (0, 1):
-            raise InputError(f"{table.place(row)}: label must be 0 or 1, got {labels[row]:g}")
+            raise InputError(f"{table.location(row)}: label must be 0 or 1, got {labels[row]:g}")
         one, other = sorted((where.setdefault(left, len(where)), where.setdefault(right, len(where))))
         if labels[row] == 1 and one != other:
             same[one, other] = None

@@ -1,10 +1,7 @@
-"""Labelled data from files: named columns out of TSV, CSV or JSON lines, each also .gz. Errors name file and line.
+"""Evaluation data from files: named columns of TSV, CSV or JSON lines (also .gz), and which files of a folder are used.
 
-TSV is read as it stands, without quoting: a tab ends a field and a quote is a quote.
-
-Which files of a folder are data of a task: tables with the right columns, and of each set its test split.
-
-`stsb-test.tsv.gz` next to `stsb-dev.tsv.gz` is the test split of `stsb`: the others were made to train and tune on.
+Of each data set in a folder only the test split is used: `stsb-test.tsv.gz` next to `stsb-dev.tsv.gz` is the test
+split of `stsb`. Errors name file and line.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.files.lines import Bad
 from gemel.files.records import RecordFile
 
 ENDINGS = (".tsv", ".csv", ".jsonl")
@@ -39,7 +35,7 @@ class DataTable:
         return len(next(iter(self.columns.values()), ()))
 
     def texts(self, *names: str) -> list[str]:
-        """The first column of these names that is there: `texts("sentence1", "left")`."""
+        """The first of these columns that the table has: `texts("sentence1", "left")`."""
         for name in names:
             if name in self.columns:
                 return list(self.columns[name])
@@ -50,20 +46,20 @@ class DataTable:
     def has(self, name: str) -> bool:
         return name in self.columns
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """`file:line` of a row, for errors."""
         return f"{self.path}:{self.lines[row] if self.lines else row + 2}"
 
     def numbers(self, *names: str) -> NDArray[np.float64]:
-        """The same as numbers; a value that is none is named with its line."""
+        """The first column of these names as finite numbers; an error names the line of any other value."""
         values = np.empty(len(self))
         for row, text in enumerate(self.texts(*names)):
             try:
                 values[row] = float(text)
             except ValueError:
-                raise InputError(f"{self.place(row)}: {text!r} is not a number") from None
+                raise InputError(f"{self.location(row)}: {text!r} is not a number") from None
             if not np.isfinite(values[row]):
-                raise InputError(f"{self.place(row)}: {text!r} is not a finite number")
+                raise InputError(f"{self.location(row)}: {text!r} is not a finite number")
         return values
 
 
@@ -79,24 +75,17 @@ def dataset_name(path: Path) -> str:
 
 
 def read_table(path: str | Path) -> DataTable:
-    """The whole file, by columns."""
+    """The whole file, by columns. JSON values become strings: null is empty, true is 1."""
     file = _file(Path(path))
     names = file.columns(rows=1)
-    places: list[int] = []
+    lines: list[int] = []
     rows: list[list[str]] = []
-    for record in file.records(names):
-        if isinstance(record, Bad):
-            raise InputError(f"{path}:{record.place}: {record.reason}")
-        places.append(int(record.place))
-        rows.append([_as_text(value) for value in record.values])
+    for line, values in file.good_records(names):
+        lines.append(int(line))
+        rows.append([_as_text(value) for value in values])
     if not rows:
         raise InputError(f"{path} has column names but no rows")
-    return DataTable(file.path, dict(zip(names, zip(*rows, strict=True), strict=True)), tuple(places))
-
-
-def columns_of(path: Path) -> list[str]:
-    """The names of the columns. Whether the rows are sound is not looked at."""
-    return _file(path).columns()
+    return DataTable(file.path, dict(zip(names, zip(*rows, strict=True), strict=True)), tuple(lines))
 
 
 def _file(path: Path) -> RecordFile:
@@ -109,19 +98,18 @@ def _file(path: Path) -> RecordFile:
     return RecordFile(path)
 
 
+def _as_text(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return "" if value is None else str(int(value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def fingerprint(*columns: Iterable[object]) -> str:
-    """A short hash of the data that an evaluation used: results with the same one may be compared."""
+    """A short hash of the data of an evaluation: results with the same hash may be compared."""
     digest = hashlib.sha256()
     for column in columns:
         digest.update("\x1f".join(map(str, column)).encode() + b"\x1e")
     return digest.hexdigest()[:16]
-
-
-def _as_text(value: object) -> str:
-    """A JSON value as a table's cell: null is empty, true is 1."""
-    if value is None or isinstance(value, bool):
-        return "" if value is None else str(int(value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 _SPLIT = re.compile(r"[-_.](train|training|dev|val|valid|validation|trial|test)(?=[-_.]|$)", re.IGNORECASE)
@@ -130,40 +118,40 @@ _SHOWN = 12  # names of files in an error
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the columns of a table must be for a task."""
+class RequiredColumns:
+    """Which columns a table must have for a task."""
 
     fits: Callable[[Collection[str]], bool]
-    said: str
+    description: str
     """The same in words, for an error that begins with "has the columns"."""
 
 
-def with_columns(*needed: tuple[str, ...]) -> Wanted:
-    """A column for each of `needed`, which lists names for the same thing, as ("sentence1", "left")."""
+def with_columns(*needed: tuple[str, ...]) -> RequiredColumns:
+    """One column of each tuple in `needed`, which lists names of the same thing: ("sentence1", "left")."""
 
-    def fits(found: Collection[str]) -> bool:
-        return all(any(name in found for name in names) for names in needed)
+    def fits(columns: Collection[str]) -> bool:
+        return all(any(name in columns for name in names) for names in needed)
 
-    return Wanted(fits, ", ".join(" or ".join(map(repr, names)) for names in needed))
+    return RequiredColumns(fits, ", ".join(" or ".join(map(repr, names)) for names in needed))
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """The tables of a task, and the data sets that were seen and left for their test split."""
+    """The tables of a task, and the names of the files that were skipped because a test split exists."""
 
     tables: tuple[DataTable, ...]
     left_out: tuple[str, ...] = ()
 
     @property
     def protocol(self) -> dict[str, list[str]]:
-        """What to tell about the choice."""
+        """What the results report about the choice."""
         return {"left_out": list(self.left_out)} if self.left_out else {}
 
 
-def tables_with(path: Path, *wanted: Wanted, names: str = "") -> DataFiles:
-    """The tables of a folder that are of one of the `wanted` kinds, or the file itself, whatever its columns are.
+def tables_with(path: Path, *required: RequiredColumns, names: str = "") -> DataFiles:
+    """The tables of a folder that have one of the sets of `required` columns, or the file itself, without a check.
 
-    If the names of some that fit match the pattern `names`, only those count.
+    If the names of some of these tables match the pattern `names`, only those are used.
     """
     if not path.exists():
         raise InputError(
@@ -172,10 +160,10 @@ def tables_with(path: Path, *wanted: Wanted, names: str = "") -> DataFiles:
     if not path.is_dir():
         return DataFiles((read_table(path),))
     files = sorted(file for file in path.iterdir() if file.is_file() and is_table(file))
-    fitting = [file for file in files if any(kind.fits(columns_of(file)) for kind in wanted)]
+    fitting = [file for file in files if any(each.fits(_file(file).columns()) for each in required)]
     if not fitting:
-        said = "; or ".join(kind.said for kind in wanted)
-        raise InputError(f"no table in {path} has the columns {said}. The folder holds {_listed(files)}")
+        columns = "; or ".join(each.description for each in required)
+        raise InputError(f"no table in {path} has the columns {columns}. The folder holds {_listed(files)}")
     if names:
         fitting = [file for file in fitting if re.search(names, file.name, re.IGNORECASE)] or fitting
     chosen = test_splits(fitting)
@@ -189,7 +177,7 @@ def _listed(files: Sequence[Path]) -> str:
 
 
 def test_splits(files: Sequence[Path]) -> list[Path]:
-    """Of each set the split that is for scoring: test, else dev; without the others of that set."""
+    """Of each data set the files to score on: the test split, else dev, else train."""
     best: dict[str, int] = {}
     for file in files:
         name = _set_name(file)
@@ -198,16 +186,11 @@ def test_splits(files: Sequence[Path]) -> list[Path]:
 
 
 def _rank(file: Path) -> int:
-    """0 before all others: what a set is scored on."""
-    split = _split(file)
+    match = _SPLIT.search(dataset_name(file))
+    split = match[1].lower() if match else ""
     return 0 if split == "test" else 2 if split in ("train", "training", "trial") else 1
 
 
 def _set_name(file: Path) -> str:
     """`stsb-de` of `stsb-de-test.tsv`, `sts12` of `sts12-train-MSRpar.tsv`."""
     return _SPLIT.split(dataset_name(file), maxsplit=1)[0]
-
-
-def _split(file: Path) -> str:
-    found = _SPLIT.search(dataset_name(file))
-    return found[1].lower() if found else ""

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from gemel.errors import InputError, WorkError
-from gemel.files.lines import Bad
 from gemel.files.records import RecordFile
 from gemel.files.write_rows import write_rows
 from gemel.groups.cluster import Clusters
@@ -89,11 +88,9 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
             raise InputError(
                 f"{folder / _ASSIGNMENTS} has no columns 'id' and 'text'. Cluster all texts again"
             )
-        for record in table.records(["id", "text"]):
-            if isinstance(record, Bad):
-                raise InputError(f"{folder / _ASSIGNMENTS}:{record.place}: {record.reason}")
-            ids.append(str(record.values[0]))
-            texts.append(str(record.values[1]))
+        for _, (id, text) in table.good_records(["id", "text"]):
+            ids.append(str(id))
+            texts.append(str(text))
     if not len(ids) == len(vectors) == len(clusters.labels):
         raise InputError(f"the files in {folder} are of two runs. Cluster all texts again")
     return ClusteredTexts(ids, texts, vectors, clusters, model)

@@ -5,10 +5,8 @@ The report of a run as one HTML page: what was removed, for which text, and in w
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -17,8 +15,8 @@ from typing import Any
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.report.html import STYLE
 from gemel.evaluation.report.markup import Markup, element, join
-from gemel.files.lines import Bad, Columns, LineFile, bare, kind_of, parse_json
-from gemel.files.records import Record, RecordFile
+from gemel.files.lines import Columns, kind_of
+from gemel.files.records import RecordFile
 from gemel.files.write_rows import write_rows
 from gemel.groups.dedupe import DedupeResult, DuplicateGroup
 
@@ -47,23 +45,23 @@ def read_documents(
     """Without `text_columns` the text is the column "text", else the only one. Ids default to numbers from 0."""
     file = RecordFile(path)
     if file.kind == "txt" and (text_columns or id_column):
-        raise InputError(f"{path}: a .txt file is a text a line and has no columns to name")
+        raise InputError(f"{path}: a .txt file has one text per line and no columns to name")
     names = file.columns()
-    columns = [*text_columns] or [_only_text(file, names, id_column)]
+    columns = [*text_columns] or [Columns(None, id_column, str(path)).choose_text(names, names)]
     for name in (*columns, *([id_column] if id_column else [])):
         Columns(name, None, str(path)).check(names)
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
     ids: list[str] = []
-    for place, row in _rows(file, names):
+    for line, row in file.rows():
         parts = [row.get(name) for name in columns]
         wrong = next((at for at, part in enumerate(parts) if not isinstance(part, str)), None)
         if wrong is not None:
             raise InputError(
-                f"{path}:{place}: {columns[wrong]!r} must be a string, got {kind_of(parts[wrong])}"
+                f"{path}:{line}: {columns[wrong]!r} must be a string, got {kind_of(parts[wrong])}"
             )
         if id_column is not None and id_column not in row:
-            raise InputError(f"{path}:{place}: no field {id_column!r} for the id")
+            raise InputError(f"{path}:{line}: no field {id_column!r} for the id")
         texts.append("\n".join(str(part) for part in parts))
         ids.append(str(len(rows) if id_column is None else row[id_column]))
         rows.append(row)
@@ -86,39 +84,6 @@ def write_documents(folder: Path, documents: Documents, found: DedupeResult) -> 
         _write_table(paths[0], kept, documents.columns)
     _write_table(paths[1], removed, [*documents.columns, *_why_names(documents)])
     return paths
-
-
-def _only_text(file: RecordFile, names: list[str], id_column: str | None) -> str:
-    return Columns(None, id_column, str(file.path)).choose_text(names, names)
-
-
-def _rows(file: RecordFile, names: list[str]) -> Iterator[tuple[int | str, dict[str, Any]]]:
-    """Every column of every row; rows of .jsonl may have different ones."""
-    found = _json_rows(file) if file.kind == "jsonl" else file.records(names)
-    for record in found:
-        if isinstance(record, Bad):
-            raise InputError(f"{file.path}:{record.place}: {record.reason}")
-        place, values = record
-        yield place, values if isinstance(values, dict) else dict(zip(names, values, strict=True))
-
-
-def _json_rows(file: RecordFile) -> Iterator[Bad | Record | tuple[int, dict[str, Any]]]:
-    try:
-        for number, line in enumerate(LineFile(file.path).lines(), 1):
-            if isinstance(line, Bad):
-                yield line
-                continue
-            if not line.strip(" \t\r\n"):
-                continue
-            value = parse_json(bare(line), number)
-            if isinstance(value, Bad):
-                yield value
-            elif isinstance(value, dict | str):
-                yield number, {"text": value} if isinstance(value, str) else value
-            else:
-                yield Bad(number, f"expected an object or a string, got {kind_of(value)}")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{file.path}: the gzip data is damaged or cut off ({error})") from error
 
 
 def _why_names(documents: Documents) -> list[str]:

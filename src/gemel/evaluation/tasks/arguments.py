@@ -225,6 +225,6 @@ def _grades(table: DataTable) -> Floats:
     gold = np.empty(len(table))
     for row, label in enumerate(table.texts("label")):
         if label not in GRADES:
-            raise InputError(f"{table.place(row)}: unknown label {label!r}. Known: {', '.join(GRADES)}")
+            raise InputError(f"{table.location(row)}: unknown label {label!r}. Known: {', '.join(GRADES)}")
         gold[row] = GRADES[label]
     return gold

@@ -141,7 +141,7 @@ def _task(
     left, right, numbers = table.texts(*LEFT), table.texts(*RIGHT), table.numbers("label")
     for row, number in enumerate(numbers):
         if number not in (0, 1):
-            raise InputError(f"{table.place(row)}: a label is 0 or 1, got {number:g}")
+            raise InputError(f"{table.location(row)}: a label is 0 or 1, got {number:g}")
     return BinaryPairsTask(
         dataset=dataset_name(table.path),
         left=tuple(left),

@@ -145,6 +145,6 @@ def _spread(numbers: NDArray[Any]) -> str:
 def _check(table: DataTable, labels: Sequence[str]) -> None:
     for row, label in enumerate(labels):
         if not label.strip():
-            raise InputError(f"{table.place(row)}: the label is empty")
+            raise InputError(f"{table.location(row)}: the label is empty")
     if len(set(labels)) < 2:
         raise InputError(f"{table.path} has one label only, {labels[0]!r}; clustering needs at least two")

@@ -105,10 +105,10 @@ def _bugs(table: DataTable) -> Reports:
             if place == len(texts):
                 texts.append(whole.strip())
             elif texts[place] != whole.strip():
-                raise InputError(f"{table.place(row)}: bug {name!r} had another text further up")
+                raise InputError(f"{table.location(row)}: bug {name!r} had another text further up")
             places.append(place)
         if places[0] == places[1]:
-            raise InputError(f"{table.place(row)}: bug {bug!r} is marked as a duplicate of itself")
+            raise InputError(f"{table.location(row)}: bug {bug!r} is marked as a duplicate of itself")
         pairs.append((places[0], places[1]))
     queries = dict.fromkeys(left for left, _ in pairs)
     return Reports(tuple(texts), _groups(len(texts), pairs), tuple(queries))

@@ -130,7 +130,7 @@ def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
         group = groups.setdefault(name, [])
         if group and questions[group[0]] != questions[row]:
             raise InputError(
-                f"{table.place(row)}: question {name!r} has another text at {table.place(group[0])}"
+                f"{table.location(row)}: question {name!r} has another text at {table.location(group[0])}"
             )
         group.append(row)
     kept = [group for group in groups.values() if labels[group].any()]

@@ -183,7 +183,7 @@ def _split(table: DataTable, rows: NDArray[np.int64] | None = None) -> Split:
     labels = table.texts("label")
     for row, label in enumerate(labels):
         if not label.strip():
-            raise InputError(f"{table.place(row)}: the label is empty")
+            raise InputError(f"{table.location(row)}: the label is empty")
     labels = [labels[row] for row in chosen]
     if len(set(labels)) < 2 and rows is not None:
         raise InputError(f"{table.path} trains on one label only, {labels[0]!r}; it takes at least two")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, Wanted, dataset_name, tables_with
+from gemel.evaluation.data import DataTable, RequiredColumns, dataset_name, tables_with
 from gemel.evaluation.task import TASKS, Bootstrap, Scores, System, Task, mean_scores, with_vectors
 from gemel.types import AnyVectors
 from gemel.vectors.search import search
@@ -111,9 +111,9 @@ def load(
     def fits(columns: Collection[str]) -> bool:
         return all(name in columns for name in asked) and len(_languages(columns, asked)) > 1
 
-    said = f"{', '.join(map(repr, asked))}, " if asked else ""
-    wanted = Wanted(fits, f"{said}at least two named by language codes such as 'en' and 'de'")
-    found = tables_with(Path(path), wanted)
+    listed = f"{', '.join(map(repr, asked))}, " if asked else ""
+    required = RequiredColumns(fits, f"{listed}at least two named by language codes such as 'en' and 'de'")
+    found = tables_with(Path(path), required)
     made = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in found.tables)
     return [replace(task, files=found.protocol) for task in made]
 
