@@ -88,8 +88,8 @@ def test_nothing_wrong_on_the_line_is_an_error(offered, tmp_path, monkeypatch):
 
 
 def test_zsh_and_fish_get_the_lines_of_help_too(offered):
-    assert offered("gemel enc", shell="zsh")[1] == ["plain", "encode", VERBS["encode"].help]
-    assert offered("gemel enc", shell="fish")[1] == [f"plain,encode\t{VERBS['encode'].help}"]
+    assert offered("gemel enc", shell="zsh")[1] == ["plain", "encode", VERBS.about("encode")]
+    assert offered("gemel enc", shell="fish")[1] == [f"plain,encode\t{VERBS.about('encode')}"]
 
 
 def test_completing_a_verb_imports_none(tmp_path):

@@ -38,7 +38,7 @@ def test_help_lists_every_verb_with_its_line(capsys):
     shown = capsys.readouterr().out
     for name in VERBS:
         assert f"  {name}" in shown
-        assert VERBS[name].help.split()[0] in shown
+        assert VERBS.about(name).split()[0] in shown
 
 
 def test_no_arguments_show_the_help(capsys):

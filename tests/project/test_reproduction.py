@@ -5,7 +5,6 @@ import json
 import shutil
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +85,7 @@ def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
     for model in models.values():
         if model.verb:
             verb, *words = making.command(model, Folders("data", "weights", "work"))
-            import_module(VERBS[verb].module).command.make_context(verb, words)
+            VERBS[verb].make_context(verb, words)
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)

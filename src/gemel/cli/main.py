@@ -1,6 +1,6 @@
-"""The command `gemel`: a table of verbs, loaded when used, and the whole error policy of the program.
+"""The command `gemel`: verbs that are imported when used, and the error policy of the program.
 
-Exit 0 done, 1 the work failed, 2 the request was wrong. `gemel --help` reads only the table below.
+Exit codes: 0 done, 1 the work failed, 2 the request was wrong, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -18,58 +17,13 @@ from gemel.cli.output import echo, printable_warnings
 from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Registry
 
-
-class Verb(NamedTuple):
-    """Where a command lives and what `gemel --help` says of it, so that help need not import it."""
-
-    module: str
-    help: str
-
-
-VERBS: Registry[Verb] = Registry("verb")
-VERBS.add("encode")(Verb("gemel.cli.verbs.encode", "Turn texts into vectors, on the screen or in a folder."))
-VERBS.add("evaluate")(
-    Verb("gemel.cli.verbs.evaluate", "Score models on labelled data and say which is better.")
+VERBS: Registry[click.Command] = Registry(
+    "verb",
+    package="gemel.cli.verbs",
+    attribute="command",
+    skip=("index_care", "index_read", "index_write"),
 )
-VERBS.add("models")(Verb("gemel.cli.verbs.models", "List, fetch, describe, convert, pack and remove models."))
-VERBS.add("demo")(
-    Verb("gemel.cli.verbs.demo", "Encode sample sentences, find similar pairs, answer two searches.")
-)
-VERBS.add("info")(
-    Verb("gemel.cli.verbs.info", "Show versions, engines, the processor, the cache and what is set where.")
-)
-VERBS.add("completion")(
-    Verb("gemel.cli.verbs.completion", "Print what lets a shell complete verbs and flags.")
-)
-VERBS.add("objectives")(Verb("gemel.cli.verbs.objectives", "List what a model can be trained on."))
-VERBS.add("postprocess")(
-    Verb("gemel.cli.verbs.postprocess", "Fit whitening or the like on texts and save a new model.")
-)
-VERBS.add("bench")(
-    Verb("gemel.cli.verbs.bench", "Measure encoding on this machine and show what was chosen.")
-)
-
-VERBS.add("train")(
-    Verb("gemel.cli.verbs.train", "Fine-tune a model on labelled texts, with snapshots and a report.")
-)
-VERBS.add("distill")(
-    Verb("gemel.cli.verbs.distill", "Make a smaller or faster model that agrees with a larger one.")
-)
-VERBS.add("export")(
-    Verb("gemel.cli.verbs.export", "Write a model as one ONNX or OpenVINO graph for other programs.")
-)
-VERBS.add("cluster")(Verb("gemel.cli.verbs.cluster", "Group similar texts, name the groups, draw a map."))
-VERBS.add("dedupe")(
-    Verb("gemel.cli.verbs.dedupe", "Write a file without its duplicates, and a report of why.")
-)
-VERBS.add("pairs")(Verb("gemel.cli.verbs.pairs", "Find the most similar pairs of texts."))
-VERBS.add("search")(Verb("gemel.cli.verbs.search", "Find the best texts of a file for a query."))
-VERBS.add("index")(Verb("gemel.cli.verbs.index", "Keep texts with their vectors; search, add and delete."))
-VERBS.add("explain")(Verb("gemel.cli.verbs.explain", "Show why two texts score as they do, word by word."))
-VERBS.add("plan")(
-    Verb("gemel.cli.verbs.plan", "Say what a number of texts would cost, and what breaks first.")
-)
-VERBS.add("serve")(Verb("gemel.cli.verbs.serve", "Answer over HTTP: embeddings, rerank, search, and a page."))
+"""One file each, with a click command named `command`; the first line of the file is its line in `gemel --help`."""
 
 # Work although a file of settings is wrong; the first says what is.
 TOLERANT = ("info", "completion")
@@ -79,7 +33,7 @@ _BARE_GROUP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are rows of `VERBS`: each module holds one object named `command`."""
+    """A group whose commands are the entries of `VERBS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -87,8 +41,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         from gemel.cli.config import give_variables
 
-        command = import_module(VERBS[cmd_name].module).command
-        assert isinstance(command, click.Command), f"{VERBS[cmd_name].module}.command is no click command"
+        command = VERBS[cmd_name]
         give_variables(command, (cmd_name,))
         if ctx.resilient_parsing:  # a shell asks what could come next
             from gemel.cli.verbs.completion import give_names
@@ -123,11 +76,11 @@ class LazyGroup(click.Group):
 
         # click would import every verb for its line of help.
         names = (name for name in VERBS if name.startswith(incomplete))
-        return [CompletionItem(name, help=VERBS[name].help) for name in names]
+        return [CompletionItem(name, help=VERBS.about(name)) for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
-            formatter.write_dl([(name, VERBS[name].help) for name in VERBS])
+            formatter.write_dl([(name, VERBS.about(name)) for name in VERBS])
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""`gemel bench`: a fair comparison of engines, precisions and batch sizes on the user's own texts."""
+"""Measure encoding on this machine and show what was chosen."""
 
 from __future__ import annotations
 

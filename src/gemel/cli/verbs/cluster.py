@@ -1,4 +1,4 @@
-"""`gemel cluster`: groups of similar texts, with names, figures and a map."""
+"""Group similar texts, name the groups, draw a map."""
 
 from __future__ import annotations
 

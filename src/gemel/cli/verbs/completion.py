@@ -1,4 +1,4 @@
-"""`gemel completion`: what a shell needs to complete verbs, flags, models and files; the work is click's."""
+"""Print what lets a shell complete verbs and flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel dedupe`: a file without its duplicates, and a report of what went and why."""
+"""Write a file without its duplicates, and a report of why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel demo`: the main job on the sentences that come with the package, with a time for each step."""
+"""Encode sample sentences, find similar pairs, answer two searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel distill`: a teacher and texts, to a smaller or faster model in a folder."""
+"""Make a smaller or faster model that agrees with a larger one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel encode`: texts from a file or standard input to a folder of vectors, or to JSON lines."""
+"""Turn texts into vectors, on the screen or in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel evaluate`: models on labelled data, with intervals; several models are compared item by item."""
+"""Score models on labeled data and say which is better."""
 
 from __future__ import annotations
 

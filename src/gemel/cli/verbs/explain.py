@@ -1,4 +1,4 @@
-"""`gemel explain`: why two texts score as they do, as a heat map on the screen, a page or JSON."""
+"""Show why two texts score as they do, word by word."""
 
 from __future__ import annotations
 

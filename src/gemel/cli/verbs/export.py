@@ -1,4 +1,4 @@
-"""`gemel export`: a model as one file for other runtimes."""
+"""Write a model as one ONNX or OpenVINO graph for other programs."""
 
 from __future__ import annotations
 

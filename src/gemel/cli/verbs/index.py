@@ -1,4 +1,4 @@
-"""`gemel index`: a group of commands, in files for building, for writing, for reading and for the care of an index."""
+"""Keep texts with their vectors; search, add and delete."""
 
 from __future__ import annotations
 

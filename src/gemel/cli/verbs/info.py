@@ -1,4 +1,4 @@
-"""`gemel info`: what is installed and what this machine offers, for a bug report or a puzzled user.
+"""Show versions, engines, the processor, the cache and what is set where.
 
 Which extras of gemel are installed, read from what pip knows of the package.
 """

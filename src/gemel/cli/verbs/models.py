@@ -1,4 +1,4 @@
-"""`gemel models`: the models on this machine and those that can be fetched by name.
+"""List, fetch, describe, convert, pack and remove models.
 
 `gemel models wheel`: a model as a package that pip installs.
 """

@@ -1,4 +1,4 @@
-"""`gemel objectives`: what a model can be trained on, and the columns that each objective needs."""
+"""List what a model can be trained on."""
 
 from __future__ import annotations
 

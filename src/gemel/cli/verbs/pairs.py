@@ -1,4 +1,4 @@
-"""`gemel pairs`: the most similar pairs of a file's texts, or of two files."""
+"""Find the most similar pairs of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel plan`: what a number of texts would cost, on paper."""
+"""Say what a number of texts would cost, and what breaks first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemel postprocess`: a model to a new one whose vectors use their space more evenly."""
+"""Fit whitening or the like on texts and save a new model."""
 
 from __future__ import annotations
 

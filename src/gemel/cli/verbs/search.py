@@ -1,4 +1,4 @@
-"""`gemel search`: the best texts of a file for a query."""
+"""Find the best texts of a file for a query."""
 
 from __future__ import annotations
 

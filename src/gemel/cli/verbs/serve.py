@@ -1,4 +1,4 @@
-"""`gemel serve`: one model behind HTTP, for the clients that people already have."""
+"""Answer over HTTP: embeddings, rerank, search, and a page."""
 
 from __future__ import annotations
 

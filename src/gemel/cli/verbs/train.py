@@ -1,4 +1,4 @@
-"""`gemel train`: a model, labelled texts and an objective, to a new model in a folder."""
+"""Fine-tune a model on labeled texts, with snapshots and a report."""
 
 from __future__ import annotations
 
