@@ -46,24 +46,24 @@ def walk(name: str) -> str:
         f"{score:.3f} “{TEXTS[index + 1]}”" for index, score in zip(hits.index[0], hits.score[0], strict=True)
     )
     rows = [
-        ("`cli/encode.py` or your program", "a line of a file becomes a string", "`str`"),
+        ("`cli/verbs/encode.py` or your program", "a line of a file becomes a string", "`str`"),
         (
             "`model.py: Model.encode`",
-            "a list of texts; equal ones are kept once, the caller's order is remembered",
+            "a list of texts; equal ones are encoded once, the caller's order is restored at the end",
             "`list[str]`",
         ),
         (
-            "`text/tokenizer.py`",
+            "`encoder/tokenizer.py`",
             "lower-case, split, WordPiece: ids of the words",
             f"{_words(parts[0].tokens)}",
         ),
         (
-            "`text/windows.py`",
-            f"the marks go around; at most {model.max_length} tokens count, what is over is cut or windowed",
+            "`encoder/tokenizer.py: cut`",
+            f"special tokens are added; at most {model.max_length} tokens count, the rest is truncated or read in windows",
             f"{lengths[0]} tokens",
         ),
         (
-            "`text/batches.py`",
+            "`encoder/batches.py`",
             f"four texts of {_list(lengths)} tokens: equal lengths share a batch, longest first, no padding",
             f"positions `{batches}`",
         ),
@@ -79,19 +79,19 @@ def walk(name: str) -> str:
         ),
         (
             "`encoder/head.py: finish`",
-            "dense layers if there are any, fewer dimensions if asked, length 1",
+            "dense layers if there are any, fewer dimensions if requested, length 1",
             f"starts {_numbers(vectors[0])}",
         ),
         ("`model.py`", "rows back in the caller's order", f"`{vectors.shape}` {vectors.dtype}"),
-        ("`nearest/: search`", "the other three, nearest first", found),
+        ("`vectors/search.py: search`", "the other three, nearest first", found),
         (
-            "`pairs/: similar_pairs`",
+            "`vectors/pairs.py: similar_pairs`",
             f"the nearest of {pairs.compared} pairs",
             f"{pairs.score[0]:.3f}: {pairs.left[0]} and {pairs.right[0]}",
         ),
         (
-            "`encode_folder/`",
-            "or: vector and id to disk, with a fingerprint of all that the vector depends on",
+            "`texts/encode_folder.py`",
+            "or: vectors and ids to disk, with a fingerprint of all that the vector depends on",
             f"`{model.fingerprint.digest}`",
         ),
     ]
