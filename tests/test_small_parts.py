@@ -1,4 +1,4 @@
-"""Small parts with a law each: pooling, windows, batches, lanes, progress, sizes."""
+"""Small parts with a law each: windows, batches, lanes, progress, sizes."""
 
 import threading
 
@@ -8,49 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemel.encoder.batches import Lanes, same_length_batches, usable_cores
-from gemel.encoder.pooling import POOLINGS, pool
 from gemel.encoder.tokenizer import SpecialTokens, cut
 from gemel.errors import InputError
 from gemel.options import parse_bytes
 from gemel.terminal import Progress
 
 MARKS = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
-
-
-def hidden(b, t, d=20, seed=0):
-    return np.random.default_rng(seed).normal(size=(b, t, d)).astype(np.float32)
-
-
-@pytest.mark.parametrize("name", list(POOLINGS))
-@pytest.mark.parametrize("tokens", [1, 2, 9, 64])
-def test_rows_of_a_pooling_do_not_see_each_other(name, tokens):
-    states = hidden(7, tokens)
-    together = POOLINGS[name](states)
-    assert together.shape == (7, 20) and together.dtype == np.float32
-    assert all(np.array_equal(POOLINGS[name](states[i : i + 1])[0], together[i]) for i in range(7))
-
-
-def test_poolings_by_hand():
-    states = np.array([[[1, 8], [3, 4], [5, 0]]], np.float32)
-    wanted = {
-        "mean": [3, 4],
-        "cls": [1, 8],
-        "max": [5, 8],
-        "last": [5, 0],
-        "mean-sqrt-len": [9 / 3**0.5, 12 / 3**0.5],
-        "weighted-mean": [(1 + 6 + 15) / 6, (8 + 8) / 6],
-    }
-    assert sorted(wanted) == list(POOLINGS)
-    for name, vector in wanted.items():
-        np.testing.assert_allclose(POOLINGS[name](states)[0], vector, rtol=1e-6)
-
-
-def test_joined_poolings_and_a_prompt_left_out():
-    states = hidden(2, 5)
-    joined = pool(states, ("cls", "mean"))
-    assert np.array_equal(joined, np.concatenate([POOLINGS["cls"](states), POOLINGS["mean"](states)], axis=1))
-    assert np.array_equal(pool(states, ("mean",), skip=2), POOLINGS["mean"](states[:, 2:]))
-    assert not pool(states, ("mean",), skip=9).any()
 
 
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 40))

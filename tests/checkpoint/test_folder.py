@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gemel.checkpoint.folder import Pooling, read_checkpoint, static_table
+from gemel.checkpoint.folder import PoolingConfig, read_checkpoint, static_table
 from gemel.errors import ModelError
 from tiny import POOLINGS, tiny_bert, tiny_tokenizer, tiny_vocabulary
 
@@ -56,7 +56,7 @@ def test_the_sentence_transformers_layout(tmp_path):
     assert found.weights["embeddings.word_embeddings.weight"].shape == (len(tiny_vocabulary()), 32)
     assert found.tokenizer_file == folder / "tokenizer.json"
     assert found.max_length == 64
-    assert found.pooling == Pooling(("mean",))
+    assert found.pooling == PoolingConfig(("mean",))
     assert [(layer.weight.shape, layer.activation) for layer in found.dense] == [((8, 32), "tanh")]
     assert found.dense[0].bias is not None
     assert found.dense[0].bias.shape == (8,)
@@ -105,7 +105,7 @@ def test_the_transformer_may_live_in_a_sub_folder(tmp_path):
 
 @pytest.mark.parametrize("mode", POOLINGS)
 def test_every_pooling_by_its_old_flag(tmp_path, mode):
-    assert read_checkpoint(tiny_bert(tmp_path / "tiny", pooling=mode)).pooling == Pooling((mode,))
+    assert read_checkpoint(tiny_bert(tmp_path / "tiny", pooling=mode)).pooling == PoolingConfig((mode,))
 
 
 NEW_NAMES = {
@@ -122,7 +122,7 @@ NEW_NAMES = {
 def test_every_pooling_by_its_new_name(tmp_path, name, mode):
     folder = tiny_bert(tmp_path / "tiny")
     write(folder / "1_Pooling" / "config.json", {"embedding_dimension": 32, "pooling_mode": name})
-    assert read_checkpoint(folder).pooling == Pooling((mode,))
+    assert read_checkpoint(folder).pooling == PoolingConfig((mode,))
 
 
 def test_old_flags_are_joined_in_one_fixed_order(tmp_path):
@@ -136,12 +136,12 @@ def test_new_names_are_joined_in_the_order_of_the_list(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     config = {"pooling_mode": ["mean", "cls"], "include_prompt": False, "pooling_mode_max_tokens": True}
     write(folder / "1_Pooling" / "config.json", config)
-    assert read_checkpoint(folder).pooling == Pooling(("mean", "cls"), include_prompt=False)
+    assert read_checkpoint(folder).pooling == PoolingConfig(("mean", "cls"), include_prompt=False)
 
 
 def test_no_flag_at_all_is_the_mean(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", pooling=[])
-    assert read_checkpoint(folder).pooling == Pooling(("mean",))
+    assert read_checkpoint(folder).pooling == PoolingConfig(("mean",))
 
 
 @pytest.mark.parametrize("bad", ["maen", [], ["mean", "x"], 3, {"mean": True}, [["mean"]]])
@@ -303,7 +303,7 @@ def test_a_plain_encoder_is_averaged_and_says_so(tmp_path):
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         (folder / name).unlink()
     found = read_checkpoint(folder)
-    assert found.pooling == Pooling(("mean",))
+    assert found.pooling == PoolingConfig(("mean",))
     assert not found.normalize
     assert found.max_length == 128
     assert re.search("averaged", found.notes[0])
@@ -324,7 +324,7 @@ def test_a_plain_language_model_is_pooled_by_its_last_token_and_says_so(tmp_path
         (folder / name).unlink()
     change(folder / "config.json", **config)
     found = read_checkpoint(folder)
-    assert found.pooling == Pooling((mode,))
+    assert found.pooling == PoolingConfig((mode,))
     assert ("last token" if mode == "last" else "averaged") in found.notes[0]
 
 

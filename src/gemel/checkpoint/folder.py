@@ -23,7 +23,7 @@ from gemel.checkpoint.head import (
     FLOW,
     ClassificationHead,
     Dense,
-    Pooling,
+    PoolingConfig,
     read_classification_head,
     read_dense,
     read_flow,
@@ -34,7 +34,7 @@ from gemel.checkpoint.settings import Side, TransformerSettings, read_transforme
 from gemel.checkpoint.tensors import Tensors, module_weights, other_format
 from gemel.errors import ModelError
 
-__all__ = ["Checkpoint", "Dense", "Pooling", "is_model_folder", "read_checkpoint"]
+__all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
 
 _OFFSET_POSITIONS = {
     "roberta",
@@ -79,7 +79,7 @@ class Checkpoint:
     """The checkpoint asks for lower-cased texts; `load_tokenizer` sees to it."""
     max_length: int | None
     """Tokens of a text that count, marks included. None: no limit."""
-    pooling: Pooling
+    pooling: PoolingConfig
     dense: tuple[Dense, ...]
     normalize: bool
     prompts: Mapping[str, str]
@@ -188,7 +188,7 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
         tokenizer_file=_tokenizer_file(folder, steps.folder),
         lowercase=own.lowercase,
         max_length=_max_length(steps, own) if not model2vec else _MODEL2VEC_LENGTH,
-        pooling=steps.pooling or Pooling(),
+        pooling=steps.pooling or PoolingConfig(),
         dense=steps.dense,
         normalize=steps.normalize,
         prompts=settings.get("prompts") or {},
@@ -241,9 +241,9 @@ def _plain(folder: Path, notes: list[str]) -> Steps:
             "plain language model without modules.json: a text's vector is that of its last token, which alone has "
             "seen the whole text, and not normalized"
         )
-        return Steps("transformer", folder, Pooling(("last",)), (), (), False)
+        return Steps("transformer", folder, PoolingConfig(("last",)), (), (), False)
     notes.append("plain encoder without modules.json: token vectors are averaged (mean) and not normalized")
-    return Steps("transformer", folder, Pooling(), (), (), False)
+    return Steps("transformer", folder, PoolingConfig(), (), (), False)
 
 
 def _is_causal(config: Mapping[str, Any]) -> bool:
@@ -372,7 +372,7 @@ class Steps:
 
     kind: Literal["transformer", "static"]
     folder: Path
-    pooling: Pooling | None
+    pooling: PoolingConfig | None
     dense: tuple[Dense, ...]
     dense_folders: tuple[Path, ...]
     normalize: bool
@@ -381,7 +381,7 @@ class Steps:
 def read_steps(folder: Path) -> Steps:
     """modules.json, in its order: Transformer, Pooling, then any Dense or Flow, then Normalize."""
     first: tuple[Literal["transformer", "static"], Path] | None = None
-    pooling: Pooling | None = None
+    pooling: PoolingConfig | None = None
     dense: list[tuple[str, Path]] = []
     normalize = False
     for kind, path in _modules(folder):

@@ -49,7 +49,7 @@ _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": 
 
 
 @dataclass(frozen=True)
-class Pooling:
+class PoolingConfig:
     """How token vectors become one vector."""
 
     modes: tuple[str, ...] = ("mean",)
@@ -69,7 +69,7 @@ class Dense:
     """identity, tanh, relu, gelu or sigmoid"""
 
 
-def read_pooling(folder: Path) -> Pooling:
+def read_pooling(folder: Path) -> PoolingConfig:
     """The pooling of a config with one flag per mode (older) or with the modes by name (newer)."""
     config = read_object(folder / "config.json")
     known_keys.refuse_unknown(folder / "config.json", config, known_keys.POOLING)
@@ -81,10 +81,10 @@ def read_pooling(folder: Path) -> Pooling:
         if not isinstance(names, list) or not names or not all(str(name) in _NAMES for name in names):
             raise ModelError(f"{folder}: unknown pooling {named!r}. Known: {', '.join(_NAMES)}")
         modes = tuple(_NAMES[name] for name in names)
-    return Pooling(modes, config.get("include_prompt") is not False)
+    return PoolingConfig(modes, config.get("include_prompt") is not False)
 
 
-def pooling_config(pooling: Pooling, width: int) -> dict[str, Any]:
+def pooling_config(pooling: PoolingConfig, width: int) -> dict[str, Any]:
     """What `read_pooling` reads: flags, which every release of sentence-transformers knows, where they can say it."""
     flags = {flag: mode in pooling.modes for flag, mode in _FLAGS.items()}
     if tuple(mode for mode in _FLAGS.values() if mode in pooling.modes) == pooling.modes:

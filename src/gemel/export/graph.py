@@ -5,17 +5,12 @@ What stands after pooling, as nodes: dense layers, flows, fewer dimensions, leng
 From token ids to word vectors inside the graph, the table in float32 or in int8.
 
 Nodes of the ONNX standard only: what the engine asks of ONNX Runtime's own operators is spelled out.
-
-Poolings as nodes: hidden states (b, t, d) and a mask to vectors (b, d). Padding stands on the right.
-
-The same names as in `encoder/pooling.py`, where there is no padding and so no mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -26,10 +21,10 @@ from gemel.encoder.engines.onnx_graph import FAR, Attribute, Multiply, Nodes, ad
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8
 from gemel.encoder.int8 import quantize_linear, smoothing_factors
 from gemel.encoder.network import Array, Network
+from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import InputError, ModelError
 from gemel.options import Precision
-from gemel.registry import Registry
 
 WEIGHT_BITS = 8
 """Of an int8 graph. `PortableNodes` stores weights without a sign: ONNX Runtime adds products of those in 32 bits
@@ -264,64 +259,7 @@ class PortableNodes(Nodes):
         return self.node("Mul", self.cast(product, "FLOAT"), scales)
 
 
-Pool: TypeAlias = Callable[[PortableNodes, str, str], str]
-"""(nodes, hidden (b, t, d), mask (b, t, 1) float32 of 0 and 1) -> (b, d)"""
-
-GRAPH_POOLINGS: Registry[Pool] = Registry("pooling")
-
-
 def add_pooling(nodes: PortableNodes, hidden: str, mask: str, modes: tuple[str, ...]) -> str:
     """All `modes` side by side, (b, modes * d). A static text without tokens gives zeros."""
-    parts = [GRAPH_POOLINGS[mode](nodes, hidden, mask) for mode in modes]
+    parts = [POOLINGS[mode].graph_form(nodes, hidden, mask) for mode in modes]
     return parts[0] if len(parts) == 1 else nodes.node("Concat", *parts, axis=1)
-
-
-@GRAPH_POOLINGS.add("mean")
-def mean(nodes: PortableNodes, hidden: str, mask: str) -> str:
-    """The sum over the tokens that count, divided by their number."""
-    return nodes.node("Div", _total(nodes, hidden, mask), _count(nodes, mask))
-
-
-@GRAPH_POOLINGS.add("cls")
-def cls(nodes: PortableNodes, hidden: str, mask: str) -> str:
-    """The first token."""
-    return nodes.node("Gather", hidden, nodes.constant(np.array(0)), axis=1)
-
-
-@GRAPH_POOLINGS.add("max")
-def largest(nodes: PortableNodes, hidden: str, mask: str) -> str:
-    """The largest number of each dimension; padding is moved out of the way."""
-    away = nodes.node("Mul", nodes.node("Sub", nodes.number(1), mask), nodes.constant(np.array(FAR)))
-    return nodes.node("ReduceMax", nodes.node("Add", hidden, away), nodes.integers(1), keepdims=0)
-
-
-@GRAPH_POOLINGS.add("mean-sqrt-len")
-def mean_sqrt_len(nodes: PortableNodes, hidden: str, mask: str) -> str:
-    """The sum divided by the square root of the length."""
-    return nodes.node("Div", _total(nodes, hidden, mask), nodes.node("Sqrt", _count(nodes, mask)))
-
-
-@GRAPH_POOLINGS.add("weighted-mean")
-def weighted_mean(nodes: PortableNodes, hidden: str, mask: str) -> str:
-    """Weights 1, 2, ..., t: a running sum of the mask."""
-    weights = nodes.node("Mul", nodes.node("CumSum", mask, nodes.constant(np.array(1))), mask)
-    return nodes.node("Div", _total(nodes, hidden, weights), _count(nodes, weights))
-
-
-@GRAPH_POOLINGS.add("last")
-def last(nodes: PortableNodes, hidden: str, mask: str) -> str:
-    """The one token that counts and whose running number is the length."""
-    running = nodes.node("CumSum", mask, nodes.constant(np.array(1)))
-    length = nodes.node("ReduceSum", mask, nodes.integers(1), keepdims=1)  # (b, 1, 1)
-    here = nodes.cast(nodes.node("Equal", running, length), "FLOAT")
-    return _total(nodes, hidden, nodes.node("Mul", here, mask))
-
-
-def _total(nodes: PortableNodes, hidden: str, weights: str) -> str:
-    return nodes.node("ReduceSum", nodes.node("Mul", hidden, weights), nodes.integers(1), keepdims=0)
-
-
-def _count(nodes: PortableNodes, weights: str) -> str:
-    """The sum of the weights, (b, 1); 1 where there are none."""
-    total = nodes.node("ReduceSum", weights, nodes.integers(1), keepdims=0)
-    return nodes.node("Max", total, nodes.number(1))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.head import Flow
-from gemel.encoder.pooling import pool
+from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
 from gemel.evaluation.report.html import STYLE
 from gemel.evaluation.report.markup import Markup, element
@@ -105,8 +105,6 @@ def _added(table: NDArray[np.float64], words: list[Word]) -> NDArray[np.float64]
     return out
 
 
-LINEAR = ("mean", "mean-sqrt-len", "weighted-mean", "cls", "last")
-
 OFFSET = "(offset)"
 
 
@@ -132,11 +130,11 @@ def parts_of(
 
 
 def _check_sums(model: Model) -> None:
-    refused = [mode for mode in model.checkpoint.pooling.modes if mode not in LINEAR]
+    refused = [mode for mode in model.checkpoint.pooling.modes if not POOLINGS[mode].linear]
     if refused:
         raise InputError(
             f"{model.name} pools by {refused[0]!r}: its vector is no sum over tokens, so a score cannot be split. "
-            f"Poolings that can: {', '.join(LINEAR)}"
+            f"Poolings that can: {', '.join(name for name in POOLINGS if POOLINGS[name].linear)}"
         )
     for layer in model.checkpoint.dense:
         if isinstance(layer, Flow) or layer.activation != "identity":

@@ -25,8 +25,7 @@ from gemel.encoder.tokenizer import TextTokenizer, TokenIds, check_texts, cut
 from gemel.errors import InputError
 from gemel.training.network import TokenNetwork, TrainableNetwork, open_body
 from gemel.training.options import TrainOptions
-from gemel.training.packing import pack
-from gemel.training.pooling import pool_packed
+from gemel.training.packing import pack, pool_packed
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -96,8 +95,8 @@ class BiEncoderNetwork:
         texts = pack(tokens, self.device)
         hidden = self.body.hidden(texts)
         if skip := self._uncounted(self.prompt if prompt is None else prompt):
-            hidden, texts = hidden[texts.places >= skip], pack([ids[skip:] for ids in tokens], self.device)
-            texts = replace(texts, places=texts.places + skip)  # weights count from the start of the text
+            hidden, texts = hidden[texts.positions >= skip], pack([ids[skip:] for ids in tokens], self.device)
+            texts = replace(texts, positions=texts.positions + skip)  # weights count from the start of the text
         vectors = pool_packed(hidden, texts, self.checkpoint.pooling.modes)
         for linear, layer in zip(self.dense, self.checkpoint.dense, strict=True):
             vectors = _activations()[layer.activation](linear(vectors))

@@ -27,8 +27,7 @@ from gemel.errors import InputError, ModelError
 from gemel.training.bi_encoder import run_in_calls
 from gemel.training.network import TransformerBody
 from gemel.training.options import TrainOptions
-from gemel.training.packing import pack
-from gemel.training.pooling import pool_packed
+from gemel.training.packing import pack, pool_packed
 from gemel.types import Vectors
 
 if TYPE_CHECKING:

@@ -145,7 +145,7 @@ class TransformerBody:
     def _positions(self, texts: Pack) -> Tensor:
         """(T,) the row of the position table for each token. The padding token, where a text holds it, takes none."""
         if not self._first_place:
-            return texts.places
+            return texts.positions
         padding = self._first_place - 1
         counted = (texts.ids != padding).long()
         running = counted.cumsum(0)

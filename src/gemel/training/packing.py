@@ -6,7 +6,7 @@ length together. Almost all the work of a block is in its matrices, which see no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.tokenizer import TokenIds
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class Pack:
 
     ids: Tensor
     """(T,) token ids, text after text."""
-    places: Tensor
-    """(T,) the place of each token in its text, from 0."""
+    positions: Tensor
+    """(T,) the position of each token in its text, from 0."""
     owners: Tensor
     """(T,) which text each token belongs to, in the order of the pack."""
     lengths: Tensor
@@ -75,6 +76,12 @@ class Pack:
     @property
     def texts(self) -> int:
         return len(self.lengths)
+
+    def map_padded(self, rows: Tensor, function: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
+        """`function(states (b, L, d), absent)` of each bucket of (T, d) token vectors, the results (b, d) joined."""
+        import torch
+
+        return torch.cat([function(bucket.spread(rows), bucket.absent) for bucket in self.buckets])
 
 
 def pack(tokens: Sequence[TokenIds], device: torch.device) -> Pack:
@@ -124,6 +131,13 @@ def _bucket(
     slots = torch.from_numpy(rows * longest + places[start : start + tokens]).to(device)
     absent = torch.from_numpy(np.arange(longest)[None] >= own[:, None]).to(device)
     return LengthBucket(start, tokens, len(own), longest, slots, absent)
+
+
+def pool_packed(hidden: Tensor, pack: Pack, modes: tuple[str, ...]) -> Tensor:
+    """(T, d) token vectors -> (n, modes * d), all modes side by side, texts in the order in which they were given."""
+    import torch
+
+    return torch.cat([POOLINGS[mode].torch_form(hidden, pack) for mode in modes], dim=1)[pack.back]
 
 
 @cache
