@@ -65,6 +65,14 @@ class PreparedTexts:
     options: EncodeOptions
 
 
+@dataclass(frozen=True)
+class PreparedPassage:
+    """One passage of a text, tokenized."""
+
+    text: str
+    windows: Windows
+
+
 def load(
     model: str | Path,
     *,
@@ -334,7 +342,32 @@ class Model:
         if most is None:
             return [[text] for text in checked]
         parallel = settings.threads != 1
-        return Divider(self._tokenizer, self._prompt(settings), most, parallel=parallel).divide(checked)
+        divider = Divider(self._tokenizer, self._prompt(settings), most, parallel=parallel)
+        return [[passage.text for passage in parts] for parts in divider.divide(checked)]
+
+    def prepare_passages(
+        self, texts: Sequence[str], options: EncodeOptions, *, tokens: int | None = None
+    ) -> list[list[PreparedPassage]]:
+        """As `passages`, each with its tokens, ready for `run`: no text is tokenized a second time to be encoded."""
+        self._dim(options)
+        limit, checked = self._limit(options), check_texts(texts)
+        most = passage_limit(tokens, limit)
+        if most is None:
+            windows = self._windows(checked, options)
+            return [[PreparedPassage(*each)] for each in zip(checked, windows, strict=True)]
+        divider = Divider(self._tokenizer, self._prompt(options), most, parallel=options.threads != 1)
+        found = [
+            [
+                PreparedPassage(each.text, cut(each.tokens, self._tokenizer.marks, limit, options.on_long))
+                for each in parts
+            ]
+            for parts in divider.divide(checked)
+        ]
+        if options.on_long == "error":
+            every = [passage for parts in found for passage in parts]
+            whole = [passage.text for passage in every]
+            refuse_long([passage.windows for passage in every], whole, whole)
+        return found
 
     def relation(self, left: Sequence[str], right: Sequence[str], **changes: Any) -> Vectors:
         """(n, labels) probabilities of how text i of `left` relates to text i of `right`, in the order of `labels`.

@@ -166,7 +166,8 @@ SENTENCES = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(text=SENTENCES, most=st.integers(16, 40), prompt=st.sampled_from(["", "query: ", "the "]))
 def test_every_passage_fits_alone(tokenizer, text, most, prompt):
-    (parts,) = Divider(tokenizer, prompt, most, parallel=False).divide([text])
+    (passages,) = Divider(tokenizer, prompt, most, parallel=False).divide([text])
+    parts = [passage.text for passage in passages]
     assert "".join(parts) == text
     assert all(len(each) <= most for each in tokenizer.content([prompt + part for part in parts]))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.tokenizer import TextTokenizer
+from gemel.encoder.tokenizer import TextTokenizer, TokenIds
 from gemel.errors import InputError
 
 Places = NDArray[np.int64]
@@ -102,6 +102,14 @@ def _hard_cut(starts: list[int], first: int, room: int, begin: int) -> int | Non
     return next((start for start in starts[first + room :] if start > begin), None)
 
 
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """A part of a text, with its tokens (prompt included, special tokens not): it need not be tokenized again."""
+
+    text: str
+    tokens: TokenIds
+
+
 class Divider:
     """One tokenizer, one prompt before every passage, and the tokens that passage, prompt and marks may have."""
 
@@ -115,29 +123,29 @@ class Divider:
                 f"model, which take {most - self._room}. Use at least {most - self._room + 1}"
             )
 
-    def divide(self, texts: Sequence[str]) -> list[list[str]]:
-        """The passages of each text. A text that fits was tokenised once, without places."""
+    def divide(self, texts: Sequence[str]) -> list[list[Passage]]:
+        """The passages of each text. A text that fits is tokenized once, without offsets."""
         return [
-            [text] if over <= 0 else self._passages(text, self._room)
-            for text, over in zip(texts, self._over(texts), strict=True)
+            [whole] if len(whole.tokens) <= self._most else self._passages(whole.text, self._room)
+            for whole in self._tokenized(texts)
         ]
 
-    def _passages(self, text: str, room: int) -> list[str]:
+    def _passages(self, text: str, room: int) -> list[Passage]:
         """Text alone may have other tokens than inside a longer one: what does not fit is split again, smaller."""
         parts = [span.of(text) for span in split(text, self._tokenizer.places(text), room)]
-        found: list[str] = []
-        for part, over in zip(parts, self._over(parts), strict=True):
-            if over <= 0 or len(part) == 1 or (len(parts) == 1 and room == 1):
+        found: list[Passage] = []
+        for part in self._tokenized(parts):
+            over = len(part.tokens) - self._most
+            if over <= 0 or len(part.text) == 1 or (len(parts) == 1 and room == 1):
                 found.append(part)
             else:
-                found += self._passages(part, max(1, room - over))
+                found += self._passages(part.text, max(1, room - over))
         return found
 
-    def _over(self, texts: Sequence[str]) -> list[int]:
-        """By how many tokens each text, as a passage, is too long; 0 and less: it fits."""
+    def _tokenized(self, texts: Sequence[str]) -> list[Passage]:
         prompted = [self._prompt + text for text in texts] if self._prompt else texts
         contents = self._tokenizer.content(prompted, parallel=self._parallel)
-        return [len(content) - self._most for content in contents]
+        return [Passage(text, content) for text, content in zip(texts, contents, strict=True)]
 
 
 def passage_limit(tokens: int | None, reads: int | None) -> int | None:
