@@ -250,16 +250,16 @@ def scale(results: dict[str, Any]) -> str:
 
 
 BLOCKS: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
-    "recipes": ("training.md", "recipes.json", recipes),
-    "train": ("training.md", "train.json", speed),
-    "grouping": ("training.md", "train_grouping.json", grouping),
-    "pairs": ("pairs.md", "pairs.json", pairs),
-    "index": ("semantic-index.md", "index.json", index),
-    "index_recall": ("semantic-index.md", "index_recall.json", index_recall),
-    "scale": ("how-to/cluster.md", "scale.json", scale),
-    "serve": ("serve.md", "serve.json", serve),
-    "postprocess": ("postprocess.md", "postprocess.json", postprocess),
-    "few_shot": ("scikit-learn.md", "few_shot.json", few_shot),
+    "recipes": ("reference/training.md", "recipes.json", recipes),
+    "train": ("reference/training.md", "train.json", speed),
+    "grouping": ("reference/training.md", "train_grouping.json", grouping),
+    "pairs": ("reference/pairs.md", "pairs.json", pairs),
+    "index": ("reference/semantic-index.md", "index.json", index),
+    "index_recall": ("reference/semantic-index.md", "index_recall.json", index_recall),
+    "scale": ("how-to/run-on-a-cluster.md", "scale.json", scale),
+    "serve": ("how-to/serve.md", "serve.json", serve),
+    "postprocess": ("reference/postprocess.md", "postprocess.json", postprocess),
+    "few_shot": ("integrations/scikit-learn.md", "few_shot.json", few_shot),
 }
 
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/training.md, run and measured: each trains a model and scores it on the STS sets.
+"""The recipes of docs/reference/training.md, run and measured: each trains a model and scores it on the STS sets.
 
     python benchmarks/recipes.py --work FOLDER              all of them, some hours on one core
     python benchmarks/recipes.py --work FOLDER --only nli   one

@@ -1,4 +1,4 @@
-"""results/encode.json -> the tables of docs/speed.md and the short one of the README, each between its two markers.
+"""results/encode.json -> the tables of docs/reference/speed.md and the short one of the README, each between its two markers.
 
 python benchmarks/table.py            print them
 python benchmarks/table.py --write    put them in
@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=HERE / "results" / "encode.json")
-    parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "speed.md")
+    parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "reference" / "speed.md")
     parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", action="store_true", help="put the tables into the pages")

@@ -4,7 +4,7 @@
     python -m reproduction.run all --scale full --data DATA --weights WEIGHTS --glove GLOVE
 
 DATA has nli/, sts/, senteval/, ... as .tsv.gz; WEIGHTS has tinybert-4L-312/. GLOVE is a file or folder of word vectors
-(docs/baselines.md); without it the rows of GloVe are left out. Work is kept in --work: a finished run is not
+(docs/reference/baselines.md); without it the rows of GloVe are left out. Work is kept in --work: a finished run is not
 repeated, a killed one goes on. After every row results/table-TABLE-SCALE.json is written anew. `all --ready` runs
 nothing and writes down what is there.
 """

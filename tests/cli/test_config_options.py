@@ -149,7 +149,7 @@ def test_nothing_that_names_a_place_may_come_from_a_stranger():
 
 
 def test_the_page_lists_the_options_that_verbs_share():
-    page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
     shown = page.partition("<!-- shared -->")[2].partition("<!-- /shared -->")[0]
     assert re.findall(r"`([^`]+)`", shown) == sorted(SHARED)
     for name in GENERAL:

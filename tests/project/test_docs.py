@@ -55,16 +55,20 @@ def test_the_drawings_are_fresh():
 
 @pytest.mark.parametrize("name", sorted(gemel.__all__))
 def test_every_public_name_is_in_the_page_of_the_python_interface(name):
-    assert f"### gemel.{name}\n" in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+    assert f"### gemel.{name}\n" in (ROOT / "docs" / "reference" / "python-api.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_page_of_the_python_interface_is_the_same_in_every_run():
-    assert " at 0x" not in (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+    assert " at 0x" not in (ROOT / "docs" / "reference" / "python-api.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_is_in_the_reference(name):
-    assert f"## gemel {name}\n" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    assert f"## gemel {name}\n" in (ROOT / "docs" / "reference" / "command-line.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(gemel.__all__))
@@ -87,6 +91,16 @@ def test_relative_links_lead_somewhere(path):
         if target and "://" not in target and not (path.parent / target).resolve().exists()
     ]
     assert not broken
+
+
+def test_every_page_is_in_a_folder_of_its_kind_and_has_a_name_of_its_own():
+    docs = ROOT / "docs"
+    assert sorted(page.name for page in docs.glob("*.md")) == ["README.md", "migrating.md", "tutorial.md"]
+    kinds = {page.relative_to(docs).parts[0] for page in docs.glob("*/**/*.md")}
+    assert kinds == {"decisions", "explanation", "how-to", "integrations", "reference"}
+    names = [page.name for page in docs.rglob("*.md")]
+    assert sorted(names) == sorted(set(names))
+    assert not list(docs.rglob("*.py"))
 
 
 def test_the_decisions_are_numbered_without_gaps_and_have_five_parts():

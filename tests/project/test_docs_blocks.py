@@ -16,9 +16,9 @@ from tiny import tiny_bert
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 ELSEWHERE = {
-    "docs/serve-api.md": "tools/docs/serve_api.py asks a real server all of it when it writes the page",
-    "docs/serve.md": "tests/serve/test_process.py and tests/serve/test_nginx.py start servers",
-    "docs/page.md": "tests/serve/test_page.py starts a server and a browser",
+    "docs/reference/serve-api.md": "tools/docs/serve_api.py asks a real server all of it when it writes the page",
+    "docs/how-to/serve.md": "tests/serve/test_process.py and tests/serve/test_nginx.py start servers",
+    "docs/reference/server-page.md": "tests/serve/test_page.py starts a server and a browser",
     "docs/how-to/index-on-postgres.md": "tests/index/test_postgres.py starts a database",
 }
 """Pages whose blocks something else runs."""
@@ -34,7 +34,7 @@ STORIES = [page for page in PAGES if any(block.runs for block in read_story(page
 
 QUICK = {
     "docs/tutorial.md",
-    "docs/semantic-index.md",
+    "docs/reference/semantic-index.md",
     "docs/migrating.md",
     "docs/how-to/choose-a-threshold.md",
 }

@@ -1,4 +1,4 @@
-"""The nginx example of docs/serve.md, started for real in front of two servers, one of which ends or is killed."""
+"""The nginx example of docs/how-to/serve.md, started for real in front of two servers, one of which ends or is killed."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from serve_case import app_of, live, make_services
 from serve_fake import FakeModel
 from tiny import tiny_bert
 
-PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 WHOLE = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log; {user}

@@ -205,7 +205,7 @@ def test_the_manifest_says_what_made_the_folder_and_nothing_about_the_run(tmp_pa
 
 
 def input_hash(source):
-    """As docs/encode-to-disk.md describes it."""
+    """As docs/reference/encode-to-disk.md describes it."""
     fields = [value.encode() for row in source for value in (row.id, row.text)]
     return hashlib.sha256(b"".join(b"%d:%b," % (len(field), field) for field in fields)).hexdigest()
 

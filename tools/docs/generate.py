@@ -1,4 +1,4 @@
-"""Write the reference pages out of the code; with `--check`, fail when they are stale instead.
+"""Write the pages of docs/reference that come from the code; with `--check`, fail when they are stale instead.
 
 command-line.md comes from the commands, options.md from the docstrings of `EncodeOptions`' fields, objectives.md from
 the objectives: the columns they need, the first lines of their docstrings, and their settings; python-api.md from the
@@ -22,7 +22,7 @@ from gemel.cli.main import cli
 from gemel.training.objectives.base import OBJECTIVE_FILES, listed, objective_class
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
+REFERENCE = ROOT / "docs" / "reference"
 OPTIONS = ROOT / "src" / "gemel" / "options.py"
 MARK = "written by tools/docs/generate.py; change the code and run `make docs`"
 NOTE = "<!-- Written by tools/docs/generate.py; change the code and run `make docs`. -->"
@@ -111,7 +111,7 @@ def objectives() -> str:
         for field in fields(cls):
             cells = [name, f"`{field.name}`", f"`{field.default}`", docs[field.name]]
             settings.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
-    page = (DOCS / "objectives.md").read_text(encoding="utf-8")
+    page = (REFERENCE / "objectives.md").read_text(encoding="utf-8")
     return _put(_put(page, "objectives", OBJECTIVES_HEAD, rows), "settings", SETTINGS_HEAD, settings)
 
 
@@ -145,7 +145,7 @@ PAGES = {
 def main(arguments: list[str]) -> int:
     stale = []
     for name, make in PAGES.items():
-        path, text = DOCS / name, make()
+        path, text = REFERENCE / name, make()
         if not path.exists() or _words(path.read_text(encoding="utf-8")) != _words(text):
             stale.append(name)
             if "--check" not in arguments:

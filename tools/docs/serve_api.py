@@ -1,4 +1,4 @@
-"""Write docs/serve-api.md: every route of the server asked for real, with what it answered.
+"""Write docs/reference/serve-api.md: every route of the server asked for real, with what it answered.
 
 Not part of `generate.py`, because it needs the default model. Answers are shortened where they are long.
 """
@@ -22,7 +22,7 @@ from gemel.serve.app import create_app
 from gemel.serve.options import ServeOptions
 from gemel.serve.services import ServerServices
 
-PAGE = Path(__file__).parents[2] / "docs" / "serve-api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "serve-api.md"
 MODEL = "all-MiniLM-L6-v2"
 GUITAR, MUSIC, STOCKS = (
     "A man is playing a guitar.",
@@ -40,7 +40,7 @@ HEAD = """# The server's routes
 
 Written by `tools/docs/serve_api.py`, which asked a server with all-MiniLM-L6-v2 and an index `notes`. Long answers are
 shortened with `…`, which also stands for what differs from call to call. How to start and run a server is in
-[serve.md](serve.md); `GET /openapi.json` has every field.
+[how to serve](../how-to/serve.md); `GET /openapi.json` has every field.
 
 Bodies are JSON and must say so (`content-type: application/json`), uncompressed. Where the server has keys, add
 `-H "authorization: Bearer KEY"`. A request over a limit gets 413, one that finds the queue full 429 with
@@ -196,7 +196,7 @@ PARTS: list[str | Example] = [
     Example("/indexes/notes/documents", {"where": {"year": {"<": 2021}}}, "DELETE"),
     Example("/search", {"query": "falling shares", "index": "elsewhere"}),
     "## The server itself\n\n`GET /status` has the figures that the page shows; `/health` and `/metrics` are in "
-    "[serve.md](serve.md).",
+    "[how to serve](../how-to/serve.md).",
     Example("/status", method="GET"),
 ]
 

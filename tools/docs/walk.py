@@ -59,7 +59,7 @@ def walk(name: str) -> str:
         ),
         (
             "`encoder/tokenizer.py: cut`",
-            f"special tokens are added; at most {model.max_length} tokens count, the rest is truncated or read in windows",
+            f"special tokens are added; at most {model.max_length} tokens count, the rest is cut or read in windows",
             f"{lengths[0]} tokens",
         ),
         (

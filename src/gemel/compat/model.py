@@ -50,7 +50,7 @@ class SentenceTransformer:
             raise InputError("SentenceTransformer takes the name or the folder of a model, got none")
         if backend not in _ENGINES:
             raise InputError(
-                f"backend must be torch or onnx, got {backend!r}. gemel's engines: docs/engines.md"
+                f"backend must be torch or onnx, got {backend!r}. gemel's engines: docs/reference/engines.md"
             )
         self.device = str(device or "cpu")
         if isinstance(model_name_or_path, Model):
@@ -274,7 +274,7 @@ LOADING = {
 
 _THREADS = "One process uses all cores: gemel.load(name).encode(texts, threads=...)"
 
-_TRAIN = "Train with gemel.train(model, data, objective=..., out=...): docs/training.md"
+_TRAIN = "Train with gemel.train(model, data, objective=..., out=...): docs/reference/training.md"
 
 _HUB = "Write a folder with save(path) and upload that with the package huggingface_hub"
 
@@ -295,7 +295,7 @@ MEMBERS = {
     "old_fit": _TRAIN,
     "gradient_checkpointing_enable": _TRAIN,
     "add_adapter": _TRAIN,
-    "evaluate": "Score a model with gemel.evaluate(model, task=..., data=...): docs/evaluation.md",
+    "evaluate": "Score a model with gemel.evaluate(model, task=..., data=...): docs/reference/evaluation.md",
     "push_to_hub": _HUB,
     "save_to_hub": _HUB,
     "tokenize": _TOKENS,

@@ -172,7 +172,7 @@ def community_detection(
 ) -> list[list[int]]:
     """Positions of each community, the largest first; its centre first, then the others from near to far.
 
-    Where communities overlap, ties are broken by content, not by position: docs/cluster.md. `batch_size` changes
+    Where communities overlap, ties are broken by content, not by position: docs/reference/clustering.md. `batch_size` changes
     nothing.
     """
     rows = as_rows(embeddings)

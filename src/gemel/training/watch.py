@@ -1,7 +1,7 @@
 """The doctor during training: what must stop a run, what is worth a warning, and what to try.
 
 A stop is the exception `Collapse`; its text is the one sentence that the user sees. Warnings come back as sentences,
-each once a run. The rules and their numbers are in docs/training-report.md.
+each once a run. The rules and their numbers are in docs/reference/training-report.md.
 
 How vectors lie while they are trained: what random texts score, how evenly they spread, how near positives are.
 

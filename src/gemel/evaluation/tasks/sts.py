@@ -2,7 +2,7 @@
 
 The main number is Spearman's correlation of similarity and gold score over all pairs of a data set. A year of the STS
 shared task is several sub-sets; `spearman` takes all their pairs at once, as the Sentence-BERT paper does, and
-`spearman-mean` and `spearman-wmean` are the two other ways in use. They differ by many points: see docs/evaluation.md.
+`spearman-mean` and `spearman-wmean` are the two other ways in use. They differ by many points: see docs/reference/evaluation.md.
 """
 
 from __future__ import annotations
