@@ -121,11 +121,11 @@ assert not {"pluggy", "numpy", "click"} & set(sys.modules)
     python(code)
 
 
-def test_names_are_told_without_loading_llm_or_a_model(cache):
+def test_models_are_listed_without_loading_llm_or_a_model(cache):
     code = """
 import sys
 import gemel.integrations.llm as plugin
-names = plugin._known()
+names = plugin.available_models()
 assert "gemel/tiny" in names and "gemel/all-MiniLM-L6-v2" in names
 assert not {"llm", "numpy", "onnxruntime", "tokenizers", "torch"} & set(sys.modules)
 """

@@ -49,7 +49,7 @@ HOMES = {
     "huggingface_hub": ["checkpoint/sources.py"],
     "pyarrow": [
         "index/lance/",
-        "integrations/tables/",
+        "integrations/tables.py",
         "evaluation/word_vectors.py",
         "files/rows.py",
         "files/write_rows.py",
@@ -59,12 +59,12 @@ HOMES = {
     "pandas": [
         "groups/cluster.py",
         "groups/dedupe.py",
-        "integrations/tables/pandas.py",
+        "integrations/tables.py",
         "vectors/pair_scan.py",
     ],
-    "polars": ["integrations/tables/polars.py"],
+    "polars": ["integrations/tables.py"],
     "bertopic": ["integrations/bertopic.py"],
-    "llm": ["integrations/llm_model.py"],
+    "llm": ["integrations/llm.py"],
     "pluggy": ["integrations/llm.py"],
     "faiss": ["index/lance/"],
     "Stemmer": ["vectors/bm25.py"],
@@ -111,7 +111,6 @@ DERIVED = {
     "sklearn/vectors.py",
     "sklearn/few_shot.py",
     "integrations/bertopic.py",
-    "integrations/llm_model.py",
 }
 WITHOUT_NUMPY = {"__init__.py", "__main__.py", "errors.py", "registry.py", "options.py", "cli/"}
 

@@ -1,4 +1,4 @@
-"""A gemel model as a function of DuckDB: `embed(text)` gives FLOAT[dim], a block of rows at a time.
+"""A gemel model as a function of DuckDB: `embed(text)` returns FLOAT[dim], computed for a block of rows at a time.
 
 register(connection, gemel.load("all-MiniLM-L6-v2"))
 connection.sql("SELECT body, array_cosine_similarity(vector, embed('late parcel')) AS score FROM tickets")
@@ -11,8 +11,7 @@ from typing import Any
 
 from gemel.errors import InputError, MissingExtra
 from gemel.integrations.framework import encoder_of
-from gemel.integrations.tables.arrow import array_of
-from gemel.integrations.tables.column import encoded
+from gemel.integrations.tables import arrow_array, encode_texts
 from gemel.types import Encoder
 
 
@@ -20,7 +19,7 @@ def register(connection: Any, model: Encoder, name: str = "embed", **changes: An
     """Make `name` a function of this connection. A null stays null.
 
     `changes` are fields of EncodeOptions: register a model twice, with `prompt_name="query"` and "document", where its
-    two sides differ.
+    prompts differ.
     """
     if not hasattr(connection, "create_function"):
         raise InputError(f"connection is one of duckdb.connect(), got a {type(connection).__name__}")
@@ -29,7 +28,7 @@ def register(connection: Any, model: Encoder, name: str = "embed", **changes: An
     encoder = encoder_of(model, changes)
     connection.create_function(
         name,
-        lambda texts: array_of(encoded(texts.to_pylist(), name, encoder)),
+        lambda texts: arrow_array(encode_texts(texts.to_pylist(), name, encoder)),
         ["VARCHAR"],
         f"FLOAT[{encoder.dim}]",
         type="arrow",
