@@ -146,7 +146,7 @@ def test_json_and_back_is_the_same():
 
 
 def test_json_of_something_else_is_refused():
-    with pytest.raises(gemel.InputError, match="no calibration"):
+    with pytest.raises(gemel.InputError, match="not a calibration"):
         gemel.Calibration.from_json({"score": 1})
     with pytest.raises(gemel.InputError, match="version 99"):
         gemel.Calibration.from_json({**gemel.calibrate(directions(100)).to_json(), "version": 99})

@@ -32,11 +32,11 @@ def brute(left, right, metric, k=None, min_score=None):
 
 
 def one_by_one(left, right, i, j, metric):
-    kind = "product" if metric in ("cosine", "dot") else metric
+    kernel = METRICS[metric].kernel
     weights = (None, None)
     if metric == "cosine":
         weights = tuple(inverse_lengths(rows) for rows in (left, right))
-    return exact_scores(kind, left, right, i, j, weights)
+    return exact_scores(kernel, left, right, i, j, weights)
 
 
 def inverse_lengths(rows):

@@ -30,8 +30,8 @@ def brute(queries, corpus, k, metric):
     queries, corpus = np.asarray(queries, np.float32), np.asarray(corpus, np.float32)
     i, j = (grid.ravel() for grid in np.indices((len(queries), len(corpus))))
     weights = tuple(map(inverse_lengths, (queries, corpus))) if metric == "cosine" else (None, None)
-    kind = "product" if metric in ("cosine", "dot") else metric
-    table = exact_scores(kind, queries, corpus, i, j, weights).reshape(len(queries), len(corpus))
+    kernel = METRICS[metric].kernel
+    table = exact_scores(kernel, queries, corpus, i, j, weights).reshape(len(queries), len(corpus))
     order = np.argsort(-table, axis=1, kind="stable")[:, :k]
     return order, np.take_along_axis(table, order, axis=1)
 

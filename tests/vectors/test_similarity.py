@@ -6,8 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from gemel.cli.verbs.evaluate import command as evaluate_command
 from gemel.errors import InputError
-from gemel.vectors.similarity import METRICS, normalize, row_scores, scores
+from gemel.vectors.calibration import calibrate
+from gemel.vectors.pairs import similar_pairs
+from gemel.vectors.search import search
+from gemel.vectors.similarity import METRICS, Metric, normalize, row_scores, scores
 
 MATRICES = hnp.arrays(
     np.float32, st.tuples(st.integers(0, 6), st.just(4)), elements=st.floats(-1e3, 1e3, width=32)
@@ -113,3 +117,26 @@ def test_an_unknown_metric_is_answered_with_the_known_ones():
         InputError, match=r"unknown metric 'cosin'\. Did you mean 'cosine'\? Known: cosine, dot"
     ):
         scores(np.eye(2), np.eye(2), "cosin")
+
+
+def test_a_metric_is_one_record_that_scans_pairs_and_calibration_read(monkeypatch):
+    def rows(left, right):
+        return -np.abs(left - right).max(axis=1).astype(np.float32)
+
+    def table(left, right):
+        return -np.abs(left[:, None] - right[None]).max(axis=2).astype(np.float32)
+
+    monkeypatch.setitem(METRICS._things, "chebyshev", Metric(scores=table, rows=rows, highest=0.0))
+    left, right = np.random.default_rng(3).normal(size=(2, 50, 8)).astype(np.float32)
+    expected = scores(left, right, "chebyshev")
+    hits = search(left, right, k=4, metric="chebyshev")
+    assert hits.index.tolist() == np.argsort(-expected, axis=1, kind="stable")[:, :4].tolist()
+    pairs = similar_pairs(left, other=right, k=9, metric="chebyshev")
+    assert pairs.score.tolist() == np.sort(expected, axis=None)[::-1][:9].tolist()
+    with pytest.raises(InputError, match=r"'chebyshev' cannot be calibrated\. Use one of cosine, dot"):
+        calibrate(left, metric="chebyshev")
+
+
+def test_the_help_of_evaluate_names_every_metric():
+    (option,) = (each for each in evaluate_command.params if each.name == "metric")
+    assert all(name in option.help for name in METRICS)

@@ -29,7 +29,7 @@ from gemel.index.results import Answer, Hit, ScoredBy
 from gemel.index.where import Condition
 from gemel.types import Vectors
 from gemel.vectors.bm25 import RRF_K
-from gemel.vectors.scan.exact import exact_scores
+from gemel.vectors.scan.exact import PRODUCT, exact_scores
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
@@ -215,7 +215,7 @@ def _by_words(state: IndexState, query: str, vector: Vectors, question: SearchQu
 def _cosines(passages: Passages, vector: Vectors) -> Vectors:
     """To the same bits as `nearest` has them."""
     places = np.arange(len(passages))
-    return exact_scores("product", vector[None], passages.vector, np.zeros_like(places), places)
+    return exact_scores(PRODUCT, vector[None], passages.vector, np.zeros_like(places), places)
 
 
 def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:

@@ -1,22 +1,16 @@
-"""What a score means on a corpus: random pairs say how high chance alone gets. Arrays in, `Calibration` out.
+"""What a score means on one corpus: how many random pairs reach it, and how likely such a pair belongs together.
 
-What a score means on this corpus: how many random pairs reach it, and how likely a pair with it belongs together.
-
-Scores of random pairs of a corpus, each pair at most once: all where they are few, else a spread of tiles.
-
-How often random pairs score high: counted where there are many, continued by a curve where there are few.
-
-The curve is fitted to the upper tenth without its top 0.5 %, where pairs that truly belong together would pull on it.
-Scores are first stretched so that the best possible one lies at infinity; there the logarithm of the share of random
-pairs above a score falls as a straight line for real texts and as a parabola for random directions.
-
-Isotonic regression: the non-decreasing curve nearest to labels 0 and 1 (pool adjacent violators).
+Scores of random pairs are counted where there are many and extrapolated by a fitted tail where there are few. The
+tail is fitted to the upper tenth without its top 0.5 %, where pairs that truly belong together would distort it, on
+stretched scores (`Metric.stretch`): there the logarithm of the share of random pairs above a score falls as a
+straight line for real texts and as a parabola for random directions. Labels, where given, make probabilities by
+isotonic regression.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,13 +19,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError
 from gemel.types import Vectors
-from gemel.vectors.similarity import METRICS, check_same_dim, checked
+from gemel.vectors.similarity import METRICS, Metric, Stretch, check_same_dim, checked
 
 __all__ = ["Calibration", "calibrate"]
 
-FEWEST_PAIRS = 1000  # 46 texts: fewer do not show how high chance gets
+VERSION = 1  # of the JSON form
 
-_STEPS = 1001  # scores kept of the body of the distribution
+FEWEST_PAIRS = 1000  # 46 texts: fewer do not show how high random pairs score
+
+FEWEST_LABELS = 10
+
+_STEPS = 1001  # scores stored of the body of the distribution
+
+_TILE = 64  # rows per side: a matrix product is fast, and 2 million scores still see 31,000 different rows
+
+_FIT_FROM = 0.1  # share of random pairs above the lowest fitted score
+
+_FIT_TO = 0.005  # and above the highest: rarer pairs may not be random
+
+_FEWEST_ABOVE = 20  # scores above the highest fitted one, where the sample is small
+
+_POINTS = 25
 
 
 def calibrate(
@@ -50,7 +58,8 @@ def calibrate(
 
     Pairs that belong together (near-duplicates) hardly move the fit while they are fewer than one in a thousand.
     """
-    METRICS[metric]
+    record = METRICS[metric]
+    stretch = _stretch(metric)
     if isinstance(sample, bool) or not isinstance(sample, int) or sample < FEWEST_PAIRS:
         raise InputError(f"sample must be a whole number of at least {FEWEST_PAIRS}, got {sample!r}")
     left = checked(vectors, "vectors")
@@ -60,16 +69,15 @@ def calibrate(
     total = len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
     if total < FEWEST_PAIRS:
         raise InputError(
-            f"calibration needs at least {FEWEST_PAIRS:,} pairs (46 texts) to see how high chance gets, "
+            f"calibration needs at least {FEWEST_PAIRS:,} pairs (46 texts) to see how high random pairs score, "
             f"got {total:,}. Give more texts of the same kind"
         )
-    random = np.random.default_rng(seed)
-    scores = np.sort(random_scores(left, right, metric=metric, most=sample, random=random))
-    tail = fit_tail(scores, stretch_of(metric))
+    scores = np.sort(_random_scores(record, left, right, sample, np.random.default_rng(seed)))
+    tail = _fit_tail(scores, stretch)
     if tail is None:
         raise InputError("nearly all random pairs have the same score: there is nothing to calibrate")
     body = np.quantile(scores, np.linspace(0, 1 - math.exp(-tail.level), _STEPS))
-    found = Calibration(
+    calibration = Calibration(
         metric=metric,
         total=total,
         rows=(len(left),) if right is None else (len(left), len(right)),
@@ -79,10 +87,7 @@ def calibrate(
         body=tuple(body.tolist()),
         tail=tail,
     )
-    return found if labels is None else found.with_labels(labels)
-
-
-VERSION = 1
+    return calibration if labels is None else calibration.with_labels(labels)
 
 
 @dataclass(frozen=True)
@@ -104,15 +109,15 @@ class Calibration:
     curve: ProbabilityCurve | None = None
 
     def share(self, score: float) -> float:
-        """The part of random pairs with at least this score, 0 to 1."""
-        stretched = stretch_of(self.metric).out(np.asarray(_finite("score", score)))
+        """The share of random pairs with at least this score, 0 to 1."""
+        stretched = _stretch(self.metric).forward(np.asarray(_finite("score", score)))
         if stretched >= self.tail.start:
             return math.exp(-float(self.tail.minus_log_share(stretched)))
         below = np.linspace(0, 1 - math.exp(-self.tail.level), len(self.body))
         return 1 - float(np.interp(score, self.body, below))
 
     def percentile(self, score: float) -> float:
-        """The per cent of random pairs below this score."""
+        """The percentage of random pairs below this score."""
         return 100 * (1 - self.share(score))
 
     def expected_false(self, score: float, n: int | None = None) -> float:
@@ -122,30 +127,30 @@ class Calibration:
         return self.share(score) * (self.total if n is None else n * (n - 1) / 2)
 
     def threshold(self, expected_false: float = 1) -> float:
-        """The score that so many random pairs of this corpus are expected to reach. No labels needed."""
-        wanted = _finite("expected_false", expected_false)
-        if not 0 < wanted <= self.total:
+        """The score that `expected_false` random pairs of this corpus are expected to reach. Needs no labels."""
+        allowed = _finite("expected_false", expected_false)
+        if not 0 < allowed <= self.total:
             raise InputError(
-                f"expected_false must be above 0 and at most {self.total:,}, the pairs of the corpus; got {wanted}"
+                f"expected_false must be above 0 and at most {self.total:,}, the pairs of the corpus; got {allowed}"
             )
-        minus_log = math.log(self.total / wanted)
+        minus_log = math.log(self.total / allowed)
         if minus_log >= self.tail.level:
-            return float(stretch_of(self.metric).back(np.asarray(self.tail.at(minus_log))))
+            return float(_stretch(self.metric).inverse(np.asarray(self.tail.at(minus_log))))
         below = np.linspace(0, 1 - math.exp(-self.tail.level), len(self.body))
-        return float(np.interp(1 - wanted / self.total, below, self.body))
+        return float(np.interp(1 - allowed / self.total, below, self.body))
 
     def with_labels(self, labels: Sequence[tuple[float, int]]) -> Calibration:
-        """The same, with a curve from scores to probabilities fitted on (score, 0 or 1) pairs."""
-        return replace(self, curve=fit_probability(labels))
+        """A copy with a curve from scores to probabilities, fitted on (score, 0 or 1) pairs."""
+        return replace(self, curve=_fit_probability(labels))
 
     def probability(self, score: float) -> float:
-        """How likely a pair with this score belongs together, as the labels say. Never falls as the score rises."""
+        """How likely a pair with this score belongs together, by the labels; it never falls as the score rises."""
         if self.curve is None:
             raise InputError("no labels were given. Use calibrate(vectors, labels=[(score, 0 or 1), ...])")
         return self.curve.at(_finite("score", score))
 
     def summary(self) -> str:
-        """Two or three lines for a person."""
+        """A description of two or three lines."""
         lines = [
             f"{' x '.join(f'{n:,}' for n in self.rows)} texts, {self.total:,} pairs, {self.sampled:,} sampled: "
             f"random pairs score {self.mean:.3f} on average (standard deviation {self.deviation:.3f})"
@@ -157,12 +162,12 @@ class Calibration:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers and lists; `from_json` reads them back without loss."""
+        """A JSON object of plain numbers and lists; `from_json` reads it back without loss."""
         return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """What `to_json` wrote."""
+        """The calibration that `to_json` wrote."""
         try:
             fields = dict(data)
             if fields.pop("version") != VERSION:
@@ -176,7 +181,7 @@ class Calibration:
                 )
             return cls(**fields)
         except (KeyError, TypeError) as error:
-            raise InputError(f"this is no calibration that to_json wrote: {error}") from error
+            raise InputError(f"this is not a calibration that to_json wrote: {error}") from error
 
 
 def _finite(name: str, value: float) -> float:
@@ -185,87 +190,56 @@ def _finite(name: str, value: float) -> float:
     return float(value)
 
 
-_TILE = 64  # rows a side: a matrix product is fast, and 2 million scores still see 31,000 different rows
+def _stretch(metric: str) -> Stretch:
+    stretch = METRICS[metric].stretch
+    if stretch is None:
+        able = ", ".join(name for name in METRICS if METRICS[name].stretch is not None)
+        raise InputError(f"the metric {metric!r} cannot be calibrated. Use one of {able}")
+    return stretch
 
 
-def random_scores(
-    vectors: Vectors, other: Vectors | None, *, metric: str, most: int, random: np.random.Generator
+def _random_scores(
+    metric: Metric, vectors: Vectors, other: Vectors | None, count: int, rng: np.random.Generator
 ) -> Vectors:
-    """(s,) scores, s <= about `most`; within one array of pairs i < j, with `other` across."""
-    compare = METRICS[metric]
-    rows = compare.prepare(vectors)[random.permutation(len(vectors))]
-    columns = rows if other is None else compare.prepare(other)[random.permutation(len(other))]
-    found: list[Vectors] = []
-    count = 0
-    for top, left, same in _tiles(len(rows), len(columns), within=other is None):
-        table = compare.scores(rows[top : top + _TILE], columns[left : left + _TILE])
-        found.append(table[np.triu_indices(len(table), 1)] if same else table.ravel())
-        count += len(found[-1])
-        if count >= most:
+    """At most about `count` scores of different random pairs: i < j within one array, any with `other`."""
+    rows = metric.prepare(vectors)[rng.permutation(len(vectors))]
+    columns = rows if other is None else metric.prepare(other)[rng.permutation(len(other))]
+    parts: list[Vectors] = []
+    scored = 0
+    for top, left, diagonal in _tiles(len(rows), len(columns), within=other is None):
+        table = metric.scores(rows[top : top + _TILE], columns[left : left + _TILE])
+        parts.append(table[np.triu_indices(len(table), 1)] if diagonal else table.ravel())
+        scored += len(parts[-1])
+        if scored >= count:
             break
-    return np.concatenate(found) if found else np.empty(0, np.float32)
+    return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
 
 def _tiles(rows: int, columns: int, *, within: bool) -> Iterator[tuple[int, int, bool]]:
-    """(top, left, on the diagonal) of tiles that cover every pair once, each round over all rows before the next."""
+    """(top, left, on the diagonal) of tiles that cover every pair once; each round visits all rows before the next."""
     down, across = -(-rows // _TILE), -(-columns // _TILE)
     if not within:
         for shift in range(across):
             yield from ((i * _TILE, (i + shift) % across * _TILE, False) for i in range(down))
         return
-    # Shift 0, the diagonal, goes last: its tiles hold half as many pairs.
+    # Shift 0, the diagonal, comes last: its tiles have half as many pairs.
     for shift in range(1, down // 2 + 1):
         half = down // 2 if 2 * shift == down else down
         yield from ((i * _TILE, (i + shift) % down * _TILE, False) for i in range(half))
     yield from ((i * _TILE, i * _TILE, True) for i in range(down))
 
 
-Numbers = NDArray[np.float64]
-
-FIT_FROM = 0.1  # share of random pairs above the lowest fitted score
-
-FIT_TO = 0.005  # and above the highest: rarer pairs may be no chance
-
-_FEWEST_ABOVE = 20  # scores above the highest fitted one, where the sample is small
-
-_POINTS = 25
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A way to put the best possible score at infinity, and back."""
-
-    out: Callable[[Numbers], Numbers]
-    back: Callable[[Numbers], Numbers]
-
-
-_NEAREST = 1e-12
-
-_AS_IS = Stretch(lambda x: x, lambda y: y)
-
-_DISTANCE = Stretch(lambda x: -np.log(np.maximum(-x, _NEAREST)), lambda y: -np.exp(-y))
-
-STRETCHES = {
-    "cosine": Stretch(lambda x: np.arctanh(np.clip(x, _NEAREST - 1, 1 - _NEAREST)), np.tanh),
-    "euclidean": _DISTANCE,
-    "manhattan": _DISTANCE,
-}
-
-
-def stretch_of(metric: str) -> Stretch:
-    return STRETCHES.get(metric, _AS_IS)
-
-
 @dataclass(frozen=True)
 class Tail:
-    """From `start` on (a stretched score), -log share = level + slope t + bend t² / 2, with t the way from `start`."""
+    """From `start` on (a stretched score), -log share = level + slope t + bend t² / 2, with t = score - `start`."""
 
     start: float
     level: float
     slope: float
     bend: float
 
-    def minus_log_share(self, stretched: Numbers) -> Numbers:
+    def minus_log_share(self, stretched: NDArray[np.float64]) -> NDArray[np.float64]:
+        """-log of the share of random pairs above a stretched score."""
         t = np.maximum(stretched - self.start, 0)
         return self.level + self.slope * t + self.bend * t * t / 2
 
@@ -277,13 +251,13 @@ class Tail:
         return self.start + float((np.sqrt(self.slope**2 + 2 * self.bend * rest) - self.slope) / self.bend)
 
 
-def fit_tail(ordered: Vectors, stretch: Stretch) -> Tail | None:
+def _fit_tail(ordered: Vectors, stretch: Stretch) -> Tail | None:
     """The tail of ascending scores; None where they do not differ enough to show one."""
     count = len(ordered)
-    last = min(max(FIT_TO, _FEWEST_ABOVE / count), FIT_FROM / 2)
-    shares = np.geomspace(FIT_FROM, last, _POINTS)
-    places = np.clip(np.round(count * (1 - shares)).astype(np.int64), 0, count - 1)
-    y = stretch.out(ordered[places].astype(np.float64))
+    last = min(max(_FIT_TO, _FEWEST_ABOVE / count), _FIT_FROM / 2)
+    shares = np.geomspace(_FIT_FROM, last, _POINTS)
+    positions = np.clip(np.round(count * (1 - shares)).astype(np.int64), 0, count - 1)
+    y = stretch.forward(ordered[positions].astype(np.float64))
     if y[-1] - y[0] <= 1e-9:
         return None
     t, height = y - y[-1], -np.log(shares)
@@ -291,20 +265,17 @@ def fit_tail(ordered: Vectors, stretch: Stretch) -> Tail | None:
     return Tail(float(y[-1]), float(height[-1]), slope, bend)
 
 
-def _parabola(t: Numbers, height: Numbers) -> tuple[float, float]:
-    """Bend and slope at t = 0 by least squares; a curve that flattens is taken as straight, so that it always falls."""
+def _parabola(t: NDArray[np.float64], height: NDArray[np.float64]) -> tuple[float, float]:
+    """Bend and slope at t = 0 by least squares; a line where the parabola would flatten, so that shares always fall."""
     half_bend, slope, _ = np.polyfit(t, height, 2)
     if half_bend <= 0 or slope <= 0:
         half_bend, slope = 0.0, np.polyfit(t, height, 1)[0]
     return 2 * float(half_bend), float(slope)
 
 
-FEWEST = 10  # labels; fewer say next to nothing
-
-
 @dataclass(frozen=True)
 class ProbabilityCurve:
-    """Knots of a curve that never falls; straight between them, level outside."""
+    """A curve that never falls: straight between its knots, constant outside."""
 
     scores: tuple[float, ...]
     probabilities: tuple[float, ...]
@@ -315,13 +286,13 @@ class ProbabilityCurve:
         return float(np.interp(score, self.scores, self.probabilities))
 
 
-def fit_probability(labels: Sequence[tuple[float, int]]) -> ProbabilityCurve:
+def _fit_probability(labels: Sequence[tuple[float, int]]) -> ProbabilityCurve:
     """The curve through (score, 0 or 1) pairs: in each block of scores, the share of ones."""
-    scores, truths = _checked(labels)
+    scores, truths = _check_labels(labels)
     blocks: list[tuple[float, float, float, float]] = []  # ones, labels, first and last score
     for score in np.unique(scores):
-        here = truths[scores == score]
-        block = (float(here.sum()), float(len(here)), float(score), float(score))
+        equal = truths[scores == score]
+        block = (float(equal.sum()), float(len(equal)), float(score), float(score))
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
             ones, count, first, _ = blocks.pop()
             block = (ones + block[0], count + block[1], first, block[3])
@@ -330,7 +301,7 @@ def fit_probability(labels: Sequence[tuple[float, int]]) -> ProbabilityCurve:
     return ProbabilityCurve(tuple(edge for edge, _ in knots), tuple(p for _, p in knots), len(truths))
 
 
-def _checked(labels: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
+def _check_labels(labels: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
     try:
         table = np.asarray([(float(score), float(truth)) for score, truth in labels])
     except (TypeError, ValueError):
@@ -338,9 +309,9 @@ def _checked(labels: Sequence[tuple[float, int]]) -> tuple[np.ndarray, np.ndarra
     ones = int((table[:, 1] == 1).sum()) if len(table) else 0
     if len(table) and (not np.isfinite(table[:, 0]).all() or not np.isin(table[:, 1], (0, 1)).all()):
         raise InputError("labels must be pairs (score, 0 or 1), with finite scores")
-    if len(table) < FEWEST or ones in (0, len(table)):
+    if len(table) < FEWEST_LABELS or ones in (0, len(table)):
         raise InputError(
-            f"a probability needs at least {FEWEST} labels with both 0 and 1 among them; "
+            f"a probability needs at least {FEWEST_LABELS} labels with both 0 and 1 among them; "
             f"got {len(table)}, of which {ones} are 1. Label more pairs, also some that do not belong together"
         )
     return table[:, 0], table[:, 1]

@@ -205,7 +205,7 @@ class Walk:
 
         Many equal rows would else be many equal pairs, each looked at for nothing.
         """
-        if not isinstance(collector, Best) or collector.floor() < self._comparison.ceiling:
+        if not isinstance(collector, Best) or collector.floor() < self._comparison.metric.highest:
             return False
         return 0 <= collector.last_place() < left * self.rights + right
 

@@ -16,7 +16,7 @@ from gemel.errors import InputError
 from gemel.options import Output
 from gemel.types import AnyVectors, Vectors
 from gemel.vectors.scan.compare import thread_count
-from gemel.vectors.scan.exact import exact_scores, squares
+from gemel.vectors.scan.exact import PRODUCT, exact_scores, squares
 from gemel.vectors.scan.scanner import scan
 from gemel.vectors.search import Hits, search
 from gemel.vectors.similarity import check_same_dim, checked, shaped
@@ -67,7 +67,7 @@ def rescore(queries: Vectors, corpus: AnyVectors, candidates: NDArray[np.integer
 def _cosines(query: Vectors, rows: Vectors) -> Vectors:
     """(n,) cosines of a query (1, d) with rows (n, d), to the bit those that `search` gives: equal rows tie."""
     weights = _inverse_lengths(query), _inverse_lengths(rows)
-    return exact_scores("product", query, rows, np.zeros(len(rows), np.int64), np.arange(len(rows)), weights)
+    return exact_scores(PRODUCT, query, rows, np.zeros(len(rows), np.int64), np.arange(len(rows)), weights)
 
 
 def _inverse_lengths(rows: Vectors) -> NDArray[np.float64]:

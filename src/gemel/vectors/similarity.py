@@ -1,10 +1,12 @@
-"""How alike two vectors are: cosine, dot, euclidean, manhattan, for all pairs and row by row.
+"""How similar two vectors are: `Metric`, one record per metric, and the functions that use it on arrays.
 
-A higher score is always nearer, so the two distances are negative. Arrays in, arrays out; no model here.
+A higher score is always nearer, so the two distances are negative. Adding a metric is adding one record to `METRICS`:
+search, pairs, calibration, evaluation and the command line read it from there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,21 +17,46 @@ from numpy.typing import ArrayLike, NDArray
 from gemel.errors import InputError
 from gemel.registry import Registry
 from gemel.types import Vectors
+from gemel.vectors.scan.exact import EUCLIDEAN, MANHATTAN, PRODUCT, Floats, Kernel
 
-_ROWS = 2048  # rows turned to float64 at once: 2048 x 1024 dimensions x 8 bytes = 16 MB
+_BLOCK = 2048  # rows converted to float64 at once: 2048 x 1024 dimensions x 8 bytes = 16 MB
+
+_NEAREST = 1e-12  # distances below it are treated as this one, where a logarithm is taken
 
 Score: TypeAlias = Callable[[Vectors, Vectors], Vectors]
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One way to compare. `prepare` is done once per array, the rest as often as there are blocks."""
+class Stretch:
+    """A monotone function that moves the best possible score to infinity, and its inverse."""
 
-    prepare: Callable[[Vectors], Vectors]
+    forward: Callable[[Floats], Floats]
+    inverse: Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """All that the package knows about one metric."""
+
     scores: Score
-    """Prepared (n, d) and (m, d) -> (n, m) float32."""
+    """All pairs: prepared (n, d) and (m, d) -> (n, m) float32."""
     rows: Score
-    """Prepared (n, d) and (n, d) -> (n,) float32."""
+    """Row by row: prepared (n, d) and (n, d) -> (n,) float32. A score must depend on its two rows alone."""
+    normalized: bool = False
+    """Rows are scaled to length 1 before they are compared."""
+    highest: float = math.inf
+    """No score is higher. Scores always order from far to near."""
+    kernel: Kernel | None = None
+    """How scans score pairs and rule out most of them by bounds; None: they call `rows` for every pair."""
+    stretch: Stretch | None = None
+    """How calibration extrapolates its scores; None: it cannot be calibrated."""
+
+    def __post_init__(self) -> None:
+        assert not self.normalized or self.kernel in (None, PRODUCT), "lengths divide products only"
+
+    def prepare(self, vectors: Vectors) -> Vectors:
+        """The rows that `scores` and `rows` take; done once per array."""
+        return _unit(vectors) if self.normalized else vectors
 
 
 METRICS: Registry[Metric] = Registry("metric")
@@ -57,8 +84,8 @@ def row_scores(left: ArrayLike, right: ArrayLike, metric: str = "cosine") -> Vec
 def checked(vectors: ArrayLike, name: str) -> Vectors:
     """`vectors` as a contiguous finite float32 (n, dim), or an error that calls them `name`."""
     ready = shaped(vectors, name)
-    for start in range(0, len(ready), _ROWS):
-        bad = ~np.isfinite(ready[start : start + _ROWS]).all(axis=1)
+    for start in range(0, len(ready), _BLOCK):
+        bad = ~np.isfinite(ready[start : start + _BLOCK]).all(axis=1)
         if bad.any():
             raise InputError(
                 f"{name} must be finite, but row {start + int(bad.argmax())} has NaN or infinity"
@@ -95,11 +122,11 @@ def _ready(left: ArrayLike, right: ArrayLike, metric: str) -> tuple[Metric, Vect
 
 def _unit(vectors: Vectors) -> Vectors:
     out = np.empty_like(vectors)
-    for start in range(0, len(vectors), _ROWS):
+    for start in range(0, len(vectors), _BLOCK):
         # float64: the square of a large float32 overflows, the square of a small one vanishes.
-        block = vectors[start : start + _ROWS].astype(np.float64)
+        block = vectors[start : start + _BLOCK].astype(np.float64)
         length = np.sqrt((block * block).sum(axis=1, keepdims=True))
-        out[start : start + _ROWS] = block / np.where(length == 0, 1, length)
+        out[start : start + _BLOCK] = block / np.where(length == 0, 1, length)
     return out
 
 
@@ -134,14 +161,27 @@ def _manhattan_rows(left: Vectors, right: Vectors) -> Vectors:
     return np.asarray(-np.abs(left - right).sum(axis=1, dtype=np.float64), dtype=np.float32)
 
 
-def _as_is(vectors: Vectors) -> Vectors:
-    return vectors
+_DISTANCE = Stretch(lambda x: -np.log(np.maximum(-x, _NEAREST)), lambda y: -np.exp(-y))
 
+METRICS.add("cosine")(
+    Metric(
+        scores=_dot,
+        rows=_dot_rows,
+        normalized=True,
+        highest=1.0,
+        kernel=PRODUCT,
+        stretch=Stretch(lambda x: np.arctanh(np.clip(x, _NEAREST - 1, 1 - _NEAREST)), np.tanh),
+    )
+)
 
-METRICS.add("cosine")(Metric(_unit, _dot, _dot_rows))
+METRICS.add("dot")(
+    Metric(scores=_dot, rows=_dot_rows, kernel=PRODUCT, stretch=Stretch(lambda x: x, lambda y: y))
+)
 
-METRICS.add("dot")(Metric(_as_is, _dot, _dot_rows))
+METRICS.add("euclidean")(
+    Metric(scores=_euclidean, rows=_euclidean_rows, highest=0.0, kernel=EUCLIDEAN, stretch=_DISTANCE)
+)
 
-METRICS.add("euclidean")(Metric(_as_is, _euclidean, _euclidean_rows))
-
-METRICS.add("manhattan")(Metric(_as_is, _manhattan, _manhattan_rows))
+METRICS.add("manhattan")(
+    Metric(scores=_manhattan, rows=_manhattan_rows, highest=0.0, kernel=MANHATTAN, stretch=_DISTANCE)
+)

@@ -20,7 +20,7 @@ from gemel.index.postgres.server import Connection
 from gemel.index.postgres.where import Filter
 from gemel.index.query import depths, joined
 from gemel.types import Vectors
-from gemel.vectors.scan.exact import exact_scores
+from gemel.vectors.scan.exact import PRODUCT, exact_scores
 
 FEW = 10_000
 """A condition that no more rows are thought to meet is answered exactly: a graph finds too little of it."""
@@ -151,7 +151,7 @@ def exact_sql(columns: Any, table: str, where: Any, fetched: int) -> Any:  # noq
 def best_first(query: Vectors, rows: PassageRows, k: int) -> tuple[list[int], Vectors]:
     """Places of the k best rows and their scores, defined to the bit as everywhere in gemel."""
     nothing: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
-    scores = exact_scores("product", query[None, :], rows.vector, nothing, np.arange(len(rows)))
+    scores = exact_scores(PRODUCT, query[None, :], rows.vector, nothing, np.arange(len(rows)))
     order = sorted(range(len(rows)), key=lambda place: (-scores[place], rows.id[place], rows.part[place]))[:k]
     return order, scores[order]
 

@@ -1,8 +1,6 @@
-"""The compiled scanner: packs left rows, streams right rows by, on any number of threads.
+"""The compiled scanner: packs left rows and streams right rows past them, on any number of threads.
 
-The door to the compiled tiles: structures and functions of native/scan.cpp, loaded with ctypes.
-
-Rows packed for the compiled tiles, and the best rows so far of each: arrays, and the views that C++ reads.
+The structures and functions of native/scan.cpp are loaded with ctypes, one library per processor level.
 """
 
 from __future__ import annotations
@@ -48,9 +46,9 @@ def has_int8(level: str) -> bool:
 def native_squares(level: str, threads: int) -> Squares:
     """Squared lengths by the compiled routine."""
 
-    def squares(rows: Vectors, centre: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    def squares(rows: Vectors, center: NDArray[np.float64] | None) -> NDArray[np.float64]:
         out = np.empty(len(rows), dtype=np.float64)
-        view = rows_view(ScanSide(rows, None, centre, 1.0))
+        view = rows_view(ScanSide(rows, None, center, 1.0))
 
         def work(begin: int) -> None:
             end = min(begin + _SQUARES, len(rows))
@@ -85,14 +83,17 @@ class NativeScanner:
 
     def __init__(self, comparison: ScanInput, level: str, *, int8: bool) -> None:
         self._comparison, self._library = comparison, library(level)
-        self._form = GAPS if comparison.kind == "manhattan" else INT8 if int8 and has_int8(level) else FLOAT
+        kernel = comparison.metric.kernel
+        assert kernel is not None, "a metric without a kernel is scanned by NumPy"
+        self._code = kernel.code
+        self._form = GAPS if not kernel.int8 else INT8 if int8 and has_int8(level) else FLOAT
         self.block_rows = _BLOCK[self._form]
         self._left, self._right = rows_view(comparison.left), rows_view(comparison.right)
         self._room = max(_ROOM, int(self._library.gemel_least_room()))
         self._own = threading.local()
 
     def block(self, begin: int, end: int) -> _Block:
-        return _Block(begin, end, lambda b, e: pack(self._library, self._comparison, b, e, form=self._form))
+        return _Block(begin, end, self._pack)
 
     def pairs(
         self,
@@ -120,9 +121,7 @@ class NativeScanner:
     def nearest(self, block: _Block, k: int, threads: int, *, exact: bool = True) -> Nearest:
         estimates = None
         if not exact:
-            estimates = pack(
-                self._library, self._comparison, block.begin, block.end, form=self._form, exact=False
-            )
+            estimates = self._pack(block.begin, block.end, exact=False)
         heaps: list[Heaps] = []
         lock, own = threading.Lock(), threading.local()
 
@@ -155,15 +154,21 @@ class NativeScanner:
     def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int) -> Vectors:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
         out = np.empty(len(i), dtype=np.float32)
-        kind = KINDS[self._comparison.kind]
 
         def work(at: int) -> None:
             count = min(_ROOM, len(i) - at)
-            places = (array[at:].ctypes.data for array in (i, j))
-            self._library.gemel_exact(kind, self._left, self._right, *places, count, out[at:].ctypes.data)
+            positions = (array[at:].ctypes.data for array in (i, j))
+            self._library.gemel_exact(
+                self._code, self._left, self._right, *positions, count, out[at:].ctypes.data
+            )
 
         in_threads(work, range(0, len(i), _ROOM), threads)
         return out
+
+    def _pack(self, begin: int, end: int, *, exact: bool = True) -> Packed:
+        return pack(
+            self._library, self._comparison, begin, end, form=self._form, code=self._code, exact=exact
+        )
 
     def _patience(self, block: _Block, rows: int) -> int:
         """Candidates that may turn out to be none before int8 is given up."""
@@ -196,7 +201,7 @@ class RowsView(ctypes.Structure):
         ("values", _pointer),
         ("chosen", _pointer),
         ("inverse", _pointer),
-        ("centre", _pointer),
+        ("center", _pointer),
         ("factor", ctypes.c_double),
         ("dim", _number),
     )
@@ -298,9 +303,6 @@ def library(level: str) -> ctypes.CDLL:
     return loaded
 
 
-KINDS = {"product": 0, "euclidean": 1, "manhattan": 2}
-
-
 @dataclass(frozen=True, eq=False)
 class Packed:
     """Left rows in one form."""
@@ -313,10 +315,10 @@ class Packed:
 
 
 def pack(
-    kernel: ctypes.CDLL, comparison: ScanInput, begin: int, end: int, *, form: int, exact: bool = True
+    compiled: ctypes.CDLL, comparison: ScanInput, begin: int, end: int, *, form: int, code: int, exact: bool
 ) -> Packed:
     """Left rows `begin` .. `end`. Not `exact`: int8 sums are estimates, not upper bounds."""
-    count, step = end - begin, int(kernel.gemel_lane_step())
+    count, step = end - begin, int(compiled.gemel_lane_step())
     lanes = -(-count // step) * step
     dim = -(-comparison.left.rows.shape[1] // 16) * 16
     arrays: dict[str, NDArray[Any]] = {
@@ -330,8 +332,8 @@ def pack(
     rows = rows_view(comparison.left)
     view = BlockView(rows=ctypes.pointer(rows), begin=begin, count=count, **pointers)
     numbers = (comparison.scale, comparison.slack, comparison.relative)
-    bounds = BoundsView(KINDS[comparison.kind], form, *numbers)
-    kernel.gemel_pack(view, bounds, exact)
+    bounds = BoundsView(code, form, *numbers)
+    compiled.gemel_pack(view, bounds, exact)
     return Packed(view, bounds, count, arrays)
 
 
@@ -367,7 +369,7 @@ def rows_view(side: ScanSide) -> RowsView:
         values=side.rows.ctypes.data,
         chosen=None if side.chosen is None else side.chosen.ctypes.data,
         inverse=None if side.inverse is None else side.inverse.ctypes.data,
-        centre=None if side.centre is None else side.centre.ctypes.data,
+        center=None if side.center is None else side.center.ctypes.data,
         factor=side.factor,
         dim=side.rows.shape[1],
     )

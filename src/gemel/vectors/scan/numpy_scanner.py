@@ -1,4 +1,4 @@
-"""The scanner for a machine where nothing was compiled: numpy's matrix product, the same answers."""
+"""The scanner in NumPy: the same results where nothing was compiled, and for metrics without a kernel."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from gemel.vectors.scan.exact import exact_scores, squares
 
 _RIGHT = 2048  # right rows at once: with a block of 1024, 8 MB of sums
 
-_FIRST = 64
+_FIRST = 64  # right rows while there is no floor yet
 
 _QUERIES = 256
 
+_PAIRS = 4096  # scored at once by a metric without a kernel
 
-def numpy_squares(rows: Vectors, centre: NDArray[np.float64] | None) -> NDArray[np.float64]:
+
+def numpy_squares(rows: Vectors, center: NDArray[np.float64] | None) -> NDArray[np.float64]:
     """Squared lengths, as the compiled routine gives them."""
-    if centre is None:
+    if center is None:
         return squares(rows)
     out = np.empty(len(rows), dtype=np.float64)
     for start in range(0, len(rows), _RIGHT):
-        part = rows[start : start + _RIGHT] - centre
+        part = rows[start : start + _RIGHT] - center
         out[start : start + _RIGHT] = (part * part).sum(axis=1)
     return out
 
@@ -34,7 +36,6 @@ def numpy_squares(rows: Vectors, centre: NDArray[np.float64] | None) -> NDArray[
 class _NumpyBlock:
     begin: int
     scaled: Vectors
-    bias: Vectors
 
 
 class NumpyScanner:
@@ -46,8 +47,7 @@ class NumpyScanner:
         self._comparison = comparison
 
     def block(self, begin: int, end: int) -> _NumpyBlock:
-        scaled = self._comparison.left.scaled(begin, end)
-        return _NumpyBlock(begin, scaled, self._bias(scaled))
+        return _NumpyBlock(begin, self._comparison.left.scaled(begin, end))
 
     def pairs(
         self,
@@ -79,12 +79,7 @@ class NumpyScanner:
 
     def nearest(self, block: _NumpyBlock, k: int, threads: int, *, exact: bool = True) -> Nearest:
         parts = [
-            self._nearest(
-                _NumpyBlock(
-                    block.begin + at, block.scaled[at : at + _QUERIES], block.bias[at : at + _QUERIES]
-                ),
-                k,
-            )
+            self._nearest(_NumpyBlock(block.begin + at, block.scaled[at : at + _QUERIES]), k)
             for at in range(0, len(block.scaled), _QUERIES)
         ]
         return Nearest(
@@ -99,40 +94,35 @@ class NumpyScanner:
             stop = min(start + _RIGHT, len(right))
             sums = self._sums(block, start, stop)
             least = self._comparison.limit(score[:, -1:])
-            if (
-                stop - start > k
-            ):  # the k-th best of these is a floor too; both it and the other may be off by the slack
+            if stop - start > k:  # the k-th best of these is a floor too; both may be off by the slack
                 own = np.partition(sums, -k, axis=1)[:, -k, None].astype(np.float64)
                 slack = 2 * self._comparison.slack + 2 * np.abs(own) * self._comparison.relative
                 least = np.maximum(least, own - slack)
-            query, place = np.nonzero(sums >= least)
-            position = right.positions(start, stop)[place]
+            query, column = np.nonzero(sums >= least)
+            position = right.positions(start, stop)[column]
             found = self.exact(query + block.begin, position)
             score, index = _merge(score, index, query, position, found)
         return Nearest(score, index)
 
     def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int = 1) -> Vectors:
-        left, right = self._comparison.left, self._comparison.right
-        weights = (left.inverse, right.inverse)
-        return exact_scores(self._comparison.kind, left.rows, right.rows, i, j, weights)
-
-    def _bias(self, scaled: Vectors) -> Vectors:
-        if self._comparison.kind != "euclidean":
-            return np.zeros(len(scaled), dtype=np.float32)
-        return np.asarray(-0.5 * np.square(scaled, dtype=np.float64).sum(axis=1), dtype=np.float32)
+        metric, left, right = self._comparison.metric, self._comparison.left, self._comparison.right
+        if metric.kernel is not None:
+            weights = (left.inverse, right.inverse)
+            return exact_scores(metric.kernel, left.rows, right.rows, i, j, weights)
+        out = np.empty(len(i), dtype=np.float32)
+        for start in range(0, len(i), _PAIRS):
+            block = slice(start, start + _PAIRS)
+            out[block] = metric.rows(
+                metric.prepare(left.rows[i[block]]), metric.prepare(right.rows[j[block]])
+            )
+        return out
 
     def _sums(self, block: _NumpyBlock, begin: int, end: int) -> Vectors:
-        """(block, right rows): what `Comparison.limit` is about."""
-        rows = self._comparison.right.scaled(begin, end)
-        if self._comparison.kind != "manhattan":
-            sums: Vectors = block.scaled @ rows.T
-            if self._comparison.kind == "euclidean":
-                sums += block.bias[:, None] + self._bias(rows)
-            return sums
-        sums = np.empty((len(block.scaled), len(rows)), dtype=np.float32)
-        for at, row in enumerate(block.scaled):  # one row at a time: (n, m, d) gaps would not fit
-            sums[at] = -np.abs(rows - row).sum(axis=1, dtype=np.float64)
-        return sums
+        """(block, right rows): what `ScanInput.limit` is about."""
+        kernel, rows = self._comparison.metric.kernel, self._comparison.right.scaled(begin, end)
+        if kernel is None:  # no bound is known: every pair is a candidate
+            return np.zeros((len(block.scaled), len(rows)), dtype=np.float32)
+        return kernel.sums(block.scaled, rows)
 
 
 def _merge(
