@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
         help="numbers of rows, comma-separated; default 10000,200000,1000000 (the last is synthetic)",
     )
     add("--systems", help="names, comma-separated")
+    add("--synthetic", action="store_true", help="random vectors in clusters for every number of rows")
     add("--queries", type=int, default=500, help="single queries a measurement")
     return made
 
@@ -62,7 +63,7 @@ class Run:
     def size(self, count: int) -> dict[str, Any]:
         # Encoding half a million sentences would take longer than all that is measured.
         made = None
-        if count <= _MOST_SENTENCES:
+        if count <= _MOST_SENTENCES and not self._options.synthetic:
             made = index_data.sentences(count, self._folder, self._options.data, self._options.model)
         data = index_data.synthetic(count, self._folder) if made is None else made
         asked = (
