@@ -82,7 +82,7 @@ def synthetic(count: int, folder: Path) -> Data:
     corpus = pair_data.clustered(count, folder)
     queries = folder / f"synthetic-{count}-queries.npy"
     if not queries.exists():
-        # Noise around rows of the corpus: new vectors with near neighbours.
+        # Noise around rows of the corpus: new vectors with near neighbors.
         generator, rows = np.random.default_rng(2), np.load(corpus, mmap_mode="r")
         near = rows[np.sort(generator.choice(count, QUERIES, replace=False))].astype(np.float32)
         noise = generator.normal(size=near.shape).astype(np.float32) * (0.7 / near.shape[1] ** 0.5)
@@ -91,7 +91,7 @@ def synthetic(count: int, folder: Path) -> Data:
 
 
 def truth(data: Data, folder: Path, k: int = 10) -> Path:
-    """(queries, k) exact neighbours: of all rows, of the rows with tag 0 (1 %) and of even rows (50 %)."""
+    """(queries, k) exact neighbors: of all rows, of the rows with tag 0 (1 %) and of even rows (50 %)."""
     path = folder / f"{data.corpus.stem}-truth.npz"
     if not path.exists():
         import gemel

@@ -83,17 +83,17 @@ def _write(path: Path, content: str) -> Path:
     return path
 
 
-def _labelled() -> Iterator[dict[str, Any]]:
-    for number, (left, right) in enumerate(_neighbours()):
+def _labeled() -> Iterator[dict[str, Any]]:
+    for number, (left, right) in enumerate(_neighbors()):
         yield {"sentence1": left, "sentence2": right, "label": LABELS[number % 3]}
 
 
 def _scored() -> Iterator[dict[str, Any]]:
-    for number, (left, right) in enumerate(_neighbours()):
+    for number, (left, right) in enumerate(_neighbors()):
         yield {"sentence1": left, "sentence2": right, "score": number % 6}
 
 
-def _neighbours() -> Iterator[tuple[str, str]]:
+def _neighbors() -> Iterator[tuple[str, str]]:
     yield from zip(SENTENCES[:60], SENTENCES[60:], strict=True)
 
 
@@ -119,7 +119,7 @@ def _known() -> Iterator[dict[str, Any]]:
 
 
 def _judged() -> Iterator[dict[str, Any]]:
-    for number, (left, right) in enumerate(_neighbours()):
+    for number, (left, right) in enumerate(_neighbors()):
         yield {"sentence1": left, "sentence2": left if number % 2 else right, "label": number % 2}
 
 
@@ -212,12 +212,12 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "bugs.csv": _table(_bugs),
     "openoffice-duplicate-bugs.tsv.gz": _table(_bugs),
     "known-duplicates.tsv": _table(_known),
-    "labelled-pairs.tsv": _table(_judged),
-    "train.tsv": _table(lambda: ({"anchor": left, "positive": right} for left, right in _neighbours())),
+    "labeled-pairs.tsv": _table(_judged),
+    "train.tsv": _table(lambda: ({"anchor": left, "positive": right} for left, right in _neighbors())),
     "dev.tsv": _table(lambda: ({**row, "sentence2": SENTENCES[-1 - at]} for at, row in enumerate(_scored()))),
     "pairs.tsv": _table(_scored),
-    "pairs.tsv.gz": _table(_labelled),
-    "snli.tsv.gz": _table(_labelled),
+    "pairs.tsv.gz": _table(_labeled),
+    "snli.tsv.gz": _table(_labeled),
     "sts": lambda path: _table(_scored)(path / "stsb-test.tsv"),
     "retrieval": _retrieval,
     "en-de.tsv": _table(_translations),

@@ -92,7 +92,7 @@ def batches(_: dict[str, Any]) -> str:
         words(
             360,
             top + 12,
-            "no padding, no mask: a text cannot see its neighbours",
+            "no padding, no mask: a text cannot see its neighbors",
             size=13,
             fill=SOFT,
             anchor="start",
@@ -105,17 +105,17 @@ def batches(_: dict[str, Any]) -> str:
 def anisotropy(measured: dict[str, Any]) -> str:
     """Texts as points and cosines of all pairs, before and after whitening."""
     parts = []
-    for left, name, colour in ((20, "before", ORANGE), (400, "after", BLUE)):
+    for left, name, color in ((20, "before", ORANGE), (400, "after", BLUE)):
         found = measured["anisotropy"][name]
-        centre = left + 170
+        center = left + 170
         title = "As the encoder gives them" if name == "before" else "After whitening"
-        parts.append(words(centre, 32, title, size=16))
-        parts.append(f'<circle cx="{centre}" cy="150" r="100" fill="none" stroke="{LINE}"/>')
-        parts += [point(centre + 100 * x, 150 - 100 * y, fill=colour) for x, y in found["points"]]
-        parts += _histogram(left + 20, 380, 300, 90, found["cosines"], colour)
+        parts.append(words(center, 32, title, size=16))
+        parts.append(f'<circle cx="{center}" cy="150" r="100" fill="none" stroke="{LINE}"/>')
+        parts += [point(center + 100 * x, 150 - 100 * y, fill=color) for x, y in found["points"]]
+        parts += _histogram(left + 20, 380, 300, 90, found["cosines"], color)
         parts.append(
             words(
-                centre,
+                center,
                 424,
                 f"cosines of all pairs; mean {round(found['mean'], 2) + 0:.2f}",
                 size=13,
@@ -126,12 +126,12 @@ def anisotropy(measured: dict[str, Any]) -> str:
     return drawing(760, 440, "Anisotropy, before and after whitening", about, parts)
 
 
-def _histogram(x: float, y: float, width: float, height: float, counts: list[int], colour: str) -> list[str]:
+def _histogram(x: float, y: float, width: float, height: float, counts: list[int], color: str) -> list[str]:
     """Counts from -1 to 1 as bars, with the axis and its three marks."""
     step, most = width / len(counts), max(counts)
     bars = [
         f'<rect x="{x + at * step:.1f}" y="{y - height * count / most:.1f}" width="{step - 0.5:.1f}" '
-        f'height="{height * count / most:.1f}" fill="{colour}"/>'
+        f'height="{height * count / most:.1f}" fill="{color}"/>'
         for at, count in enumerate(counts)
         if count
     ]
@@ -152,8 +152,8 @@ def token_table(measured: dict[str, Any]) -> str:
         parts.append(words(left - 10, y + 20, token, size=13, anchor="end"))
         for at, value in enumerate(found["table"][row]):
             x, strong = left + at * cell_x, min(1.0, abs(value) / largest)
-            colour = BLUE if value >= 0 else ORANGE
-            shade = f'fill="{colour}" fill-opacity="{strong:.2f}"'
+            color = BLUE if value >= 0 else ORANGE
+            shade = f'fill="{color}" fill-opacity="{strong:.2f}"'
             parts.append(f'<rect x="{x}" y="{y}" width="{cell_x - 2}" height="{cell_y - 2}" rx="3" {shade}/>')
             parts.append(
                 words(
