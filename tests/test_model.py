@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gemel
-from gemel.encoder.architectures.table import FILES
+from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
 from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError
@@ -81,7 +81,7 @@ def test_any_texts_in_any_company(plain, texts, seed):
     assert np.array_equal(plain.encode([texts[i] for i in order], threads=1), vectors[order])
 
 
-@pytest.mark.parametrize("model_type", sorted(FILES))
+@pytest.mark.parametrize("model_type", model_types())
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_the_law_holds_for_every_architecture(tmp_path, model_type, precision):
     pytest.importorskip("transformers", reason="the tiny models are made by transformers (train extra)")

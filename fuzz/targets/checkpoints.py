@@ -27,9 +27,9 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
 
     import gemel
     from gemel.checkpoint.json_file import read_object_if_there
-    from gemel.encoder.architectures.table import FILES
+    from gemel.checkpoint.architecture import model_types
 
-    known = read_object_if_there(folder / "config.json").get("model_type") in [*FILES, "model2vec"]
+    known = read_object_if_there(folder / "config.json").get("model_type") in [*model_types(), "model2vec"]
     model = gemel.load(folder, engine=engine or ("auto" if known else "native"))  # type: ignore[arg-type]
     vectors = model.encode(TEXTS, on_long="truncate")
     if vectors.shape != (len(TEXTS), model.dim) or vectors.dtype != np.float32:

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint.architecture import architecture_of, max_positions
 from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
-from gemel.checkpoint.folder import places
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.architectures.table import read_network
 from gemel.encoder.batches import Lanes, Positions, run
-from gemel.encoder.cross_head import CrossHead, has_head, read_head, with_token_types
+from gemel.encoder.cross_head import CrossHead, read_head, with_token_types
 from gemel.encoder.engines.choose import EnginePool
 from gemel.encoder.engines.torch import TorchPairEngine
 from gemel.encoder.pair_tokenizer import (
@@ -35,6 +34,7 @@ from gemel.encoder.pair_tokenizer import (
     refuse_long_pairs,
 )
 from gemel.encoder.tokenizer import warn_of_long
+from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
 from gemel.options import CrossOptions, EncodeOptions, EngineName, Precision, changed
 from gemel.terminal import Progress
@@ -92,7 +92,11 @@ class CrossModel:
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._lanes = Lanes()
-        parts = _torch_parts if engine == "torch" or not has_head(checkpoint.encoder.config) else _own_parts
+        parts = (
+            _torch_parts
+            if engine == "torch" or architecture_of(checkpoint.encoder.config) is None
+            else _own_parts
+        )
         # A network that cannot run here is refused now, not at the first pair.
         found = parts(checkpoint, precision=self.precision, engine=engine, device=device)
         self._engines, self._head, self._positions = found.engines, found.head, found.positions
@@ -301,7 +305,7 @@ def _torch_parts(
             f"{len(checkpoint.labels)} labels. One of its files belongs to another model"
         )
     # What the engine gives are the numbers of the labels already.
-    return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, places(checkpoint.encoder.config))
+    return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, max_positions(checkpoint.encoder.config))
 
 
 def _least(*lengths: int | None) -> int | None:

@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gemel.checkpoint.architecture import max_positions
 from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
-from gemel.checkpoint.folder import Checkpoint, places, read_checkpoint
+from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.head import ClassificationHead
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import open_tokenizer
@@ -499,7 +500,7 @@ class Model:
         """Tokens of a text that are run; a longer `max_length` than the checkpoint's own may go up to its places."""
         asked = options.max_length or self.checkpoint.max_length
         # A table of token vectors has no places, whatever the config that lies beside it says.
-        room = places(self.checkpoint.config) if self.checkpoint.kind == "transformer" else None
+        room = max_positions(self.checkpoint.config) if self.checkpoint.kind == "transformer" else None
         return min((length for length in (asked, room) if length is not None), default=None)
 
     def _dim(self, options: EncodeOptions) -> int:

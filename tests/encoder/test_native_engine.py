@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from tests.encoder.test_architectures import mean_cosine, read_folder, some_ids
 
-from gemel.encoder.architectures.table import FILES, read_network
+from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.int8 import Int8Store, quantize_linear
 from gemel.encoder.network import Block, Linear, Network, Norm
+from gemel.encoder.weights import read_network
 from gemel.errors import InputError
 from tiny import tiny_bert, tiny_checkpoint
 
@@ -23,7 +24,7 @@ INT8_LEVELS = [level for level in LEVELS if native.int8_bits(level)]
 KERNELS = [("float32", level) for level in LEVELS] + [("int8", level) for level in INT8_LEVELS]
 
 
-@pytest.fixture(scope="module", params=sorted(FILES))
+@pytest.fixture(scope="module", params=model_types())
 def folder(request, tmp_path_factory):
     pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
     return tiny_checkpoint(tmp_path_factory.mktemp("models") / request.param, request.param)

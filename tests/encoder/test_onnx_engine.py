@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.architectures.table import read_network
 from gemel.encoder.engines import onnx_int8
 from gemel.encoder.engines.choose import open_engine
 from gemel.encoder.engines.onnx import OnnxEngine, choose_provider
@@ -20,6 +19,7 @@ from gemel.encoder.engines.onnx_graph import LOWEST, Nodes
 from gemel.encoder.engines.torch import TorchEngine
 from gemel.encoder.int8 import smoothing_factors
 from gemel.encoder.network import Linear
+from gemel.encoder.weights import read_network
 from gemel.errors import InputError, MissingExtra, ModelError
 from tiny import tiny_bert, tiny_vocabulary
 

@@ -10,10 +10,10 @@ import pytest
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.architectures.table import read_network
 from gemel.encoder.engines.native import NativeEngine, levels
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.engines.reference import PlainNetwork
+from gemel.encoder.weights import read_network
 from tiny import ARCHITECTURES, tiny_bert, tiny_checkpoint
 
 IDS = np.array([[2, 9, 0, 0, 40, 12, 0, 3], [2, 9, 10, 11, 40, 12, 13, 3]], dtype=np.int32)

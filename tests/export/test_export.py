@@ -13,11 +13,12 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 import gemel
+from gemel.checkpoint.architecture import model_types
 from gemel.cli.verbs import export as cli
-from gemel.encoder.architectures.table import FILES, read_network
 from gemel.encoder.engines.onnx_graph import add_network
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8
 from gemel.encoder.pooling import POOLINGS
+from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.export import export as run
 from gemel.export import files as check
@@ -47,7 +48,7 @@ def own(folder, **options):
     return gemel.load(folder).encode(TEXTS, on_long="truncate", **options)
 
 
-@pytest.mark.parametrize("kind", sorted(FILES))
+@pytest.mark.parametrize("kind", model_types())
 def test_every_architecture_is_exported_in_both_precisions(tmp_path, kind):
     pytest.importorskip("transformers", reason="the tiny models are made by transformers")
     source = tiny_checkpoint(tmp_path / "model", kind)

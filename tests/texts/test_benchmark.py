@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
 def network(folder):
     from tests.encoder.test_architectures import read_folder
 
-    from gemel.encoder.architectures.table import read_network
+    from gemel.encoder.weights import read_network
 
     return read_network(*read_folder(folder))
 

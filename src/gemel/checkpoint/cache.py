@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gemel.errors import ModelError, WorkError
+from gemel.files.atomic import sync, sync_tree
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _WORKING = ".part"
@@ -134,8 +135,7 @@ def install(name: str, fill: Callable[[Path, Path], None]) -> Path:
         folder.mkdir(parents=True)
         scratch.mkdir()
         fill(folder, scratch)
-        for path in (*folder.rglob("*"), folder):
-            _sync(path)
+        sync_tree(folder)
         _move(folder, target)
     except OSError as error:
         raise WorkError(f"cannot put {name!r} into the cache {target.parent}: {error}") from error
@@ -175,16 +175,4 @@ def _move(folder: Path, target: Path) -> None:
         if not target.is_dir():
             raise
         return  # another process was first; its folder is as good as ours
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    """Wait until the file, or the list of files of a folder, is on disk."""
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open folders
-    # Windows syncs only files that are open for writing.
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(target.parent)

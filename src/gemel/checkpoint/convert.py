@@ -5,10 +5,8 @@ Also writes tokenizer.json where only an older tokenizer format is there. Needs 
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +15,9 @@ from typing import Any
 from gemel.checkpoint.folder import sentencepiece_file
 from gemel.checkpoint.json_file import inside, read_json, read_object, reason_of
 from gemel.checkpoint.tensors import PICKLES, has_safetensors, pickles
-from gemel.checkpoint.tokenizer import WORDPIECE
+from gemel.checkpoint.tokenizer import has_wordpiece_vocabulary
 from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.files.atomic import atomic_file
 from gemel.files.isolation import disable_usage_reports
 
 _SAFE_TORCH = "2.10"
@@ -156,14 +155,16 @@ def _write_weights(tensors: dict[str, Any], target: Path) -> None:
 
     # clone: safetensors refuses tensors that share memory (tied weights, views); each gets its own bytes.
     separate = {name: tensor.detach().clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
-    _atomically(target, lambda path: save_file(separate, path, metadata={"format": "pt"}))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(target) as temporary:
+        save_file(separate, temporary, metadata={"format": "pt"})
 
 
 def _needs_tokenizer(folder: Path) -> bool:
     if (folder / "tokenizer.json").is_file() or not (folder / "config.json").is_file():
         return False
     kind = read_object(folder / "config.json").get("model_type")
-    return not (kind in WORDPIECE and (folder / "vocab.txt").is_file())
+    return not (has_wordpiece_vocabulary(kind) and (folder / "vocab.txt").is_file())
 
 
 def _write_tokenizer(folder: Path, target: Path) -> None:
@@ -185,20 +186,9 @@ def _write_tokenizer(folder: Path, target: Path) -> None:
         fast = tokenizer.backend_tokenizer
     except Exception as error:  # whatever a tokenizer of unknown kind raises
         raise ModelError(f"cannot make tokenizer.json for {folder}: {reason_of(error)}") from error
-    _atomically(target, lambda path: fast.save(str(path)))
-
-
-def _atomically(target: Path, write: Callable[[Path], object]) -> None:
-    """Write next to `target`, then move: a reader sees the whole file or none."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    working = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        write(working)
-        with working.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        working.replace(target)
-    finally:
-        working.unlink(missing_ok=True)
+    with atomic_file(target) as temporary:
+        fast.save(str(temporary))
 
 
 def _torch() -> Any:  # noqa: ANN401 - the module

@@ -15,33 +15,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.json_file import read_object_if_there
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.checkpoint.write import TOKENIZER_FILES, check_target
 from gemel.errors import ModelError
-from gemel.files.atomic import new_folder, write_json
+from gemel.files.atomic import atomic_folder, write_json
 
 Activation = Literal["identity", "sigmoid", "softmax"]
 
-CLASSES = {
-    "albert": "AlbertForSequenceClassification",
-    "bert": "BertForSequenceClassification",
-    "camembert": "CamembertForSequenceClassification",
-    "distilbert": "DistilBertForSequenceClassification",
-    "electra": "ElectraForSequenceClassification",
-    "modernbert": "ModernBertForSequenceClassification",
-    "mpnet": "MPNetForSequenceClassification",
-    "roberta": "RobertaForSequenceClassification",
-    "xlm-roberta": "XLMRobertaForSequenceClassification",
-}
-"""HF `model_type` to the class of transformers that such a folder is saved from, where gemel runs its head itself."""
 _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 _PATHS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
 _HEAD = "ForSequenceClassification"
 _OLD_KEY = "sbert_ce_default_activation_function"
-_UNTYPED = {"distilbert", "modernbert", "mpnet"}
-"""Networks that take no token types."""
 _TYPED = {
     *(
         "BertTokenizer",
@@ -64,12 +51,9 @@ _TYPED_UP_TO_4 = {
     *("RemBertTokenizer", "RoFormerTokenizer", "SplinterTokenizer", "SqueezeBertTokenizer", "XLNetTokenizer"),
 }
 _TOKENIZERS = {
-    "albert": "AlbertTokenizer",
-    "bert": "BertTokenizer",
     "convbert": "BertTokenizer",
     "deberta": "DebertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
-    "electra": "BertTokenizer",
     "ernie": "BertTokenizer",
     "fnet": "FNetTokenizer",
     "funnel": "FunnelTokenizer",
@@ -81,7 +65,7 @@ _TOKENIZERS = {
     "squeezebert": "BertTokenizer",
     "xlnet": "XLNetTokenizer",
 }
-"""The tokenizer that transformers takes where tokenizer_config.json names none."""
+"""The tokenizer that transformers takes where tokenizer_config.json names none, for architectures that torch runs."""
 _OLDER_THAN_5 = {"", "0", "1", "2", "3", "4"}
 
 
@@ -120,15 +104,17 @@ def read_cross(folder: Path, *, name: str | None = None) -> CrossCheckpoint:
 
 def tells_texts_apart(checkpoint: Checkpoint) -> bool:
     """Whether transformers gives this network the token types of a pair: that is a matter of the tokenizer's class."""
-    kind, types = checkpoint.config.get("model_type"), checkpoint.config.get("type_vocab_size", 2)
-    if kind in _UNTYPED or types in (0, 1):
+    architecture = architecture_of(checkpoint.config)
+    untyped = architecture is not None and not architecture.token_types
+    if untyped or checkpoint.config.get("type_vocab_size", 2) in (0, 1):
         return False
     settings = read_object_if_there(checkpoint.tokenizer_file.with_name("tokenizer_config.json"))
     said = settings.get("model_input_names")
     if isinstance(said, list):
         return "token_type_ids" in said
-    tokenizer = str(settings.get("tokenizer_class") or _TOKENIZERS.get(str(kind), ""))
-    tokenizer = tokenizer.removesuffix("Fast")
+    kind = str(checkpoint.config.get("model_type"))
+    default = f"{architecture.class_prefix}Tokenizer" if architecture else _TOKENIZERS.get(kind, "")
+    tokenizer = str(settings.get("tokenizer_class") or default).removesuffix("Fast")
     version = str(checkpoint.config.get("transformers_version") or "")
     # Some tokenizers stopped giving types in transformers 5; a checkpoint is run as it was trained.
     older = version.partition(".")[0] in _OLDER_THAN_5
@@ -191,7 +177,7 @@ def write_cross(
     check_target(target, source, overwrite)
     config = _config(source.config if config is None else config, labels, activation)
     arrays = {name: np.array(array, order="C") for name, array in weights.items()}
-    with new_folder(target) as working:
+    with atomic_folder(target) as working:
         write_json(working / "config.json", config)
         save_file(arrays, working / "model.safetensors", metadata={"format": "pt"})
         typed = tells_texts_apart(source) if typed is None else typed
@@ -203,9 +189,10 @@ def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activa
     """config.json of the classifier: its class, its labels, and what sentence-transformers wants to know."""
     kind = config.get("model_type")
     named = [name for name in config.get("architectures") or () if str(name).endswith(_HEAD)]
-    if kind not in CLASSES and not named:
+    architecture = architecture_of(config)
+    if architecture is None and not named:
         raise ModelError(
-            f"a cross-encoder of the architecture {kind!r} cannot be saved. Known: {', '.join(CLASSES)}"
+            f"a cross-encoder of the architecture {kind!r} cannot be saved. Known: {', '.join(model_types())}"
         )
     several = {"softmax": "single_label_classification", "sigmoid": "multi_label_classification"}
     one = {"identity": "regression"}  # a sigmoid is what everybody takes where nothing is said
@@ -215,7 +202,7 @@ def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activa
     return {
         **{key: value for key, value in config.items() if key not in dropped},
         **({"problem_type": problem} if problem else {}),
-        "architectures": [CLASSES[kind]] if kind in CLASSES else named,
+        "architectures": [f"{architecture.class_prefix}{_HEAD}"] if architecture else named,
         "dtype": "float32",
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},

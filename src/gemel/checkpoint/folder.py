@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint import keys as known_keys
+from gemel.checkpoint.architecture import max_positions
 from gemel.checkpoint.head import (
     FLOW,
     ClassificationHead,
@@ -35,24 +36,6 @@ from gemel.checkpoint.tensors import Tensors, module_weights, other_format
 from gemel.errors import ModelError
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
-
-_OFFSET_POSITIONS = {
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "mpnet",
-    "xlm-roberta-xl",
-    "data2vec-text",
-    "xmod",
-    "esm",
-    "ibert",
-    "layoutlmv3",
-    "lilt",
-    "longformer",
-    "luke",
-    "markuplm",
-    "roberta-prelayernorm",
-}
 
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of the side that asks and of the side that is searched."""
@@ -288,18 +271,8 @@ def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     if steps.kind == "static":
         return None
     return min(
-        (length for length in (own.max_length, places(own.config)) if length is not None), default=None
+        (length for length in (own.max_length, max_positions(own.config)) if length is not None), default=None
     )
-
-
-def places(config: Mapping[str, Any]) -> int | None:
-    """Tokens that a network has positions for; None if the config does not say."""
-    positions = _positive(config.get("max_position_embeddings"))
-    if positions is not None and config.get("model_type") in _OFFSET_POSITIONS:
-        # Positions are counted from the one after the padding's id.
-        padding = config.get("pad_token_id")
-        positions = _positive(positions - 1 - (padding if isinstance(padding, int) else 1))
-    return positions
 
 
 def _positive(value: object) -> int | None:

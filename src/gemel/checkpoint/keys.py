@@ -2,7 +2,7 @@
 
 A key that is in neither list is refused where its value says something (not null, false or empty): because of it,
 sentence-transformers might compute other vectors. One table per file; a key is added here when a published checkpoint
-needs it.
+needs it. Keys that only one architecture has are in its `Architecture`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemel.checkpoint.architecture import architecture_of
 from gemel.errors import ModelError
 
 SETTINGS = frozenset({"model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"})
@@ -175,98 +176,6 @@ TOKENIZER_HARMLESS = frozenset(
 )
 """tokenizer_config.json: said in tokenizer.json too, which gemel reads, or without an effect on ids."""
 
-_SHAPE = {
-    "attention_probs_dropout_prob",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "hidden_size",
-    "intermediate_size",
-    "layer_norm_eps",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "pad_token_id",
-    "type_vocab_size",
-    "vocab_size",
-}
-
-_BERT = frozenset({*_SHAPE, "position_embedding_type", "is_decoder", "add_cross_attention"})
-
-ARCHITECTURES: Mapping[str, frozenset[str]] = {
-    "albert": _BERT
-    | {"embedding_size", "num_hidden_groups", "inner_group_num", "classifier_dropout_prob"}
-    | {"net_structure_type", "num_memory_blocks", "gap_size", "down_scale_factor"},
-    "bert": _BERT,
-    "camembert": _BERT,
-    "distilbert": frozenset(
-        {
-            "activation",
-            "attention_dropout",
-            "dim",
-            "dropout",
-            "hidden_dim",
-            "max_position_embeddings",
-            "n_heads",
-            "n_layers",
-            "pad_token_id",
-            "qa_dropout",
-            "seq_classif_dropout",
-            "sinusoidal_pos_embds",
-            "vocab_size",
-            # Not read by the architecture; configs made from a BERT's have them.
-            "attention_probs_dropout_prob",
-            "hidden_act",
-            "hidden_dropout_prob",
-            "intermediate_size",
-            "layer_norm_eps",
-            "type_vocab_size",
-            "position_embedding_type",
-        }
-    ),
-    "electra": _BERT | {"embedding_size", "generator_size"},
-    "modernbert": frozenset(
-        {
-            "attention_bias",
-            "attention_dropout",
-            "classifier_activation",
-            "classifier_bias",
-            "classifier_pooling",
-            "decoder_bias",
-            "embedding_dropout",
-            "global_attn_every_n_layers",
-            "global_rope_theta",
-            "hidden_activation",
-            "hidden_size",
-            "intermediate_size",
-            "layer_norm_eps",
-            "layer_types",
-            "local_attention",
-            "local_rope_theta",
-            "max_position_embeddings",
-            "mlp_bias",
-            "mlp_dropout",
-            "norm_bias",
-            "norm_eps",
-            "num_attention_heads",
-            "num_hidden_layers",
-            "pad_token_id",
-            "position_embedding_type",
-            "rope_parameters",
-            "rope_scaling",
-            "vocab_size",
-        }
-    ),
-    "mpnet": _BERT | {"relative_attention_num_buckets"},
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
-}
-"""config.json of an encoder by its `model_type`: what `encoder/architectures/` reads, and dropout rates."""
-
-ALIASES: Mapping[str, Mapping[str, str]] = {
-    "distilbert": {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-}
-"""Other names of a key, by `model_type`; both may be there when they say the same."""
-
 CONFIG_HARMLESS = frozenset(
     {
         # Names, versions, files.
@@ -418,13 +327,15 @@ def refuse_unknown(path: Path, content: Mapping[str, Any], *known: Collection[st
 
 def refuse_unknown_config(path: Path, config: Mapping[str, Any]) -> None:
     """As `refuse_unknown`, for the config.json of an encoder that gemel reads itself; others are transformers' own."""
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in ARCHITECTURES:
+    architecture = architecture_of(config)
+    if architecture is None:
         return
-    aliases = ALIASES.get(kind, {})
-    pairs = {"embedding_size": "hidden_size", **aliases}  # a width that BERT does not know, but does have
+    pairs = {
+        "embedding_size": "hidden_size",
+        **architecture.aliases,
+    }  # a width that BERT does not know, but does have
     same = {key for key, name in pairs.items() if config.get(key) == config.get(name)}
-    refuse_unknown(path, config, ARCHITECTURES[kind], CONFIG_HARMLESS, same)
+    refuse_unknown(path, config, architecture.config_keys, CONFIG_HARMLESS, same)
 
 
 def _short(value: object) -> str:

@@ -1,7 +1,7 @@
 """What a checkpoint says about its transformer beside the weights: config.json, sentence_bert_config.json and
 tokenizer_config.json, joined as sentence-transformers joins them.
 
-A setting that could change vectors is followed or refused, never skipped: `known_keys.py` has the lists.
+A setting that could change vectors is followed or refused, never skipped: `keys.py` has the lists.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gemel.checkpoint import keys as known_keys
+from gemel.checkpoint.architecture import architecture_of
 from gemel.checkpoint.json_file import read_object, read_object_if_there
 from gemel.checkpoint.tensors import has_safetensors
 from gemel.errors import ModelError
@@ -66,9 +67,7 @@ def read_transformer_settings(folder: Path, *, cross: bool) -> TransformerSettin
     config = _config(folder, path, _arguments(path, said, "config_args", "config_kwargs"))
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer = read_object_if_there(tokenizer_path)
-    if (
-        str(config.get("model_type")) in known_keys.ARCHITECTURES
-    ):  # other networks' tokenizers have many more keys
+    if architecture_of(config) is not None:  # other networks' tokenizers have many more keys
         lists = (known_keys.TOKENIZER, known_keys.TOKENIZER_HARMLESS)
         known_keys.refuse_unknown(tokenizer_path, tokenizer, *lists)
     own = _arguments(path, said, "tokenizer_args", "processor_kwargs")
@@ -149,17 +148,17 @@ def _config(folder: Path, path: Path, arguments: Mapping[str, Any]) -> Mapping[s
     own = {key: value for key, value in arguments.items() if key not in known_keys.LOADING_ARGUMENTS}
     if not own:
         return config
-    kind = config.get("model_type")
-    if "model_type" in own or not isinstance(kind, str) or kind not in known_keys.ARCHITECTURES:
+    architecture = architecture_of(config)
+    if "model_type" in own or architecture is None:
         key = next(iter(own))
         raise ModelError(
             f"{path}: the key {key!r} in 'config_args' changes the network, which gemel follows only for architectures "
-            f"that it reads itself, not for {kind!r}. Write it into config.json"
+            f"that it reads itself, not for {config.get('model_type')!r}. Write it into config.json"
         )
-    aliases = known_keys.ALIASES.get(kind, {})
+    aliases = architecture.aliases
     renamed = {aliases.get(key, key): value for key, value in own.items()}
     known_keys.refuse_unknown(
-        path, renamed, known_keys.ARCHITECTURES[kind], known_keys.CONFIG_HARMLESS, where="config_args"
+        path, renamed, architecture.config_keys, known_keys.CONFIG_HARMLESS, where="config_args"
     )
     return {**{key: value for key, value in config.items() if key not in aliases}, **renamed}
 

@@ -16,12 +16,12 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
+from gemel.checkpoint.architecture import architecture_of
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.json_file import MAX_TOKENIZER, read_object_if_there
 from gemel.checkpoint.settings import Side
 from gemel.errors import ModelError
 
-WORDPIECE = {"bert", "distilbert", "electra", "mobilebert"}
 """Model types whose vocab.txt is a BERT vocabulary."""
 
 
@@ -90,7 +90,7 @@ def _from_vocabulary(checkpoint: Checkpoint) -> Tokenizer:
         **read_object_if_there(path.with_name("tokenizer_config.json")),
     }
     kind = checkpoint.config.get("model_type", "bert")
-    if kind not in WORDPIECE:
+    if not has_wordpiece_vocabulary(kind):
         raise ModelError(
             f"{path.parent} has no tokenizer.json, and a vocab.txt of the model type {kind!r} is not read. "
             f"Write tokenizer.json with: gemel models convert {checkpoint.folder} (needs gemel[train])"
@@ -115,6 +115,12 @@ def _from_vocabulary(checkpoint: Checkpoint) -> Tokenizer:
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([mark for mark in (unknown, first, last, *others) if mark in vocabulary])
     return tokenizer
+
+
+def has_wordpiece_vocabulary(model_type: object) -> bool:
+    """Whether a vocab.txt of this model type is a WordPiece vocabulary, which needs no tokenizer.json beside it."""
+    architecture = architecture_of({"model_type": model_type})
+    return model_type in _OTHER_CLASSES if architecture is None else architecture.wordpiece_vocabulary
 
 
 def _mark(settings: Mapping[str, Any], mark: str) -> str:
@@ -149,18 +155,7 @@ _BYTES = {"Roberta", "Longformer", "GPT2", "Bart", "Deberta", "CodeGen"}
 
 _PIECES = {"Albert", "XLMRoberta", "Camembert", "BigBird", "XLNet", "T5", "MBart"}
 
-_BY_MODEL_TYPE = {
-    "albert": "Albert",
-    "bert": "Bert",
-    "camembert": "Camembert",
-    "distilbert": "DistilBert",
-    "electra": "Electra",
-    "mobilebert": "MobileBert",
-    "mpnet": "MPNet",
-    "roberta": "Roberta",
-    "xlm-roberta": "XLMRoberta",
-}
-"""The class of a tokenizer whose settings name none."""
+_OTHER_CLASSES = {"mobilebert": "MobileBert"}
 
 _DEEPEST = 8
 
@@ -170,8 +165,7 @@ def follow_settings(
 ) -> None:
     """Change `tokenizer` to what its settings say, or refuse what cannot be followed; `path` is where they stand."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    by_type = _BY_MODEL_TYPE.get(str(config.get("model_type")), "")
-    kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else by_type
+    kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else _default_class(config)
     if kind in _BERT:
         # What transformers saves has all keys; a file without a class may say one thing only, and means only that.
         defaults = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
@@ -183,6 +177,14 @@ def follow_settings(
     _check_ends(tokenizer, settings, path)
     if settings.get("split_special_tokens") is True:
         tokenizer.encode_special_tokens = True
+
+
+def _default_class(config: Mapping[str, Any]) -> str:
+    """The class of a tokenizer whose settings name none."""
+    architecture = architecture_of(config)
+    return (
+        architecture.class_prefix if architecture else _OTHER_CLASSES.get(str(config.get("model_type")), "")
+    )
 
 
 def _bert(tokenizer: Tokenizer, said: Mapping[str, Any]) -> None:

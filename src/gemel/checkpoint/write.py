@@ -27,7 +27,7 @@ from gemel.checkpoint.head import (
 from gemel.checkpoint.json_file import read_object_if_there
 from gemel.checkpoint.tensors import Tensors
 from gemel.errors import InputError, ModelError
-from gemel.files.atomic import new_folder, write_json
+from gemel.files.atomic import atomic_folder, write_json
 
 _THEIRS = "sentence_transformers.models."
 TOKENIZER_FILES = (
@@ -78,7 +78,7 @@ def write_checkpoint(
         )
     if relation is None and weights is None and dense is None and normalize in (None, checkpoint.normalize):
         relation = checkpoint.relation
-    with new_folder(target) as working:
+    with atomic_folder(target) as working:
         _write(checkpoint, working, layers, checkpoint.normalize if normalize is None else normalize)
         if weights is not None:
             _replace_weights(checkpoint, working, weights)

@@ -16,49 +16,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gemel.checkpoint.architecture import ARCHITECTURES, Config, HeadLayout
 from gemel.checkpoint.head import Dense
 from gemel.encoder.architectures.config import positive
-from gemel.encoder.architectures.table import Config
 from gemel.encoder.head import finish
 from gemel.encoder.network import Array, Network, Norm
 from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 from gemel.types import Vectors
-
-_MODERN_ACTIVATIONS = ("gelu", "relu", "tanh")
-
-
-@dataclass(frozen=True)
-class HeadLayout:
-    """The form of a head, and the names of its weights in a checkpoint."""
-
-    encoder: str
-    """What stands before the names of the encoder's own weights."""
-    inner: str
-    last: str
-    activation: str
-    norm: str | None = None
-    pooling: str = "cls"
-    inner_bias: bool = True
-    norm_bias: bool = True
-    epsilon: float = 1e-5
-
-
-_ROBERTA = HeadLayout("roberta.", "classifier.dense", "classifier.out_proj", "tanh")
-
-LAYOUTS = {
-    "albert": HeadLayout("albert.", "albert.pooler", "classifier", "tanh"),
-    "bert": HeadLayout("bert.", "bert.pooler.dense", "classifier", "tanh"),
-    "camembert": _ROBERTA,
-    "distilbert": HeadLayout("distilbert.", "pre_classifier", "classifier", "relu"),
-    "electra": replace(_ROBERTA, encoder="electra.", activation="gelu"),
-    "modernbert": HeadLayout("model.", "head.dense", "classifier", "gelu", norm="head.norm"),
-    "mpnet": replace(_ROBERTA, encoder="mpnet."),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-}
-"""HF `model_type` to the head of its ...ForSequenceClassification."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,36 +50,15 @@ class CrossHead:
         return pooled
 
 
-def has_head(config: Config) -> bool:
-    """Whether `read_head` knows the head of this architecture; if not, the torch engine may run it."""
-    return config.get("model_type") in LAYOUTS
-
-
 def layout_of(config: Config) -> HeadLayout:
-    """The head of this config; ModernBERT has settings for it."""
-    layout = LAYOUTS[config["model_type"]]
-    if layout.norm is None:
-        return layout
-    pooling, activation = config.get("classifier_pooling", "cls"), config.get("classifier_activation", "gelu")
-    if pooling not in ("cls", "mean") or activation not in _MODERN_ACTIVATIONS:
-        raise ModelError(
-            f"config.json asks for classifier_pooling {pooling!r} and classifier_activation {activation!r}. "
-            f"Known: cls, mean; {', '.join(_MODERN_ACTIVATIONS)}"
-        )
-    return replace(
-        layout,
-        pooling=pooling,
-        activation=activation,
-        inner_bias=bool(config.get("classifier_bias", False)),
-        norm_bias=bool(config.get("norm_bias", False)),
-        epsilon=float(config.get("norm_eps", 1e-5)),
-    )
+    """The layout of the head of this architecture, which must be one that gemel reads itself."""
+    return ARCHITECTURES[config["model_type"]].head(config)
 
 
 def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:
     """The head of a checkpoint with so many labels."""
     layout = layout_of(config)
-    d = positive(config, "dim" if config["model_type"] == "distilbert" else "hidden_size")
+    d = positive(config, ARCHITECTURES[config["model_type"]].width_key)
     take = CheckpointWeights(weights, word=f"{layout.last}.weight")
     inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
     last = take.linear(layout.last, labels, d)

@@ -28,6 +28,7 @@ from gemel.checkpoint.tensors import Tensors
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.network import Array, Linear, Network
 from gemel.errors import ModelError
+from gemel.files.atomic import atomic_file
 
 Factors: TypeAlias = Callable[[], Mapping[Linear, NDArray[np.float32]]]
 
@@ -111,16 +112,12 @@ class Int8Store:
             tensors |= {f"{name}.integers": layer.integers, f"{name}.scale": layer.scale}
             if layer.factors is not None:
                 tensors[f"{name}.factors"] = layer.factors
-        working = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
+        with suppress(OSError):
             path.parent.mkdir(exist_ok=True)
             content = full_digest(self._sources)
-            save_file(tensors, working, metadata={"content": content})
-            working.replace(path)
+            with atomic_file(path) as temporary:
+                save_file(tensors, temporary, metadata={"content": content})
             _Source(path, self._sources).note(content)
-        except OSError:
-            with suppress(OSError):
-                working.unlink()
 
     def _path(self) -> Path | None:
         """The name holds what the integers depend on, as far as a quick look at the weights tells."""

@@ -21,6 +21,7 @@ from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.network import Network
 from gemel.errors import WorkError
+from gemel.files.atomic import write_atomic
 from gemel.options import Precision
 
 
@@ -155,11 +156,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> Path:
-    working = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         make_folder(path.parent)
-        working.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-        working.replace(path)
+        write_atomic(path, json.dumps(content, indent=1, sort_keys=True))
     except OSError as error:
         raise WorkError(f"cannot keep the choice in {path}: {error}") from error
     return path

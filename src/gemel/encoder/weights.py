@@ -1,11 +1,8 @@
-"""Do the weights of a checkpoint fit its config.json? Asked before anything is allocated, and again after reading.
+"""The weights of a checkpoint to a `Network`, each by its name and checked against what config.json asks for.
 
-A weight that is missing would be random, one too many belongs to another network: both are refused by name.
-
-Weights by the names of a checkpoint, checked against the shapes that its config asks for.
-
-Checkpoints saved from a larger model put a prefix on every name ("bert.", "model.", "0.auto_model."); it is
-found by looking for the word table.
+Sizes are checked before anything is allocated. A missing weight would be random, one too many belongs to another
+network: both are refused by name. Checkpoints saved from a larger model put a prefix on every name ("bert.", "model.",
+"0.auto_model."); it is detected by looking for the word table.
 """
 
 from __future__ import annotations
@@ -17,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from gemel.checkpoint.tensors import is_finite
-from gemel.encoder.network import Array, Linear, Norm
+from gemel.checkpoint.architecture import Config, architecture_of, model_types
+from gemel.checkpoint.tensors import Tensors, is_finite
+from gemel.encoder.network import Array, Linear, Network, Norm
 from gemel.errors import ModelError
 
 MAX_LAYERS = 256
@@ -42,6 +40,52 @@ _SHOWN = 3
 _LAYERS = re.compile(r"layers?$|num_hidden_groups$|inner_group_num$")
 
 _SIZES = re.compile(r"size|dim|positions?|embeddings|heads|embd|experts|buckets|vocab|^d_")
+
+
+def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
+    """The network of a checkpoint: its config.json and its weights by name, with any prefix on the names.
+
+    Weights inside the network that this config.json does not use are refused: they belong to another one.
+    """
+    kind = config.get("model_type")
+    architecture = architecture_of(config)
+    if architecture is None:
+        raise ModelError(
+            f"unknown architecture {kind!r} (model_type in config.json). Known: {', '.join(model_types())}"
+        )
+    where = f"a model of the architecture {kind!r}"
+    check_sizes(config, (_shape(weights, name) for name in weights), where)
+    recorded = _RecordedWeights(weights)
+    network: Network = architecture.read(config, recorded)
+    refuse_unexpected(unexpected_in_body(recorded.names, weights), where)
+    return network
+
+
+class _RecordedWeights(Mapping[str, Array]):
+    """Weights that remember which of them were read."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self._weights = weights
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Array:
+        weight = self._weights[name]
+        self.names.add(name)
+        return weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights  # Mapping's own would read the weight
+
+
+def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
+    """Without a look at the numbers, where the weights can say it."""
+    return weights.shape(name) if isinstance(weights, Tensors) else weights[name].shape
 
 
 def is_harmless(name: str) -> bool:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
 from gemel.checkpoint.head import Coupling, Dense, Flow
-from gemel.encoder.architectures.table import FILES, is_known, read_network
 from gemel.encoder.engines.onnx_graph import FAR, Attribute, Multiply, Nodes, add_network, multiply_float32
 from gemel.encoder.engines.onnx_int8 import MultiplyInt8
 from gemel.encoder.int8 import quantize_linear, smoothing_factors
 from gemel.encoder.network import Array, Network
 from gemel.encoder.pooling import POOLINGS
-from gemel.encoder.weights import CheckpointWeights
+from gemel.encoder.weights import CheckpointWeights, read_network
 from gemel.errors import InputError, ModelError
 from gemel.options import Precision
 
@@ -86,10 +86,10 @@ def sentence_graph(
 
 
 def _network(checkpoint: Checkpoint) -> Network:
-    if not is_known(checkpoint.config):
+    if architecture_of(checkpoint.config) is None:
         raise ModelError(
             f"{checkpoint.name} has the architecture {checkpoint.config.get('model_type')!r}, which gemel runs "
-            f"through torch only and cannot export. Can be exported: {', '.join(sorted(FILES))}"
+            f"through torch only and cannot export. Can be exported: {', '.join(model_types())}"
         )
     return read_network(checkpoint.config, checkpoint.weights)
 
@@ -180,9 +180,6 @@ def _couple(nodes: PortableNodes, x: str, step: Coupling, dim: int) -> str:
     return nodes.node("Concat", first, nodes.node("Add", grown, move), axis=1)
 
 
-_WITH_TYPES = ("albert", "bert", "electra")  # whose tokenizers say to which text a token belongs
-
-
 def add_words(nodes: PortableNodes, table: Array, precision: Precision) -> str:
     """Rows of the table (vocabulary, e) for "input_ids": (b, t, e). In int8 each row has a scale of its own."""
     if precision == "float32":
@@ -199,7 +196,8 @@ def type_table(checkpoint: Checkpoint, width: int) -> Array | None:
     None: the architecture has no token types, or one only.
     """
     types = checkpoint.config.get("type_vocab_size", 2)
-    if checkpoint.config.get("model_type") not in _WITH_TYPES or not isinstance(types, int) or types < 2:
+    architecture = architecture_of(checkpoint.config)
+    if architecture is None or not architecture.tokenizer_types or not isinstance(types, int) or types < 2:
         return None
     name = "embeddings.token_type_embeddings.weight"
     table = CheckpointWeights(checkpoint.weights).array(name, types, width)

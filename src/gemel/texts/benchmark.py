@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint.architecture import architecture_of
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.encoder import tuning
-from gemel.encoder.architectures.table import is_known, read_network
 from gemel.encoder.batches import usable_cores
 from gemel.encoder.engines.native import why_not
+from gemel.encoder.weights import read_network
 from gemel.errors import InputError
 from gemel.model import Model
 from gemel.options import EngineName, Precision
@@ -158,7 +159,7 @@ def _nearest(vectors: AnyVectors) -> NDArray[np.intp]:
 
 def _candidates(checkpoint: Checkpoint) -> tuple[list[Model], tuple[str, ...]]:
     """A model for each engine and precision that can run it, float32 first, and why others cannot."""
-    if checkpoint.kind == "static" or not is_known(checkpoint.config):
+    if checkpoint.kind == "static" or architecture_of(checkpoint.config) is None:
         raise InputError(f"{checkpoint.name} has one engine only, so there is nothing to choose")
     network = read_network(checkpoint.config, checkpoint.weights)
     models: list[Model] = []

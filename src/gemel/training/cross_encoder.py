@@ -1,10 +1,7 @@
-"""The cross-encoder in torch: what inference runs from the same checkpoint, with a gradient.
+"""The cross-encoder in torch: the same scores as inference from the same checkpoint, with a gradient.
 
-The network is transformers' own, the head is ours; what is saved is a folder of transformers.
-
-The head of a cross-encoder in torch: that of the checkpoint, or a new one.
-
-A cross-encoder at one moment of its training, for evaluation: scores and probabilities, no dropout, no graph.
+The body is transformers' network, the head is ours: that of the checkpoint, or a new one. It is saved as a folder that
+transformers reads.
 """
 
 from __future__ import annotations
@@ -16,16 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from gemel.checkpoint.cross import CLASSES, read_cross, tells_texts_apart, write_cross
-from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, places, read_checkpoint
+from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_positions, model_types
+from gemel.checkpoint.cross import read_cross, tells_texts_apart, write_cross
+from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.cross_head import HeadLayout, layout_of, read_head
+from gemel.encoder.cross_head import layout_of, read_head
 from gemel.encoder.network import Array, Norm
 from gemel.encoder.pair_tokenizer import PairTokenizer
 from gemel.encoder.tokenizer import TokenIds
 from gemel.errors import InputError, ModelError
-from gemel.training.bi_encoder import run_in_calls
-from gemel.training.network import TransformerBody
+from gemel.training.network import TransformerBody, encode_without_gradient, to_numpy, with_max_length
 from gemel.training.options import TrainOptions
 from gemel.training.packing import pack, pool_packed
 from gemel.types import Vectors
@@ -35,31 +32,31 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ONE_OUTPUT = ("score",)
-"""The label of a cross-encoder that gives one number."""
+"""The label of a cross-encoder with one output."""
 
 
 def read_start(folder: Path, *, name: str | None = None) -> Checkpoint:
-    """What a cross-encoder can start from: a sentence encoder, a plain encoder, or another cross-encoder.
+    """The checkpoint to start a cross-encoder from: a sentence encoder, a plain encoder, or another cross-encoder.
 
-    A pair may be twice as long as the text that a sentence encoder reads, if its network has places for it.
+    A pair may be twice as long as a text of the sentence encoder, as far as its network has positions for it.
     """
     other = is_cross_encoder(folder)
     checkpoint = read_cross(folder, name=name).encoder if other else read_checkpoint(folder, name=name)
     kind = checkpoint.config.get("model_type") if checkpoint.kind == "transformer" else "static"
-    if kind not in CLASSES:
+    if architecture_of({"model_type": kind}) is None:
         raise ModelError(
-            f"{checkpoint.name} has the architecture {kind!r}, of which no cross-encoder can be made. "
-            f"Known: {', '.join(CLASSES)}"
+            f"{checkpoint.name} has the architecture {kind!r}, which cannot be a cross-encoder. "
+            f"Supported: {', '.join(model_types())}"
         )
     if other:
         return checkpoint
-    lengths = [2 * checkpoint.max_length if checkpoint.max_length else None, places(checkpoint.config)]
+    lengths = [2 * checkpoint.max_length if checkpoint.max_length else None, max_positions(checkpoint.config)]
     most = min((length for length in lengths if length is not None), default=None)
     return replace(checkpoint, max_length=most)
 
 
 class CrossNetwork:
-    """Fits `Network`: a pair of texts goes in, a number for each label comes out."""
+    """A `TrainableNetwork` with one number per label for each pair of texts."""
 
     gives_vectors = False
 
@@ -71,10 +68,10 @@ class CrossNetwork:
         *,
         labels: Sequence[str] = (),
     ) -> None:
-        """`labels` in the order of their numbers in the data; none: one score."""
+        """`labels` in the order of their codes in the data; empty: one score."""
         from torch import nn
 
-        self.checkpoint = _with_length(checkpoint, options.max_length)
+        self.checkpoint = with_max_length(checkpoint, options.max_length)
         self.labels = tuple(labels) or ONE_OUTPUT
         self.layout = layout_of(checkpoint.config)
         self.body = TransformerBody(self.checkpoint, options)
@@ -98,8 +95,8 @@ class CrossNetwork:
     def tokens(
         self, items: Sequence[Any], *, noise: float = 0.0, rng: np.random.Generator | None = None
     ) -> list[TokenIds]:
-        """Both texts of each pair with their marks, cut to the model's length."""
-        assert not noise, "no objective of a cross-encoder asks for noise"
+        """Token ids of both texts of each pair with special tokens, truncated."""
+        assert not noise, "no objective of a cross-encoder uses noise"
         left, right = [pair[0] for pair in items], [pair[1] for pair in items]
         return [pair.ids for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
 
@@ -124,7 +121,7 @@ class CrossNetwork:
         write_cross(
             folder,
             source=self.checkpoint,
-            weights={name: _array(tensor) for name, tensor in weights.items()},
+            weights={name: to_numpy(tensor) for name, tensor in weights.items()},
             labels=self.labels,
             activation="sigmoid" if self.dim == 1 else "softmax",
             typed=self.typed,
@@ -132,35 +129,19 @@ class CrossNetwork:
         )
 
 
-def _with_length(checkpoint: Checkpoint, max_length: int | None) -> Checkpoint:
-    most = places(checkpoint.config)
-    if max_length is None:
-        return checkpoint
-    if most is not None and max_length > most:
-        raise InputError(
-            f"max_length must be at most {most}, the places of {checkpoint.name}, got {max_length}"
-        )
-    return replace(checkpoint, max_length=max_length)
-
-
 def _word_table(checkpoint: Checkpoint) -> str:
     ends = ("embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight")
     return next(name for name in checkpoint.weights if name.endswith(ends))
 
 
-def _array(tensor: Tensor) -> Vectors:
-    array: Vectors = tensor.detach().float().cpu().numpy()
-    return array
-
-
-_SPREAD = 0.02  # of new weights, as BERT began
+_SPREAD = 0.02  # standard deviation of new weights, as in BERT
 
 _DROPOUTS = ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob", "hidden_dropout_prob")
 
 
 @dataclass(frozen=True, eq=False)
 class CrossTorchHead:
-    """inner, activation, norm where there is one, dropout, last."""
+    """The head: inner layer, activation, norm if there is one, dropout, last layer."""
 
     module: nn.ModuleDict
     layout: HeadLayout
@@ -178,7 +159,7 @@ class CrossTorchHead:
         return logits
 
     def weights(self) -> dict[str, Tensor]:
-        """By the names that a checkpoint of transformers has."""
+        """By their names in a checkpoint of transformers."""
         names = {"inner": self.layout.inner, "norm": self.layout.norm, "last": self.layout.last}
         return {
             f"{names[part]}.{name}": tensor
@@ -189,11 +170,11 @@ class CrossTorchHead:
 
 
 def open_head(checkpoint: Checkpoint, labels: Sequence[str], dropout: float | None) -> CrossTorchHead:
-    """The head of a cross-encoder of the same labels, put in the order of `labels`; else a new one."""
+    """The head of a cross-encoder with the same labels, in the order of `labels`; else a new one."""
     from torch import nn
 
     layout, width = layout_of(checkpoint.config), checkpoint.width
-    assert width is not None, "every architecture that has a head says its width"
+    assert width is not None, "every architecture with a head has a width"
     layers: dict[str, nn.Module] = {
         "inner": nn.Linear(width, width, bias=layout.inner_bias),
         "dropout": nn.Dropout(_dropout(checkpoint) if dropout is None else dropout),
@@ -202,19 +183,19 @@ def open_head(checkpoint: Checkpoint, labels: Sequence[str], dropout: float | No
     if layout.norm is not None:
         layers["norm"] = nn.LayerNorm(width, eps=layout.epsilon, bias=layout.norm_bias)
     for name in ("inner", "last"):
-        _begin(cast("nn.Linear", layers[name]))
-    _take_pooler(checkpoint, layout, layers["inner"])
+        _initialize(cast("nn.Linear", layers[name]))
+    _copy_pooler(checkpoint, layout, layers["inner"])
     if is_cross_encoder(checkpoint.folder):
-        _take_head(checkpoint, labels, layers)
+        _copy_head(checkpoint, labels, layers)
     return CrossTorchHead(nn.ModuleDict(layers), layout)
 
 
 def _dropout(checkpoint: Checkpoint) -> float:
-    found = (checkpoint.config.get(name) for name in _DROPOUTS)
-    return next((float(value) for value in found if isinstance(value, int | float)), 0.1)
+    values = (checkpoint.config.get(name) for name in _DROPOUTS)
+    return next((float(value) for value in values if isinstance(value, int | float)), 0.1)
 
 
-def _begin(linear: nn.Linear) -> None:
+def _initialize(linear: nn.Linear) -> None:
     from torch import nn
 
     nn.init.normal_(linear.weight, std=_SPREAD)
@@ -222,36 +203,35 @@ def _begin(linear: nn.Linear) -> None:
         nn.init.zeros_(linear.bias)
 
 
-def _take_pooler(checkpoint: Checkpoint, layout: HeadLayout, inner: nn.Module) -> None:
-    """Where the inner layer is the encoder's pooler (BERT, ALBERT), a plain encoder may bring a trained one."""
+def _copy_pooler(checkpoint: Checkpoint, layout: HeadLayout, inner: nn.Module) -> None:
+    """If the inner layer is the encoder's pooler (BERT, ALBERT), a plain encoder may have a trained one."""
     if not layout.inner.startswith(layout.encoder):
         return
-    own = layout.inner.removeprefix(layout.encoder)
-    for name in (own, layout.inner):
+    for name in (layout.inner.removeprefix(layout.encoder), layout.inner):
         if f"{name}.weight" in checkpoint.weights and f"{name}.bias" in checkpoint.weights:
             _copy(inner, checkpoint.weights[f"{name}.weight"], checkpoint.weights[f"{name}.bias"])
 
 
-def _take_head(checkpoint: Checkpoint, labels: Sequence[str], layers: dict[str, nn.Module]) -> None:
-    """All layers of a trained head; the last one only if it tells the same labels apart."""
-    known = read_cross(checkpoint.folder).labels
-    head = read_head(checkpoint.config, checkpoint.weights, len(known))
+def _copy_head(checkpoint: Checkpoint, labels: Sequence[str], layers: dict[str, nn.Module]) -> None:
+    """All layers of a trained head; the last one only if it has the same labels."""
+    former = read_cross(checkpoint.folder).labels
+    head = read_head(checkpoint.config, checkpoint.weights, len(former))
     inner, last = head.layers[0], head.layers[-1]
     _copy(layers["inner"], inner.weight, inner.bias)
     if "norm" in layers:
         norm = cast("Norm", head.layers[1])
         _copy(layers["norm"], norm.weight, norm.bias)
-    order = _order(known, labels)
+    order = _order(former, labels)
     if order is not None:
-        bias = np.zeros(len(known), np.float32) if last.bias is None else last.bias
+        bias = np.zeros(len(former), np.float32) if last.bias is None else last.bias
         _copy(layers["last"], last.weight[order], bias[order])
 
 
-def _order(known: Sequence[str], labels: Sequence[str]) -> list[int] | None:
-    """Where each label is among the outputs of a trained head; None: they are other labels."""
-    if len(known) == len(labels) == 1:
+def _order(former: Sequence[str], labels: Sequence[str]) -> list[int] | None:
+    """The output of a trained head for each label; None: its labels are different."""
+    if len(former) == len(labels) == 1:
         return [0]
-    names, wanted = [label.lower() for label in known], [label.lower() for label in labels]
+    names, wanted = [label.lower() for label in former], [label.lower() for label in labels]
     return [names.index(label) for label in wanted] if sorted(names) == sorted(wanted) else None
 
 
@@ -263,7 +243,7 @@ def _copy(layer: nn.Module, weight: Array, bias: Array | None) -> None:
 
 
 class CrossScorer:
-    """Answers as `CrossModel` does."""
+    """The methods of `CrossModel` for evaluation: the network with its current weights."""
 
     def __init__(self, network: CrossNetwork) -> None:
         self._network = network
@@ -283,24 +263,19 @@ class CrossScorer:
         """(n,) from 0 to 1, for a network of one output."""
         if self.dim > 1:
             raise InputError(
-                f"a cross-encoder of the labels {', '.join(self.labels)} gives no one score to a pair"
+                f"a cross-encoder with the labels {', '.join(self.labels)} has no single score for a pair"
             )
-        return _as_array(self._logits(left, right)[:, 0].sigmoid())
+        return to_numpy(self._logits(left, right)[:, 0].sigmoid())
 
     def relation(self, left: Sequence[str], right: Sequence[str]) -> Vectors:
         """(n, labels) probabilities."""
-        return _as_array(self._logits(left, right).softmax(1))
+        return to_numpy(self._logits(left, right).softmax(1))
 
     def _logits(self, left: Sequence[str], right: Sequence[str]) -> Tensor:
         """(n, labels); each distinct pair runs once."""
         import torch
 
         pairs = list(zip(left, right, strict=True))
-        where = {pair: row for row, pair in enumerate(dict.fromkeys(pairs))}
-        logits = torch.from_numpy(run_in_calls(self._network, self._network.tokens(list(where))))
-        return logits[[where[pair] for pair in pairs]]
-
-
-def _as_array(tensor: Tensor) -> Vectors:
-    array: Vectors = tensor.numpy()
-    return array
+        rows = {pair: row for row, pair in enumerate(dict.fromkeys(pairs))}
+        logits = torch.from_numpy(encode_without_gradient(self._network, self._network.tokens(list(rows))))
+        return logits[[rows[pair] for pair in pairs]]

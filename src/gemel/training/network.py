@@ -1,30 +1,31 @@
-"""What the loop trains: things to encode in, one vector for each out. Bi- and cross-encoders both fit.
+"""The networks that the loop trains: the protocol that bi- and cross-encoders share, and the body in torch.
 
-Tokens -> token vectors in torch: transformers' network, or a table of token vectors.
+A body turns tokens into token vectors: transformers' network, or the table of a static model.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from gemel.checkpoint.architecture import architecture_of, max_positions
 from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.engines.torch_network import load_network
 from gemel.errors import InputError, MissingExtra
 from gemel.training.options import TrainOptions
 from gemel.training.packing import ATTENTION, Pack, register_attention
-from gemel.types import Encoder
+from gemel.types import Encoder, Vectors
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
 Item: TypeAlias = Hashable
-"""What goes through the network at once: a text, or for a cross-encoder a pair of texts."""
+"""What the network encodes: a text, or for a cross-encoder a pair of texts."""
 
 
 class TrainableNetwork(Protocol):
@@ -33,9 +34,9 @@ class TrainableNetwork(Protocol):
     module: nn.Module
     """All its weights."""
     dim: int
-    """Numbers that leave it for each item."""
+    """Size of the output for each item."""
     gives_vectors: bool
-    """Each text has a vector, so that one can look how the vectors lie; not so in a cross-encoder."""
+    """True for a bi-encoder: each text has a vector, whose distribution can be measured."""
     vocabulary: int
     """Token ids are below this."""
 
@@ -46,11 +47,11 @@ class TrainableNetwork(Protocol):
     def tokens(
         self, items: Sequence[Item], *, noise: float = 0.0, rng: np.random.Generator | None = None
     ) -> list[Any]:
-        """Token ids of each item, cut to length; `noise` is the share of tokens that `rng` takes out."""
+        """Token ids of each item, truncated; `noise` is the share of tokens that `rng` removes."""
         ...
 
     def forward(self, tokens: Sequence[Any]) -> Tensor:
-        """(n, dim) float32, one row for each item, with its graph."""
+        """(n, dim) float32, one row per item, with its graph."""
         ...
 
     def encoder(self) -> Encoder:
@@ -58,14 +59,9 @@ class TrainableNetwork(Protocol):
         ...
 
     def write(self, folder: Path, *, objective: nn.Module | None, about: Mapping[str, Any]) -> None:
-        """Save a whole model in `folder`, replacing one that is there; `about` has labels and settings to keep."""
+        """Save the model in `folder`, replacing an earlier one; `about` has the labels and settings to save with it."""
         ...
 
-
-# These hand every keyword on to their attention and take positions from outside; the others are padded.
-_PACKED = {"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
-
-_POSITIONS_AFTER_PADDING = {"camembert", "roberta", "xlm-roberta"}
 
 
 class TokenNetwork(Protocol):
@@ -91,7 +87,7 @@ def open_body(checkpoint: Checkpoint, options: TrainOptions) -> TokenNetwork:
 
 
 class TableBody:
-    """A static model: one vector for each token, whatever stands around it."""
+    """A static model: one vector for each token, independent of its context."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         import torch
@@ -117,36 +113,37 @@ class TransformerBody:
     """Loads safetensors only, and runs no code that comes with a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, options: TrainOptions) -> None:
-        kind = str(checkpoint.config.get("model_type"))
-        self._packed = kind in _PACKED
+        architecture = architecture_of(checkpoint.config)
+        self._packed = architecture is not None and architecture.packed_training
         self._has_pooler = any("pooler." in name for name in checkpoint.weights)
         self.module = _load(checkpoint, options, ATTENTION if self._packed else "eager")
         config: Any = self.module.config
         self.width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
-        self._first_place = int(config.pad_token_id or 0) + 1 if kind in _POSITIONS_AFTER_PADDING else 0
+        after_padding = architecture is not None and architecture.positions_after_padding
+        self._first_position = int(config.pad_token_id or 0) + 1 if after_padding else 0
         if options.gradient_checkpointing:
             _checkpoint_activations(self.module)
         self._with_lora = options.lora_rank is not None
         if options.lora_rank is not None:
             self.module = _add_lora(self.module, options.lora_rank)
-        # Last: what LoRA adds to a frozen layer is frozen with it.
+        # Last, so that the adapters of a frozen layer are frozen too.
         _freeze(self.module.get_base_model() if self._with_lora else self.module, options.freeze_layers)
 
     def hidden(self, texts: Pack) -> Tensor:
         if not self._packed:
             return self._hidden_padded(texts)
-        places = self._positions(texts)[None]
+        positions = self._positions(texts)[None]
         types = {} if texts.types is None else {"token_type_ids": texts.types[None]}
         states: Tensor = self.module(
-            input_ids=texts.ids[None], position_ids=places, texts=texts, **types
+            input_ids=texts.ids[None], position_ids=positions, texts=texts, **types
         ).last_hidden_state
         return states[0]
 
     def _positions(self, texts: Pack) -> Tensor:
-        """(T,) the row of the position table for each token. The padding token, where a text holds it, takes none."""
-        if not self._first_place:
+        """(T,) the position id of each token. A padding token inside a text does not count."""
+        if not self._first_position:
             return texts.positions
-        padding = self._first_place - 1
+        padding = self._first_position - 1
         counted = (texts.ids != padding).long()
         running = counted.cumsum(0)
         before = (running - counted)[texts.lengths.cumsum(0) - texts.lengths]
@@ -168,13 +165,13 @@ class TransformerBody:
         return torch.cat(states)
 
     def weights(self) -> dict[str, Tensor]:
-        """A pooler that the checkpoint never had (transformers makes one up) is not saved."""
+        """Without a pooler that the checkpoint did not have (transformers adds one with random weights)."""
         from copy import deepcopy
 
-        whole: Any = deepcopy(self.module).merge_and_unload() if self._with_lora else self.module
+        merged: Any = deepcopy(self.module).merge_and_unload() if self._with_lora else self.module
         return {
             name: weight
-            for name, weight in whole.state_dict().items()
+            for name, weight in merged.state_dict().items()
             if self._has_pooler or not name.startswith("pooler.")
         }
 
@@ -216,11 +213,11 @@ def _layers(model: Any) -> Any:  # noqa: ANN401
             part = getattr(part, name, None)
         if part is not None:
             return part
-    raise InputError(f"a {model.config.model_type} shares its layers or hides them; freeze_layers must be 0")
+    raise InputError(f"a {model.config.model_type} shares its layers or does not list them; freeze_layers must be 0")
 
 
 def _checkpoint_activations(model: Any) -> None:  # noqa: ANN401
-    """Under its newer name where transformers has it; the older one warns there."""
+    """By its newer name if transformers has it, since the older one warns then."""
     settings = {"use_reentrant": False}
     if hasattr(model, "activation_checkpointing_enable"):
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
@@ -237,7 +234,62 @@ def _add_lora(model: nn.Module, rank: int) -> nn.Module:
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, bias="none"
     )
     with warnings.catch_warnings():
-        # peft 0.21 still asks transformers by the old names of activation checkpointing.
+        # peft 0.21 still uses the old name of activation checkpointing.
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
         adapted: nn.Module = get_peft_model(model, settings)
     return adapted
+
+
+def with_max_length(checkpoint: Checkpoint, max_length: int | None) -> Checkpoint:
+    """The checkpoint with another maximum length; one that its positions do not allow is refused."""
+    if max_length is None or checkpoint.kind == "static":
+        return checkpoint
+    most = max_positions(checkpoint.config)
+    if most is not None and max_length > most:
+        raise InputError(
+            f"max_length must be at most {most}, the number of positions of {checkpoint.name}, got {max_length}"
+        )
+    return replace(checkpoint, max_length=max_length)
+
+
+def to_numpy(tensor: Tensor) -> Vectors:
+    """float32 on the CPU, without a graph."""
+    array: Vectors = tensor.detach().float().cpu().numpy()
+    return array
+
+
+_CALL_TOKENS = 4096  # per call without a gradient
+
+
+def encode_without_gradient(
+    network: TrainableNetwork, tokens: Sequence[Any], forward: Callable[[Sequence[Any]], Tensor] | None = None
+) -> Vectors:
+    """(n, dim) float32, a row for each of `tokens`, without dropout; texts of similar length run together.
+
+    `forward` replaces the network's own, for callers that pass it more arguments.
+    """
+    import torch
+
+    outputs = np.zeros((len(tokens), network.dim), dtype=np.float32)
+    was_training = network.module.training
+    network.module.eval()
+    try:
+        with torch.no_grad():
+            for rows in _calls([len(ids) for ids in tokens]):
+                outputs[rows] = to_numpy((forward or network.forward)([tokens[row] for row in rows]))
+    finally:
+        network.module.train(was_training)
+    return outputs
+
+
+def _calls(lengths: Sequence[int]) -> list[list[int]]:
+    """The rows of each call, longest first, about `_CALL_TOKENS` tokens per call."""
+    calls: list[list[int]] = []
+    room = 0
+    for row in np.argsort([-length for length in lengths], kind="stable").tolist():
+        if room < lengths[row] or not calls:
+            calls.append([])
+            room = _CALL_TOKENS
+        calls[-1].append(row)
+        room -= lengths[row]
+    return calls

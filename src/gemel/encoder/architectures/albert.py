@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemel.encoder.architectures.bert_family import position_table
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
+from gemel.encoder.architectures.bert_family import CONFIG_KEYS, position_table
 from gemel.encoder.architectures.config import (
     MOST_LAYERS,
     activation_of,
@@ -14,13 +15,11 @@ from gemel.encoder.architectures.config import (
     positive,
     refuse_variants,
 )
-from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
 
-@ARCHITECTURES.add("albert")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """Layers of one group are the same Block object, so an engine stores their weights once."""
     refuse_variants(config)
@@ -61,3 +60,21 @@ def _block(config: Config, weights: CheckpointWeights, group: int, part: int) ->
         down=weights.linear(f"{at}.ffn_output", d, f),
         ffn_norm=weights.norm(f"{at}.full_layer_layer_norm", d, epsilon),
     )
+
+
+def _head(config: Config) -> HeadLayout:
+    return HeadLayout("albert.", "albert.pooler", "classifier", "tanh")
+
+
+ARCHITECTURES.add("albert")(
+    Architecture(
+        read,
+        _head,
+        class_prefix="Albert",
+        config_keys=CONFIG_KEYS
+        | {"embedding_size", "num_hidden_groups", "inner_group_num", "classifier_dropout_prob"}
+        | {"net_structure_type", "num_memory_blocks", "gap_size", "down_scale_factor"},
+        tokenizer_types=True,
+        packed_training=True,
+    )
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemel.checkpoint.architecture import Config
 from gemel.encoder.architectures.config import (
     activation_of,
     epsilon_of,
@@ -12,10 +13,30 @@ from gemel.encoder.architectures.config import (
     positive,
     refuse_variants,
 )
-from gemel.encoder.architectures.table import Config
 from gemel.encoder.network import Array, Block, Linear, Network, Padding
 from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
+
+CONFIG_KEYS = frozenset(
+    {
+        "add_cross_attention",
+        "attention_probs_dropout_prob",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "hidden_size",
+        "intermediate_size",
+        "is_decoder",
+        "layer_norm_eps",
+        "max_position_embeddings",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "pad_token_id",
+        "position_embedding_type",
+        "type_vocab_size",
+        "vocab_size",
+    }
+)
+"""Keys of config.json that all of them have."""
 
 
 def read_bert_like(

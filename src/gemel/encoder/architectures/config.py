@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemel.encoder.architectures.table import Config
+from gemel.checkpoint.architecture import Config
 from gemel.encoder.network import Activation
 from gemel.errors import ModelError
 

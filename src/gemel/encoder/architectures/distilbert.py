@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.config import activation_of, heads_of, layers_of, positive
-from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.encoder.weights import CheckpointWeights
 
 _EPSILON = 1e-12  # fixed by the architecture, its config has no such setting
 
 
-@ARCHITECTURES.add("distilbert")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """Sinusoidal positions need no case of their own: the checkpoint stores them as a table."""
     take = CheckpointWeights(weights)
@@ -39,3 +38,46 @@ def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
         down=weights.linear(f"{at}.ffn.lin2", d, f),
         ffn_norm=weights.norm(f"{at}.output_layer_norm", d, _EPSILON),
     )
+
+
+def _head(config: Config) -> HeadLayout:
+    return HeadLayout("distilbert.", "pre_classifier", "classifier", "relu")
+
+
+ARCHITECTURES.add("distilbert")(
+    Architecture(
+        read,
+        _head,
+        class_prefix="DistilBert",
+        config_keys=frozenset(
+            {
+                "activation",
+                "attention_dropout",
+                "dim",
+                "dropout",
+                "hidden_dim",
+                "max_position_embeddings",
+                "n_heads",
+                "n_layers",
+                "pad_token_id",
+                "qa_dropout",
+                "seq_classif_dropout",
+                "sinusoidal_pos_embds",
+                "vocab_size",
+                # Not read by the architecture; configs made from a BERT's have them.
+                "attention_probs_dropout_prob",
+                "hidden_act",
+                "hidden_dropout_prob",
+                "intermediate_size",
+                "layer_norm_eps",
+                "position_embedding_type",
+                "type_vocab_size",
+            }
+        ),
+        aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+        width_key="dim",
+        token_types=False,
+        wordpiece_vocabulary=True,
+        packed_training=True,
+    )
+)

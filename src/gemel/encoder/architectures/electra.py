@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemel.encoder.architectures.bert_family import read_bert_like
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
+from gemel.encoder.architectures.bert_family import CONFIG_KEYS, read_bert_like
 from gemel.encoder.architectures.config import positive
-from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Network
 from gemel.encoder.weights import CheckpointWeights
 
 
-@ARCHITECTURES.add("electra")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """The projection is there only where the two widths differ."""
     take = CheckpointWeights(weights)
     width, embedding = positive(config, "hidden_size"), positive(config, "embedding_size", 128)
     projection = take.linear("embeddings_project", width, embedding) if width != embedding else None
     return read_bert_like(config, take, embedding=embedding, projection=projection)
+
+
+def _head(config: Config) -> HeadLayout:
+    return HeadLayout("electra.", "classifier.dense", "classifier.out_proj", "gelu")
+
+
+ARCHITECTURES.add("electra")(
+    Architecture(
+        read,
+        _head,
+        class_prefix="Electra",
+        config_keys=CONFIG_KEYS | {"embedding_size", "generator_size"},
+        tokenizer_types=True,
+        wordpiece_vocabulary=True,
+        packed_training=True,
+    )
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.config import (
     activation_of,
     epsilon_of,
@@ -12,18 +13,17 @@ from gemel.encoder.architectures.config import (
     positive,
     unsupported,
 )
-from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
 _MOST_POSITIONS = 2**18
 _KINDS = ("full_attention", "sliding_attention")
+_HEAD_ACTIVATIONS = ("gelu", "relu", "tanh")
 
 
-@ARCHITECTURES.add("modernbert")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
-    """No position table: the place of a token is in the rotation of its query and key."""
+    """No position table: the position of a token is in the rotation of its query and key."""
     take = CheckpointWeights(weights, word="embeddings.tok_embeddings.weight")
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "norm_eps", 1e-5)
     norm_bias = bool(config.get("norm_bias", False))
@@ -50,7 +50,7 @@ def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) ->
     return Block(
         qkv=weights.linear(f"{at}.attn.Wqkv", 3 * d, d, bias=attention_bias),
         out=weights.linear(f"{at}.attn.Wo", d, d, bias=attention_bias),
-        # The embeddings are normalised already, so the first block has no norm of its own.
+        # The embeddings are normalized already, so the first block has no norm of its own.
         attention_norm=weights.norm(f"{at}.attn_norm", d, epsilon, bias=norm_bias) if layer else None,
         up=weights.linear(f"{at}.mlp.Wi", 2 * f, d, bias=mlp_bias),
         down=weights.linear(f"{at}.mlp.Wo", d, f, bias=mlp_bias),
@@ -72,7 +72,7 @@ def layer_kinds(config: Config) -> list[str]:
 
 
 def _positions(config: Config) -> int:
-    """Tokens of the longest text; no table of weights bounds it, and each place takes a row of angles."""
+    """Tokens of the longest text; no table of weights bounds it, and each position takes a row of angles."""
     positions = positive(config, "max_position_embeddings")
     if positions > _MOST_POSITIONS:
         raise ModelError(
@@ -102,3 +102,66 @@ def _theta(config: Config, kind: str) -> float:
             f"config.json must give the base of the rotary positions as a number over 1, got {theta!r:.60}"
         )
     return float(theta)
+
+
+def _head(config: Config) -> HeadLayout:
+    """The one head that config.json has settings for."""
+    pooling, activation = config.get("classifier_pooling", "cls"), config.get("classifier_activation", "gelu")
+    if pooling not in ("cls", "mean") or activation not in _HEAD_ACTIVATIONS:
+        raise ModelError(
+            f"config.json asks for classifier_pooling {pooling!r} and classifier_activation {activation!r}. "
+            f"Known: cls, mean; {', '.join(_HEAD_ACTIVATIONS)}"
+        )
+    return HeadLayout(
+        "model.",
+        "head.dense",
+        "classifier",
+        activation,
+        norm="head.norm",
+        pooling=pooling,
+        inner_bias=bool(config.get("classifier_bias", False)),
+        norm_bias=bool(config.get("norm_bias", False)),
+        epsilon=float(config.get("norm_eps", 1e-5)),
+    )
+
+
+ARCHITECTURES.add("modernbert")(
+    Architecture(
+        read,
+        _head,
+        class_prefix="ModernBert",
+        config_keys=frozenset(
+            {
+                "attention_bias",
+                "attention_dropout",
+                "classifier_activation",
+                "classifier_bias",
+                "classifier_pooling",
+                "decoder_bias",
+                "embedding_dropout",
+                "global_attn_every_n_layers",
+                "global_rope_theta",
+                "hidden_activation",
+                "hidden_size",
+                "intermediate_size",
+                "layer_norm_eps",
+                "layer_types",
+                "local_attention",
+                "local_rope_theta",
+                "max_position_embeddings",
+                "mlp_bias",
+                "mlp_dropout",
+                "norm_bias",
+                "norm_eps",
+                "num_attention_heads",
+                "num_hidden_layers",
+                "pad_token_id",
+                "position_embedding_type",
+                "rope_parameters",
+                "rope_scaling",
+                "vocab_size",
+            }
+        ),
+        token_types=False,
+    )
+)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.architectures.bert_family import padding_token
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
+from gemel.encoder.architectures.bert_family import CONFIG_KEYS, padding_token
 from gemel.encoder.architectures.config import activation_of, epsilon_of, heads_of, layers_of, positive
-from gemel.encoder.architectures.table import ARCHITECTURES, Config
 from gemel.encoder.network import Array, Block, Network
 from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
@@ -20,7 +20,6 @@ _BUCKETS = 32  # of the bias table: 16 for keys up to the query, 16 for keys aft
 _FARTHEST = 128  # from this distance on all share the last bucket
 
 
-@ARCHITECTURES.add("mpnet")
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
     """One bias table serves all blocks; here it is spread out to one column per distance."""
     take = CheckpointWeights(weights)
@@ -52,7 +51,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
 
 
 def bucket_of(distances: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of the bias table for key place minus query place: exact up to 7, then wider and wider."""
+    """The row of the bias table for key position minus query position: exact up to 7, then wider and wider."""
     half = _BUCKETS // 2
     exact, away = half // 2, np.abs(distances)
     # In float32, as the reference does: on a border between buckets the last bit decides.
@@ -73,3 +72,19 @@ def _block(config: Config, weights: CheckpointWeights, layer: int) -> Block:
         down=weights.linear(f"{at}.output.dense", d, f),
         ffn_norm=weights.norm(f"{at}.output.LayerNorm", d, epsilon),
     )
+
+
+def _head(config: Config) -> HeadLayout:
+    return HeadLayout("mpnet.", "classifier.dense", "classifier.out_proj", "tanh")
+
+
+ARCHITECTURES.add("mpnet")(
+    Architecture(
+        read,
+        _head,
+        class_prefix="MPNet",
+        config_keys=CONFIG_KEYS | {"relative_attention_num_buckets"},
+        positions_after_padding=True,
+        token_types=False,
+    )
+)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from typing import get_args
 
+from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
-from gemel.encoder.architectures.table import FILES, is_known, read_network
 from gemel.encoder.engines.native import NativeEngine, why_not
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.engines.static import StaticEngine
@@ -17,6 +17,7 @@ from gemel.encoder.head import check_weights
 from gemel.encoder.int8 import Int8Store
 from gemel.encoder.network import Network
 from gemel.encoder.tuning import recall
+from gemel.encoder.weights import read_network
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.options import EngineName, Precision
 
@@ -38,7 +39,7 @@ def open_engine(
         raise InputError(f"engine must be one of {', '.join(get_args(EngineName))}, got {engine!r}")
     if checkpoint.kind == "static":
         return StaticEngine(static_table(checkpoint))
-    known = is_known(checkpoint.config)
+    known = architecture_of(checkpoint.config) is not None
     if not known and engine not in ("auto", "torch"):
         raise InputError(_cannot_read(checkpoint, engine))
     if engine == "torch" or not known:
@@ -79,7 +80,7 @@ def _cannot_read(checkpoint: Checkpoint, engine: EngineName) -> str:
     kind = checkpoint.config.get("model_type")
     return (
         f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
-        f"Known: {', '.join(sorted(FILES))}. Use engine='torch'"
+        f"Known: {', '.join(model_types())}. Use engine='torch'"
     )
 
 
@@ -90,7 +91,7 @@ def _torch(
     from gemel.encoder.engines.torch import TorchEngine, TorchPairEngine
 
     kind = checkpoint.config.get("model_type")
-    known = ", ".join(sorted(FILES))
+    known = ", ".join(model_types())
     if precision != "float32":
         raise ModelError(f"architecture {kind!r} runs in torch, which has float32 only; int8 is for: {known}")
     check_weights(checkpoint)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemel.checkpoint.folder import Checkpoint, places
+from gemel.checkpoint.architecture import max_positions
+from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.engines.torch_network import Task, load_network
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.types import Ids, Vectors
@@ -148,7 +149,7 @@ class _TorchRunner:
         """The width, seen on a short text; a network that cannot read one is refused now, not at the first text."""
         import torch
 
-        length = min(_PROBE, places(checkpoint.config) or _PROBE)
+        length = min(_PROBE, max_positions(checkpoint.config) or _PROBE)
         tokens = (torch.arange(length) % self.vocabulary)[None].to(self.device)
         kind = checkpoint.config.get("model_type")
         start = f"{checkpoint.name}: the architecture {kind!r} does not turn token ids into"

@@ -1,0 +1,125 @@
+"""The architectures that gemel reads itself: one `Architecture` record per HF `model_type`, everything about it once.
+
+The records are in `gemel.encoder.architectures`, one file each; the table imports a file when its model type is looked
+up. A new architecture is one new file there. Other architectures run through transformers and torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from gemel.errors import ModelError
+from gemel.registry import Registry
+
+Config: TypeAlias = Mapping[str, Any]  # config.json as it is: any JSON value
+
+_OTHERS_AFTER_PADDING = frozenset(
+    {
+        "data2vec-text",
+        "esm",
+        "ibert",
+        "layoutlmv3",
+        "lilt",
+        "longformer",
+        "luke",
+        "markuplm",
+        "roberta-prelayernorm",
+        "xlm-roberta-xl",
+        "xmod",
+    }
+)
+"""Model types that torch runs, whose positions start after the padding id."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is particular to the checkpoints of one architecture."""
+
+    read: Callable[[Config, Mapping[str, NDArray[Any]]], Any]
+    """config.json and the weights by name -> `gemel.encoder.network.Network`, a type of a higher layer."""
+    head: Callable[[Config], HeadLayout]
+    """The head of its ...ForSequenceClassification."""
+    class_prefix: str
+    """What the names of its classes in transformers start with: "Bert" for BertModel and BertTokenizer."""
+    config_keys: frozenset[str]
+    """Keys of config.json that `read` follows or that change no vector; any other key is refused."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of keys; both may be there when they have the same value."""
+    width_key: str = "hidden_size"
+    """The key of config.json with the width of the network."""
+    positions_after_padding: bool = False
+    """The first token takes the row of the position table after the padding id; a padding token takes its own row."""
+    token_types: bool = True
+    """The network has a table of token types, with which it tells the two texts of a pair apart."""
+    tokenizer_types: bool = False
+    """Its own tokenizers give token types."""
+    wordpiece_vocabulary: bool = False
+    """A vocab.txt without tokenizer.json is read as a WordPiece vocabulary."""
+    packed_training: bool = False
+    """Its class in transformers passes keywords on to the attention and takes positions: texts need no padding."""
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """The form of a classification head for pairs, and the names of its weights in a checkpoint."""
+
+    encoder: str
+    """What stands before the names of the encoder's own weights."""
+    inner: str
+    last: str
+    activation: str
+    norm: str | None = None
+    pooling: str = "cls"
+    inner_bias: bool = True
+    norm_bias: bool = True
+    epsilon: float = 1e-5
+
+
+ARCHITECTURES: Registry[Architecture] = Registry(
+    "architecture",
+    package="gemel.encoder.architectures",
+    skip=("bert_family", "config"),
+    error=ModelError,
+)
+"""HF `model_type` to its record."""
+
+
+def architecture_of(config: Config) -> Architecture | None:
+    """The record for this config.json; None: gemel cannot read it itself, but the torch engine may run it."""
+    kind = config.get("model_type")
+    # A file may add further names to that of its own: only after all are loaded is a name known to be missing.
+    if not isinstance(kind, str) or (kind not in ARCHITECTURES and kind not in model_types()):
+        return None
+    return ARCHITECTURES[kind]
+
+
+def model_types() -> list[str]:
+    """Every HF `model_type` that gemel reads itself, sorted."""
+    for name in ARCHITECTURES:
+        ARCHITECTURES[name]
+    return list(ARCHITECTURES)
+
+
+def max_positions(config: Config) -> int | None:
+    """Tokens that a network has positions for; None if the config does not say."""
+    positions = _positive(config.get("max_position_embeddings"))
+    if positions is None:
+        return None
+    architecture = architecture_of(config)
+    after = (
+        architecture.positions_after_padding
+        if architecture
+        else config.get("model_type") in _OTHERS_AFTER_PADDING
+    )
+    if after:
+        padding = config.get("pad_token_id")
+        positions = _positive(positions - 1 - (padding if isinstance(padding, int) else 1))
+    return positions
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
