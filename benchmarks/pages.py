@@ -1,7 +1,7 @@
-"""Results -> tables of the pages in docs, each between its two markers.
+"""Write the result tables into the pages of docs, each between its two markers.
 
-python benchmarks/pages.py --write    put them in
-python benchmarks/pages.py --check    exit 1 when a page says something else
+python benchmarks/pages.py --write    update the pages
+python benchmarks/pages.py --check    exit 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SETS = ("stsb-dev", "stsb-test", *(f"sts{year}-test" for year in range(12, 17)),
 
 
 def recipes(results: dict[str, Any]) -> str:
-    """A row a recipe: its scores; then the commands."""
+    """One row per recipe with its scores, then the commands."""
     found = results["recipes"]
     rows = [
         ["Spearman, points", "before", *(name.removesuffix("-test") for name in SETS), "texts", "minutes"]
@@ -31,17 +31,29 @@ def recipes(results: dict[str, Any]) -> str:
         before = "–" if each["untrained"] is None else f"{each['untrained']:.2f}"
         rows.append([name, before, *scores, f"{each['texts']:,}", f"{each['seconds'] / 60:.0f}"])
     notes = (
-        "`before` is the development set of STSb before training. Minutes are those of one core that other work "
-        "shared, so they say little; a resumed run counts from its resume. STSb holds pairs of STS12 to STS16: after "
-        "training on it (`regression`, `cross`) those columns are no fair test."
+        "`before` is the score on the development set of STSb before training. The minutes were measured on one core that "
+        "was also used by other work, so they are only indicative; a resumed run counts from where it resumed. STSb "
+        "contains pairs of STS12 to STS16: after training on it (`regression`, `cross`) those columns are not a fair "
+        "test."
     )
     commands = "\n".join(each["command"] for each in found.values())
     return f"{grid(rows)}\n\n{notes}\n\n```sh\n{commands}\n```"
 
 
 def speed(results: dict[str, Any]) -> str:
-    """A row a setting: rates of both, their ratio, quality and memory."""
-    rows = [["pairs/s", "gemel", "sentence-transformers", "ratio", "STSb-dev", "theirs", "peak MB", "theirs"]]
+    """One row per setting: the rates of both libraries, their ratio, quality and memory."""
+    rows = [
+        [
+            "pairs/s",
+            "gemel",
+            "sentence-transformers",
+            "ratio",
+            "STSb-dev gemel",
+            "STSb-dev ST",
+            "peak MB gemel",
+            "peak MB ST",
+        ]
+    ]
     for each in results["settings"]:
         rate, quality, peak = each["pairs_per_second"], each["stsb_dev"], each["peak_mb"]
         rows.append(
@@ -64,7 +76,7 @@ def speed(results: dict[str, Any]) -> str:
 
 
 def grouping(results: dict[str, Any]) -> str:
-    """One row for each batch size and way to make batches; then the differences."""
+    """One row per batch size and way to make batches, then the differences."""
     rows = [
         ["batch", "", "seeds", "STSb-dev, mean and 95 % interval", "pairs per CPU second", "largest label"]
     ]
@@ -83,7 +95,7 @@ def grouping(results: dict[str, Any]) -> str:
             if one["n"]
         ]
     head = (
-        f"{results['model']}, classification on NLI, {results['steps']} steps, step size {results['learning_rate']:g}, "
+        f"{results['model']}, classification on NLI, {results['steps']} steps, learning rate {results['learning_rate']:g}, "
         f"{results['machine']['processor']}, one thread. The largest label is the mean share of a batch's most "
         "frequent label."
     )
@@ -97,7 +109,7 @@ def _interval(found: dict[str, Any]) -> str:
 
 
 def pairs(results: dict[str, Any]) -> str:
-    """A row a case: the best seconds of each system."""
+    """One row per case: the best time of each system."""
     cases = results["cases"].values()
     names = list(dict.fromkeys(name for case in cases for name in case["systems"]))
     titles = {name: case["systems"][name]["title"] for case in cases for name in case["systems"]}
@@ -111,7 +123,7 @@ def pairs(results: dict[str, Any]) -> str:
 
 
 def postprocess(results: dict[str, Any]) -> str:
-    """A row a method: Spearman with its interval on each set."""
+    """One row per method: Spearman with its interval on each set."""
     sets = list(next(iter(results["methods"].values())))
     rows = [["Spearman, points", *sets]]
     for name, found in results["methods"].items():
@@ -121,7 +133,7 @@ def postprocess(results: dict[str, Any]) -> str:
 
 
 def index(results: dict[str, Any]) -> str:
-    """A table a size: a row a system."""
+    """One table per size, one row per system."""
     head = [
         "", "build s", "MB", "peak MB", "open s", "p50 ms", "p95 ms", "recall@10", "1 % filter ms", "recall",
         "50 % filter ms", "recall", "queries/s at 0.95", "at 0.99", "add 1,000 ms", "delete 1,000 ms",
@@ -132,7 +144,7 @@ def index(results: dict[str, Any]) -> str:
         parts.append(f"{size['title']}:\n\n{grid(rows)}")
         text = size["systems"].get("gemel", {}).get("sentence")
         if text:
-            parts.append(f"From the text of a query to gemel's answer: p50 {text['p50_ms']:.1f} ms.")
+            parts.append(f"From the text of a query to the answer of gemel: p50 {text['p50_ms']:.1f} ms.")
     if "note" in results:
         parts.append(results["note"])
     return "\n\n".join(parts)
@@ -146,7 +158,7 @@ def index_recall(results: dict[str, Any]) -> str:
         cells = [f"{each[by]:.3f}" for each in found for by in ("recall_by_text", "recall_by_vector")]
         rows.append([kind, *cells])
     claimed = "; ".join(f"{recall:.3f} for questions {kind}" for kind, recall in results["claimed"].items())
-    return f"{results['title']}:\n\n{grid(rows)}\n\n`stats` says, for a search without `recall`: {claimed}."
+    return f"{results['title']}:\n\n{grid(rows)}\n\n`stats` reports for a search without `recall`: {claimed}."
 
 
 def _index_row(each: dict[str, Any]) -> list[str]:
@@ -166,7 +178,7 @@ def _index_row(each: dict[str, Any]) -> list[str]:
 
 
 def few_shot(results: dict[str, Any]) -> str:
-    """A row a model: accuracy of the head alone and after tuning, draw by draw."""
+    """One row per model: accuracy of the head alone and after tuning, for each sample."""
     rows = [["accuracy, %", "head alone", "tuned", "gain", "seconds", "tuned"]]
     for name, found in results["models"].items():
         row, seconds = [name], []
@@ -180,17 +192,24 @@ def few_shot(results: dict[str, Any]) -> str:
         ]
         rows.append([*row, f"{sum(gains) / len(gains):+.1f}", *seconds])
     head = (
-        f"{results['machine']['processor']}, one thread that other work shared; {len(gains)} draws of "
+        f"{results['machine']['processor']}, one thread, shared with other work; {len(gains)} random samples of "
         f"{results['classes']} classes, {results['examples']} examples each, {results['test_texts'][0]} test texts: "
-        "the mean, and each draw."
+        "the mean and, in parentheses, each sample."
     )
     return f"{head}\n\n{grid(rows)}"
 
 
 def serve(results: dict[str, Any]) -> str:
-    """A row a server; then what bad clients and kills did to ours."""
+    """One row per server, then the effect of misbehaving clients and kills on gemel."""
     rows = [
-        ["", "one client p50 ms", "64 clients, requests/s", "p50 ms", "p99 ms", "single beside large, p95 ms"]
+        [
+            "",
+            "one client p50 ms",
+            "64 clients, requests/s",
+            "p50 ms",
+            "p99 ms",
+            "single query alongside large requests, p95 ms",
+        ]
     ]
     titles = {"st-fastapi": "sentence-transformers behind FastAPI", "infinity": "infinity-emb"}
     for name, each in results["systems"].items():
@@ -201,50 +220,50 @@ def serve(results: dict[str, Any]) -> str:
     bad, killed = ours["bad_clients"], ours["killed"]
     memory = bad["memory_mb"]
     notes = (
-        f"{results['machine']['processor']}, {results['threads']} cores that the clients share. Offline the encoder "
-        f"does {results['offline_per_second']:.0f} texts/s, so the server reaches "
-        f"{ratios['throughput_of_offline']:.0%} of it (the goal is 80 %). A single query beside requests of 1,000 "
+        f"{results['machine']['processor']}, {results['threads']} cores shared with the clients. Offline, the encoder "
+        f"computes {results['offline_per_second']:.0f} texts/s, so the server reaches "
+        f"{ratios['throughput_of_offline']:.0%} of it (the goal is 80 %). A single query alongside requests of 1,000 "
         f"texts takes {ratios['mixed_p95_ratio']:.1f} times its unloaded p95 (the goal is 3). In "
-        f"{bad['minutes']:.0f} min with bad clients {bad['good']['right']:,} good requests were answered, "
+        f"{bad['minutes']:.0f} min with misbehaving clients, {bad['good']['right']:,} valid requests were answered, "
         f"{ratios['wrong_answers']} of them wrong; memory went from {memory['before']} to at most "
-        f"{memory['peak']} MB. Killed {killed['kills']} times under load it was ready again after "
-        f"{max(killed['seconds_until_ready']):.1f} s at most, and clients that ask again lost nothing."
+        f"{memory['peak']} MB. Killed {killed['kills']} times under load, it was ready again after "
+        f"{max(killed['seconds_until_ready']):.1f} s at most, and clients that retry lost nothing."
     )
     return f"{grid(rows)}\n\n{notes}"
 
 
 def scale(results: dict[str, Any]) -> str:
-    """What Ray costs, what a kill costs, what a bucket costs."""
+    """The overhead of Ray, of a killed process, and of an index in a bucket."""
     found, count = results["results"], results["count"]
-    rows = [["", "one process, s", "on Ray, s", "more"]]
-    for name, said in (
+    rows = [["", "one process, s", "on Ray, s", "overhead"]]
+    for name, label in (
         ("encode", f"encode {count:,} texts"),
         ("pairs", f"best 10,000 pairs of {count:,} vectors"),
     ):
         each = found[name]
         rows.append(
-            [said, f"{min(each['alone']):.1f}", f"{min(each['ray']):.1f}", f"{each['overhead']:+.1%}"]
+            [label, f"{min(each['alone']):.1f}", f"{min(each['ray']):.1f}", f"{each['overhead']:+.1%}"]
         )
-    kills = [["killed at a third", "seconds", "lost", "tasks done again"]]
+    kills = [["killed after a third", "seconds", "lost", "repeated tasks"]]
     for name, each in found["kills"].items():
         lost = f"{each['lost']:.1f}" if "lost" in each else "–"
         kills.append([name, f"{each['seconds']:.1f}", lost, str(each["retries"])])
     store = found["s3"]
-    places = [["ms", "search p50", "p99", "write one", "open and first search"]]
+    locations = [["ms", "search p50", "p99", "write one", "open and first search"]]
     keys = ("search_p50_ms", "search_p99_ms", "write_one_p50_ms", "open_and_first_search_ms")
-    places += [[name, *(f"{store[name][key]:.1f}" for key in keys)] for name in ("folder", "s3")]
+    locations += [[name, *(f"{store[name][key]:.1f}" for key in keys)] for name in ("folder", "s3")]
     return "\n\n".join(
         (
-            f"{results['machine']['processor']}, two cores for all: a cluster that runs already against one process "
-            f"with two threads, best of {len(found['encode']['alone'])}. With a cluster started for the one command, "
+            f"{results['machine']['processor']}, two cores in total: a running cluster compared with one process "
+            f"with two threads, best of {len(found['encode']['alone'])}. With a cluster started for the command, "
             f"encoding took {found['encode']['with_its_own_cluster']:.1f} s.",
             grid(rows),
-            "Two nodes of one core each; lost is what it took longer than with nothing killed, and below zero where "
-            "that is less than the machine's noise. With the node goes its core: if one core does half the work of "
-            f"two, that alone costs {found['kills']['node']['lost_with_its_core']:.0f} s.",
+            'Two nodes of one core each; "lost" is the additional time compared with the run without a kill, negative '
+            "where it is below the noise of the machine. A killed node takes its core with it: if one core does half "
+            f"the work of two, that alone costs {found['kills']['node']['lost_with_its_core']:.0f} s.",
             grid(kills),
-            f"An index of {store['rows']:,} rows, one query at a time; the store's processes are on the same machine.",
-            grid(places),
+            f"An index of {store['rows']:,} rows, one query at a time; the processes of the store run on the same machine.",
+            grid(locations),
         )
     )
 
