@@ -31,8 +31,8 @@ def recipes(results: dict[str, Any]) -> str:
         before = "–" if each["untrained"] is None else f"{each['untrained']:.2f}"
         rows.append([name, before, *scores, f"{each['texts']:,}", f"{each['seconds'] / 60:.0f}"])
     notes = (
-        "`before` is the score on the development set of STSb before training. The minutes were measured on one core that "
-        "was also used by other work, so they are only indicative; a resumed run counts from where it resumed. STSb "
+        "`before` is the score on the development set of STSb before training. The minutes were measured on one core "
+        "that was also used by other work, so they are only indicative; a resumed run counts from where it resumed. STSb "
         "contains pairs of STS12 to STS16: after training on it (`regression`, `cross`) those columns are not a fair "
         "test."
     )
@@ -95,8 +95,8 @@ def grouping(results: dict[str, Any]) -> str:
             if one["n"]
         ]
     head = (
-        f"{results['model']}, classification on NLI, {results['steps']} steps, learning rate {results['learning_rate']:g}, "
-        f"{results['machine']['processor']}, one thread. The largest label is the mean share of a batch's most "
+        f"{results['model']}, classification on NLI, {results['steps']} steps, learning rate "
+        f"{results['learning_rate']:g}, {results['machine']['processor']}, one thread. The largest label is the mean share of a batch's most "
         "frequent label."
     )
     return "\n\n".join([head, grid(rows), "\n".join(notes)])
@@ -262,7 +262,8 @@ def scale(results: dict[str, Any]) -> str:
             "where it is below the noise of the machine. A killed node takes its core with it: if one core does half "
             f"the work of two, that alone costs {found['kills']['node']['lost_with_its_core']:.0f} s.",
             grid(kills),
-            f"An index of {store['rows']:,} rows, one query at a time; the processes of the store run on the same machine.",
+            f"An index of {store['rows']:,} rows, one query at a time; the processes of the store run "
+            "on the same machine.",
             grid(locations),
         )
     )
