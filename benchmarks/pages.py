@@ -32,9 +32,9 @@ def recipes(results: dict[str, Any]) -> str:
         rows.append([name, before, *scores, f"{each['texts']:,}", f"{each['seconds'] / 60:.0f}"])
     notes = (
         "`before` is the score on the development set of STSb before training. The minutes were measured on one core "
-        "that was also used by other work, so they are only indicative; a resumed run counts from where it resumed. STSb "
-        "contains pairs of STS12 to STS16: after training on it (`regression`, `cross`) those columns are not a fair "
-        "test."
+        "that was also used by other work, so they are only indicative; a resumed run counts from where it resumed. "
+        "STSb contains pairs of STS12 to STS16: after training on it (`regression`, `cross`) those columns are not a "
+        "fair test."
     )
     commands = "\n".join(each["command"] for each in found.values())
     return f"{grid(rows)}\n\n{notes}\n\n```sh\n{commands}\n```"
@@ -95,9 +95,9 @@ def grouping(results: dict[str, Any]) -> str:
             if one["n"]
         ]
     head = (
-        f"{results['model']}, classification on NLI, {results['steps']} steps, learning rate "
-        f"{results['learning_rate']:g}, {results['machine']['processor']}, one thread. The largest label is the mean share of a batch's most "
-        "frequent label."
+        f"{results['model']}, classification on NLI, {results['steps']} steps, "
+        f"learning rate {results['learning_rate']:g}, {results['machine']['processor']}, one thread. "
+        "The largest label is the mean share of a batch's most frequent label."
     )
     return "\n\n".join([head, grid(rows), "\n".join(notes)])
 
