@@ -1,4 +1,4 @@
-"""One job per folder: the second is refused, a killed one blocks nobody, and no file stays behind."""
+"""Atomic files and folders, and locks: one job per folder, and a killed job blocks nobody."""
 
 import os
 from pathlib import Path
@@ -6,30 +6,31 @@ from pathlib import Path
 import pytest
 
 from gemel.errors import InputError, WorkError
-from gemel.files import atomic as folder_lock
-from gemel.files.atomic import LOCK, locked
+from gemel.files import locks
+from gemel.files.atomic import atomic_file, atomic_folder, write_atomic
+from gemel.files.locks import LOCK, lock, lock_folder
 
 
 def test_a_folder_is_for_one_at_a_time_and_keeps_no_file(tmp_path):
-    with locked(tmp_path, "busy"):
-        with pytest.raises(InputError, match="busy"), locked(tmp_path, "busy"):
+    with lock_folder(tmp_path, "busy"):
+        with pytest.raises(InputError, match="busy"), lock_folder(tmp_path, "busy"):
             pass
         assert (tmp_path / LOCK).exists()
-    with locked(tmp_path, "busy"):
+    with lock_folder(tmp_path, "busy"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_of_a_killed_job_locks_nothing(tmp_path):
     (tmp_path / LOCK).touch()
-    with locked(tmp_path, "busy"):
+    with lock_folder(tmp_path, "busy"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("made_again", [True, False])
 def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypatch, made_again):
-    real, calls = folder_lock._lock, []
+    real, calls = locks._lock_now, []
 
     def slow(handle: int, folder: Path, busy: str) -> None:
         if not calls:
@@ -39,8 +40,8 @@ def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypat
         calls.append(os.fstat(handle).st_ino)
         real(handle, folder, busy)
 
-    monkeypatch.setattr(folder_lock, "_lock", slow)
-    with locked(tmp_path, "busy"):
+    monkeypatch.setattr(locks, "_lock_now", slow)
+    with lock_folder(tmp_path, "busy"):
         assert (tmp_path / LOCK).stat().st_ino == calls[-1]
     assert len(set(calls)) == 2
 
@@ -48,7 +49,7 @@ def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(tmp_path, monkeypat
 def test_a_folder_that_cannot_be_locked_says_why(tmp_path, monkeypatch):
     with (
         pytest.raises(WorkError, match=r"cannot write to .*nowhere: No such file"),
-        locked(tmp_path / "nowhere", "busy"),
+        lock_folder(tmp_path / "nowhere", "busy"),
     ):
         pass
 
@@ -58,12 +59,55 @@ def test_a_folder_that_cannot_be_locked_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", unable)
     with (
         pytest.raises(WorkError, match=r"Operation not supported.*Choose a folder on a local disk"),
-        locked(tmp_path, "busy"),
+        lock_folder(tmp_path, "busy"),
     ):
         pass
 
 
 def test_where_there_are_no_such_locks_the_job_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_lock.sys, "platform", "win32")
-    with locked(tmp_path, "busy"), locked(tmp_path, "busy"):
+    monkeypatch.setattr(locks.sys, "platform", "win32")
+    with lock_folder(tmp_path, "busy"), lock_folder(tmp_path, "busy"):
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_has_its_old_content_until_the_new_one_is_complete(tmp_path):
+    path = tmp_path / "a.json"
+    write_atomic(path, {"a": "ä"})
+    assert path.read_text() == '{\n  "a": "\\u00e4"\n}\n'
+    with pytest.raises(ZeroDivisionError), atomic_file(path) as temporary:
+        temporary.write_text("half")
+        assert path.read_text().startswith("{")
+        raise ZeroDivisionError
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+    write_atomic(path, "ä\n")
+    assert path.read_bytes() == b"\xc3\xa4\n"
+    write_atomic(path, b"\xff", exclusive=True)
+    assert path.read_bytes() == b"\xff"
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_the_temporary_file_of_an_exclusive_writer_has_always_the_same_name(tmp_path):
+    with atomic_file(tmp_path / "a", exclusive=True) as temporary:
+        assert temporary == tmp_path / "a.tmp"
+        temporary.touch()
+
+
+def test_a_folder_is_replaced_as_a_whole_or_stays(tmp_path):
+    target = tmp_path / "model"
+    with atomic_folder(target) as working:
+        (working / "one").write_text("1")
+        assert not target.exists()
+    with pytest.raises(ZeroDivisionError), atomic_folder(target) as working:
+        raise ZeroDivisionError
+    assert [each.name for each in target.iterdir()] == ["one"]
+    with atomic_folder(target) as working:
+        (working / "two").write_text("2")
+    assert [each.name for each in target.iterdir()] == ["two"]
+    assert [each.name for each in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_lock_has_one_holder(tmp_path):
+    with lock(tmp_path / "lock") as first, lock(tmp_path / "lock", wait=False) as second:
+        assert (first, second) == (True, False)
+    with lock(tmp_path / "lock", wait=False) as again:
+        assert again

@@ -19,8 +19,9 @@ pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
 import gemel
 from gemel.errors import InputError, WorkError
+from gemel.files.locks import SharedLock
 from gemel.index.lance import cache
-from gemel.index.lance.disk import Readers, bytes_below
+from gemel.index.lance.disk import bytes_below
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
 from index_contract import clusters, rows_of
@@ -169,15 +170,15 @@ def test_texts_are_searched_in_a_forked_child(tmp_path):
 
 
 def test_a_lock_is_not_kept_alive_by_a_forked_child(tmp_path):
-    from gemel.index.lance.disk import locked
+    from gemel.files.locks import lock
 
-    with locked(tmp_path / "lock"):
+    with lock(tmp_path / "lock"):
         child = os.fork()
         if not child:
             time.sleep(60)
             os._exit(0)
     try:
-        with locked(tmp_path / "lock", wait=False) as alone:
+        with lock(tmp_path / "lock", wait=False) as alone:
             assert alone
     finally:
         os.kill(child, signal.SIGKILL)
@@ -423,13 +424,13 @@ def test_a_built_index_takes_little_more_than_twice_its_vectors(tmp_path):
 
 
 def test_readers_hold_a_lock_and_let_go_of_it(tmp_path):
-    one, two = Readers(tmp_path / "readers"), Readers(tmp_path / "readers")
+    one, two = SharedLock(tmp_path / "readers"), SharedLock(tmp_path / "readers")
     with one.alone() as only:
         assert not only
     two.close()
     with one.alone() as only:
         assert only
-    three = Readers(tmp_path / "readers")
+    three = SharedLock(tmp_path / "readers")
     with one.alone() as only:
         assert not only
     del three

@@ -19,10 +19,10 @@ import pytest
 
 from encode_child import DIM, rows, vector
 from gemel.errors import InputError, MissingExtra, WorkError
-from gemel.files.atomic import lock_folder
 from gemel.files.lines import Row
 from gemel.texts.encode_folder import encode_to_folder
 from gemel.texts.encoded_folder import read_folder
+from gemel.texts.journal import lock_job
 
 FORMATS = ["npy", "safetensors", "parquet", "jsonl"]
 ROWS = 47  # shards of 20 rows, blocks of at most 7: 7 + 7 + 6, 7 + 7 + 6, 7
@@ -435,7 +435,7 @@ def test_a_complete_folder_that_was_changed_does_not_grow(tmp_path):
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
     stop_after(tmp_path / "out", 2)
-    with lock_folder(tmp_path / "out"), pytest.raises(InputError, match="another process is encoding to"):
+    with lock_job(tmp_path / "out"), pytest.raises(InputError, match="another process is encoding to"):
         encode(tmp_path / "out", rows(ROWS))
     encode(tmp_path / "out", rows(ROWS))
 

@@ -91,7 +91,7 @@ def test_a_killed_run_goes_on_and_leaves_the_same_files(tmp_path, mode, moment, 
 
 
 def test_a_run_killed_before_its_first_journal_starts_again(tmp_path):
-    (tmp_path / "progress.json.new").write_text("{")
+    (tmp_path / "progress.json.tmp").write_text("{")
     assert len(similar_pairs(rows(), k=5, out=tmp_path)) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
 
@@ -166,14 +166,14 @@ def test_a_run_that_failed_lets_go_of_its_folder(tmp_path, monkeypatch):
 
 
 def test_a_run_that_ends_while_another_asks_is_read(tmp_path, monkeypatch):
-    real = folder.locked
+    real = folder.lock_folder
 
     def late(path, busy):
-        monkeypatch.setattr(folder, "locked", real)
+        monkeypatch.setattr(folder, "lock_folder", real)
         similar_pairs(rows(), k=5, out=tmp_path)
         return real(path, busy)
 
-    monkeypatch.setattr(folder, "locked", late)
+    monkeypatch.setattr(folder, "lock_folder", late)
     assert len(similar_pairs(rows(), k=5, out=tmp_path)) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
 

@@ -24,7 +24,7 @@ from gemel.export.files import (
     write_sidecar,
 )
 from gemel.export.graph import SentenceGraph, sentence_graph
-from gemel.files.atomic import new_folder
+from gemel.files.atomic import atomic_folder
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 
@@ -53,7 +53,7 @@ def export(
     opened = model if isinstance(model, Model) else load(model)
     if target.suffix == ".onnx":
         return _to_file(opened, target, options)
-    with new_folder(target.absolute()) as working:
+    with atomic_folder(target.absolute()) as working:
         return _to_folder(opened, working, target, to, options)
 
 

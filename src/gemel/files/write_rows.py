@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import date
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from gemel.errors import InputError, MissingExtra, WorkError
+from gemel.files.atomic import atomic_file
 from gemel.terminal import iso_date
 
 Fields: TypeAlias = dict[str, Any]
@@ -51,18 +51,13 @@ def write_rows(path: Path, rows: Iterable[Fields], *, escape_formulas: bool = Fa
     kind = check_output(path)
     if escape_formulas and kind in (".csv", ".tsv"):
         rows = ({_no_formula(name): _no_formula(value) for name, value in row.items()} for row in rows)
-    # Not a name that another user could have put there as a link to some file.
-    working = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        count = (
-            _write_parquet(working, rows) if kind == ".parquet" else _write_text(working, rows, path, kind)
-        )
-        working.replace(path)
+        with atomic_file(path) as working:
+            if kind == ".parquet":
+                return _write_parquet(working, rows)
+            return _write_text(working, rows, path, kind)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error}") from error
-    finally:
-        working.unlink(missing_ok=True)
-    return count
 
 
 def _no_formula(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds

@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from gemel.checkpoint.json_file import read_object
 from gemel.errors import InputError, ModelError
 from gemel.evaluation.probe import one_thread
-from gemel.files.atomic import new_folder, write_json
+from gemel.files.atomic import atomic_folder, write_json
 from gemel.model import Model
 from gemel.options import EncodeOptions, OnLong, Precision
 from gemel.sklearn.vectors import shared_model, texts_of
@@ -392,7 +392,7 @@ def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path,
         "fingerprint": stored.fingerprint,
         "tuned": stored.tuned,
     }
-    with new_folder(target) as working:
+    with atomic_folder(target) as working:
         write_json(working / _ABOUT, about)
         tensors = {"weight": stored.head.weight, "bias": stored.head.bias}
         save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, working / _HEAD)

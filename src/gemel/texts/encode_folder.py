@@ -22,18 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gemel.errors import InputError, WorkError
-from gemel.files.atomic import (
-    START_AGAIN,
-    append,
-    check_file,
-    finish_part,
-    lock_folder,
-    ours,
-    reopen_part,
-    sha256_of,
-    sync_folder,
-    writing,
-)
+from gemel.files.atomic import START_AGAIN, append, finish_part, reopen_part, sha256_of, sync, write_atomic
 from gemel.files.lines import Row
 from gemel.texts.formats import FORMATS, Format, RowBlock, Shape
 from gemel.texts.journal import (
@@ -45,10 +34,13 @@ from gemel.texts.journal import (
     Journal,
     Json,
     Shard,
+    check_file,
     load_journal,
     load_manifest,
+    lock_job,
+    ours,
     plan_of,
-    write_json,
+    writing,
 )
 from gemel.types import AnyVectors
 
@@ -116,7 +108,7 @@ def encode_to_folder(  # noqa: PLR0913 - the options of one command, all with a 
         raise InputError(f"{folder} is a file; the vectors need a folder. Choose another name (-o)")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
+    with lock_job(folder):
         source = Source(iter(rows))
         journal = _begin(folder, plan, overwrite)
         if journal is not None:
@@ -167,7 +159,7 @@ def _remove_all_but(folder: Path, known: set[str]) -> None:
     for name in ours(folder):
         if name not in known:
             (folder / name).unlink()
-    sync_folder(folder)
+    sync(folder)
 
 
 def _is_all(folder: Path, source: Source) -> bool:
@@ -294,9 +286,9 @@ class _EncodeJob:
         for name, size in final.sizes.items():
             finish_part(self.folder / name, size, b"")
         manifest = _manifest(self.folder, final)
-        write_json(self.folder / MANIFEST, manifest)
+        write_atomic(self.folder / MANIFEST, manifest, exclusive=True)
         (self.folder / JOURNAL).unlink()
-        sync_folder(self.folder)
+        sync(self.folder)
         _remove_all_but(self.folder, _files_of(manifest))
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from gemel.errors import GemelError, InputError
-from gemel.files.atomic import check_file
 from gemel.texts.formats import FORMATS, Shape
-from gemel.texts.journal import JOURNAL, Json, load_manifest
+from gemel.texts.journal import JOURNAL, Json, check_file, load_manifest
 from gemel.types import AnyVectors
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gemel.errors import InputError, MissingExtra
-from gemel.files.atomic import append, finish_part, part, whole_file
+from gemel.files.atomic import append, atomic_file, finish_part, part
 from gemel.registry import Registry
 from gemel.terminal import printable_json
 from gemel.types import AnyVectors
@@ -257,7 +257,7 @@ class _Parquet:
 
     def seal(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
         name = f"vectors-{shard:05d}.parquet"
-        with whole_file(folder / name) as temporary:
+        with atomic_file(folder / name, exclusive=True) as temporary:
             _write_shard(temporary, part(folder / ROWS), part(folder / VECTORS), shape)
         del sizes[ROWS], sizes[VECTORS]
         return name

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemel.errors import InputError
-from gemel.files.atomic import START_AGAIN, is_ours, whole_file
+from gemel.errors import InputError, WorkError
+from gemel.files.atomic import START_AGAIN, sha256_of, write_atomic
+from gemel.files.locks import lock_folder
 
 JOURNAL = "progress.json"
 
@@ -83,7 +86,8 @@ class Journal:
         return self.rows - sum(shard.rows for shard in self.shards)
 
     def save(self, folder: Path) -> None:
-        write_json(folder / JOURNAL, {"kind": KIND, "version": VERSION, **asdict(self)})
+        content = {"kind": KIND, "version": VERSION, **asdict(self)}
+        write_atomic(folder / JOURNAL, content, exclusive=True)
 
 
 def load_journal(folder: Path) -> Journal | None:
@@ -127,11 +131,6 @@ def plan_of(manifest: Json) -> FolderPlan:
     return FolderPlan(
         **{name: manifest[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")}
     )
-
-
-def write_json(path: Path, content: Json) -> None:
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="ascii")
 
 
 def read_json(path: Path) -> Json:
@@ -214,3 +213,47 @@ def _are_files(entries: object, *counts: str) -> bool:
 
 def _are_sizes(sizes: object) -> bool:
     return isinstance(sizes, dict) and all(is_ours(name) and _is_count(size) for name, size in sizes.items())
+
+
+# Every name that a job may create, and so may remove; nothing else in the folder is ever touched.
+_OURS = re.compile(
+    r"(manifest\.json|progress\.json|(ids|texts)\.jsonl|vectors\.(npy|jsonl)|spool\.(vectors|rows)"
+    r"|vectors-\d{5,}\.(safetensors|parquet))(\.part|\.tmp)?"
+)
+
+
+def is_ours(name: object) -> bool:
+    """Whether a job could have created a file of this name; False for a name with a path in it."""
+    return isinstance(name, str) and _OURS.fullmatch(name) is not None
+
+
+def ours(folder: Path) -> list[str]:
+    """Names in the folder that a job could have created."""
+    return sorted(entry.name for entry in folder.iterdir() if is_ours(entry.name))
+
+
+def check_file(path: Path, sha256: str) -> None:
+    """Refuse a finished file that is not what was written."""
+    if not path.is_file() or sha256_of(path) != sha256:
+        raise InputError(
+            f"{path} is missing or has changed since it was written: it is damaged. {START_AGAIN}"
+        )
+
+
+def lock_job(folder: Path) -> AbstractContextManager[None]:
+    """One job per folder."""
+    return lock_folder(
+        folder, f"another process is encoding to {folder}. Wait for it, or choose another folder (-o)"
+    )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turns a full disk, a read-only folder and the like into a WorkError that says how to resume."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(
+            f"cannot write to {folder}: {error.strerror or error}. All rows recorded so far are safe: "
+            "make room or fix the folder, then run the same command again"
+        ) from error

@@ -7,9 +7,7 @@ step-00000120/
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import uuid
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemel.errors import WorkError
+from gemel.files.atomic import sha256_of, sync, sync_tree
 
 if TYPE_CHECKING:
     import torch
@@ -43,10 +42,11 @@ class Snapshots:
             self._clean()
             working.mkdir()
             self._fill(working, state, files)
+            sync_tree(working)
             if target.exists():
                 shutil.rmtree(target)
             working.rename(target)
-            _sync_folder(self.folder)
+            sync(self.folder)
         except OSError as error:
             shutil.rmtree(working, ignore_errors=True)
             older = self.newest()
@@ -63,10 +63,9 @@ class Snapshots:
         for name, tensors in files.items():
             path = folder / f"{name}.safetensors"
             save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, path)
-            hashes[path.name] = _sync_and_hash(path)
+            hashes[path.name] = sha256_of(path)
         path = folder / "state.json"
         path.write_text(json.dumps({**state, "files": hashes}, indent=2) + "\n", encoding="utf-8")
-        _sync_and_hash(path)
 
     def all(self) -> list[Path]:
         """Whole snapshots, oldest first."""
@@ -106,28 +105,9 @@ def read_snapshot(folder: Path) -> Snapshot:
                 f"the snapshot {folder} is damaged: {strange[0]!r:.60} is no file of ours. {way_on}"
             )
         for name, expected in state["files"].items():
-            if _hash(folder / name) != expected:
+            if sha256_of(folder / name) != expected:
                 raise WorkError(f"the snapshot {folder} is damaged: {name} is not what was written. {way_on}")
         files = {Path(name).stem: load_file(folder / name) for name in state["files"]}
         return Snapshot(state, files)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise WorkError(f"the snapshot {folder} cannot be read: {error}. {way_on}") from error
-
-
-def _sync_and_hash(path: Path) -> str:
-    with path.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    return _hash(path)
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

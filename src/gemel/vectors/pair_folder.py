@@ -12,13 +12,14 @@ import re
 from contextlib import ExitStack
 from pathlib import Path
 from tokenize import TokenError  # of a header, which numpy parses as Python
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.files.atomic import LOCK, locked
+from gemel.files.atomic import sync_open, write_atomic
+from gemel.files.locks import LOCK, lock_folder
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.scan.compare import ScanResult
 
@@ -30,7 +31,7 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "right": np.dtype("<i8"),
 }
 
-_FRESH = ".new"  # a file that is being written
+_FRESH = ".tmp"  # a file that is being written
 
 _HEADER = 128  # bytes of an npy header here, whatever the length it names
 
@@ -54,7 +55,7 @@ class PairFolder:
             self._tidy()
             return
         busy = f"another run is writing pairs to {path}. Wait for it, or name another folder"
-        self._held.enter_context(locked(path, busy))
+        self._held.enter_context(lock_folder(path, busy))
         try:
             self._look()  # what a run did before it let go
             if self.finished:
@@ -80,7 +81,7 @@ class PairFolder:
         for name, kind in COLUMNS.items():
             with (self._path / f"{name}.npy").open("ab") as file:
                 file.write(np.ascontiguousarray(getattr(found, name), dtype=kind).data)
-                _sync(file)
+                sync_open(file)
         self.pairs += len(found)
         self._count(next_row, None)
 
@@ -91,7 +92,7 @@ class PairFolder:
         rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
         with (self._path / name).open("wb") as file:
             np.save(file, rows)
-            _sync(file)
+            sync_open(file)
         self._count(next_row, name)
 
     def kept(self) -> ScanResult | None:
@@ -106,7 +107,7 @@ class PairFolder:
         for name, kind in COLUMNS.items():
             with (self._path / f"{name}.npy").open("r+b") as file:
                 file.write(_header(kind, self.pairs))
-                _sync(file)
+                sync_open(file)
         self._write(RESULT, {**self._state(None), "compared": compared, "complete": True})
         self._tidy()
         self.finished = True
@@ -220,20 +221,11 @@ class PairFolder:
 
     def _write(self, name: str, state: Json) -> None:
         """Whole or not at all."""
-        fresh = self._path / f"{name}{_FRESH}"
-        with fresh.open("wb") as file:
-            file.write(json.dumps(state, indent=2).encode() + b"\n")
-            _sync(file)
-        fresh.replace(self._path / name)
+        write_atomic(self._path / name, state, exclusive=True)
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _header(kind: np.dtype[Any], length: int) -> bytes:

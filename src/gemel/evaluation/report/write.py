@@ -6,9 +6,7 @@ The report as Markdown, for a pull request or a README.
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +30,7 @@ from gemel.evaluation.report.html import html
 from gemel.evaluation.report.markup import clean
 from gemel.evaluation.statistics import NamedComparison
 from gemel.evaluation.task import Scores
+from gemel.files.atomic import write_atomic
 
 
 def write_report(
@@ -62,7 +61,9 @@ def write_report(
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_write(folder / name, text) for name, text in texts.items()]
+        for name, text in texts.items():
+            write_atomic(folder / name, text)
+        return [folder / name for name in texts]
     except OSError as error:
         raise WorkError(f"cannot write the report to {folder}: {error}") from error
 
@@ -76,19 +77,6 @@ def _json(content: object) -> str:
             "An undefined score is None with a note"
         ) from error
     return text + "\n"
-
-
-def _write(path: Path, text: str) -> Path:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n", errors="replace") as file:
-            file.write(text)
-        Path(name).chmod(0o644)  # mkstemp keeps others out; a report is for others
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a protocol holds NumPy numbers, paths and whatever else

@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import WorkError
+from gemel.files.atomic import sync
+from gemel.files.locks import lock
 from gemel.index.lance.ann import Lists, RecallPoint, build, load_faiss
 from gemel.index.lance.columns import indices, matrix
-from gemel.index.lance.disk import locked, sync
 from gemel.index.lance.view import Positions, View
 from gemel.types import Vectors
 from gemel.vectors.scan.scanner import dot_scores
@@ -105,7 +106,7 @@ def building(folder: Path, *, wait: bool = True) -> AbstractContextManager[bool]
 
     OSError or WorkError where the folder cannot be written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return locked(folder.with_name(f"{folder.name}.lock"), wait=wait)
+    return lock(folder.with_name(f"{folder.name}.lock"), wait=wait)
 
 
 def drop_others(folder: Path, table: str, kept: Path | None) -> None:

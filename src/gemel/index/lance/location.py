@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from gemel.checkpoint.cache import cache_root
 from gemel.errors import GemelError, InputError, WorkError
+from gemel.files.atomic import write_atomic
 from gemel.index.lance import saved_view as snapshot
-from gemel.index.lance.disk import write_json
 from gemel.index.lance.recovery import first_line, versions_in
 from gemel.index.port import FORMAT
 
@@ -96,7 +96,7 @@ class Folder:
 
     def write(self, pointer: Pointer) -> None:
         try:
-            write_json(self.path / _NAME, content(pointer))
+            write_atomic(self.path / _NAME, json.dumps(content(pointer), indent=1))
         except OSError as error:
             raise WorkError(
                 f"could not write to {self.name}: {error.strerror}. Nothing was changed"

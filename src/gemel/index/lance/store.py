@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
+from gemel.files.atomic import sync
+from gemel.files.locks import lock
 from gemel.index.lance import locks as seal
-from gemel.index.lance.disk import Synced, locked, sync
+from gemel.index.lance.disk import Synced
 from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
 from gemel.index.lance.recovery import RecoveredWarning, open_dataset
 from gemel.index.lance.repair import described, restore_header
@@ -261,7 +263,7 @@ class LanceStore:
         if self._owner == me:
             yield
             return
-        with locked(self._folder / "lock"):
+        with lock(self._folder / "lock"):
             self._owner = me
             try:
                 yield
@@ -285,7 +287,7 @@ class LanceStore:
             if self._files.has(coming.table):
                 self._claim(coming)
             return
-        held: AbstractContextManager[bool] = locked(self._folder / "next.lock", wait=False)
+        held: AbstractContextManager[bool] = lock(self._folder / "next.lock", wait=False)
         if not self._building.enter_context(held):
             self._building.close()
             raise WorkError(f"another process is migrating {self.name}. Wait for it, or stop it")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemel.errors import InputError, WorkError
+from gemel.files.locks import SharedLock
 from gemel.index.fields import new_fields
 from gemel.index.lance import cache
 from gemel.index.lance import repair as repairing
@@ -22,7 +23,7 @@ from gemel.index.lance import saved_view as snapshot
 from gemel.index.lance import search as finding
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
-from gemel.index.lance.disk import Readers, bytes_below
+from gemel.index.lance.disk import bytes_below
 from gemel.index.lance.locks import Added, repeated
 from gemel.index.lance.recovery import RecoveredWarning
 from gemel.index.lance.snapshot import LARGE, Snapshot, Snapshots
@@ -81,7 +82,7 @@ class _Handles:
     versions: Versions
     sights: Snapshots
     words: Words
-    readers: Readers | None
+    readers: SharedLock | None
     process: int = field(default_factory=os.getpid)
     uses: Uses = field(default_factory=Uses)
 
@@ -91,7 +92,7 @@ _of_parents: list[_Handles] = []
 
 
 class LanceTable:
-    """A `Table`. Readers see the newest version, whoever wrote it; writers wait for one another."""
+    """A `Table`. SharedLock see the newest version, whoever wrote it; writers wait for one another."""
 
     def __init__(  # noqa: PLR0913 - what a place knows of its table
         self,
@@ -120,7 +121,7 @@ class LanceTable:
 
         def handles() -> _Handles:
             # First, so that nobody deletes what the version that is opened next needs.
-            held = Readers(readers) if readers is not None else None
+            held = SharedLock(readers) if readers is not None else None
             start = None if cache is None or self._shared else snapshot.load(cache, uri, place)
             view = None if start is None else start.view
             return _Handles(

@@ -12,7 +12,6 @@ Exact search on a cluster: groups of queries as tasks, the corpus once on every 
 from __future__ import annotations
 
 import math
-import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import WorkError
+from gemel.files.atomic import atomic_file
 from gemel.integrations.ray.cluster import RayCluster
 from gemel.terminal import Progress
 from gemel.types import Vectors
@@ -223,7 +223,7 @@ def _never() -> None:
     raise WorkError("a tile found more pairs than it has")
 
 
-_FOLDER, _FRESH = "tiles", ".new"
+_FOLDER = "tiles"
 
 _PAIR = np.dtype([("score", "<f4"), ("left", "<i4"), ("right", "<i4")])
 
@@ -240,12 +240,8 @@ class TileStore:
         rows = np.empty(len(found), dtype=_PAIR)
         rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
         path = self._folder / tile.name
-        fresh = path.with_name(path.name + _FRESH)
-        with fresh.open("wb") as file:
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
             np.save(file, rows)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
 
     def has(self, tile: Tile) -> bool:
         return (self._folder / tile.name).exists()

@@ -16,7 +16,7 @@ from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.json_file import read_object
 from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError
-from gemel.files.atomic import new_folder, write_json
+from gemel.files.atomic import atomic_folder, write_json
 from gemel.model import load
 from gemel.training.distill.agreement import split_rows, yardstick_of_texts
 from gemel.training.distill.by_vectors import learn_vectors
@@ -91,7 +91,7 @@ def keep_layers(checkpoint: Checkpoint, keep: Sequence[int], folder: Path) -> Pa
     names = {name: name for name in weights}
     if checkpoint.config.get("model_type") != "albert":
         names = _renamed(list(weights), keep)
-    with new_folder(folder.absolute()) as working:
+    with atomic_folder(folder.absolute()) as working:
         write_checkpoint(checkpoint, working, weights={new: weights[old] for new, old in names.items()})
         write_json(working / "config.json", {**read_object(working / "config.json"), **patch})
     return folder

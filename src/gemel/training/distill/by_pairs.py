@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gemel.errors import InputError, WorkError
+from gemel.files.atomic import sync_open
 from gemel.model import Model, load
 from gemel.terminal import Progress
 from gemel.training.distill.agreement import (
@@ -127,8 +128,7 @@ def label_pairs(teacher: Teacher, pairs: Sequence[Pair], path: Path, *, progress
                     known[pair] = score
                     row = {"left": pair[0], "right": pair[1], "score": score}
                     stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+                sync_open(stream)
                 line.add(len(block))
     except OSError as error:
         raise WorkError(f"cannot write the labelled pairs to {path}: {error.strerror or error}") from error

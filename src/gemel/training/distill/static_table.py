@@ -39,7 +39,7 @@ from gemel.encoder.pooling import pool
 from gemel.encoder.tokenizer import TextTokenizer, TokenIds, check_texts
 from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
-from gemel.files.atomic import new_folder, write_json
+from gemel.files.atomic import atomic_folder, write_json
 from gemel.model import Model, load
 from gemel.terminal import Progress
 from gemel.texts.whitening import principal_axes
@@ -124,7 +124,7 @@ def write_static(teacher: Checkpoint, table: Vectors, folder: Path, *, overwrite
     from safetensors.numpy import save_file
 
     check_target(folder.absolute(), teacher, overwrite)
-    with new_folder(folder.absolute()) as working:
+    with atomic_folder(folder.absolute()) as working:
         (working / _TABLE).mkdir()
         rows = np.array(table, dtype=np.float32, order="C")
         save_file({"embedding.weight": rows}, working / _TABLE / "model.safetensors")
