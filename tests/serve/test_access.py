@@ -17,7 +17,7 @@ from gemel.serve import connection
 from gemel.serve.keys import WrongKeys, network_of, read_keys
 from gemel.serve.logs import RequestLog, captured, reason_of
 from gemel.serve.options import ServeOptions
-from serve_case import app_of, client, live, make_services
+from serve_case import app_of, client, live, make_services, openapi_of
 from serve_fake import FakeModel
 from tiny import tiny_bert
 
@@ -119,7 +119,7 @@ def test_a_read_only_key_searches_and_does_not_write(model):
 
 
 def test_every_route_is_known_to_read_or_to_change(model):
-    document = app_of(make_services(model)).openapi()["paths"]
+    document = openapi_of(app_of(make_services(model)))["paths"]
     asking = {
         (method.upper(), path)
         for path, methods in document.items()

@@ -8,12 +8,11 @@ import re
 import shutil
 
 import pytest
-from fastapi import FastAPI
 from playwright.sync_api import expect, sync_playwright
 
 import gemel
 from gemel.serve.keys import read_keys
-from gemel.serve.protocols.page import page_files, router
+from gemel.serve.protocols.own import page_files, page_routes
 from page_checks import CONTRAST, UNNAMED
 from page_server import KEY, TRAP, PageServer
 from serve_case import app_of, live, make_services
@@ -99,11 +98,10 @@ def show(page, tab):
 
 
 def get(path, **headers):
-    from fastapi.testclient import TestClient
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
 
-    app = FastAPI()
-    app.include_router(router(None))
-    return TestClient(app).get(
+    return TestClient(Starlette(routes=page_routes())).get(
         path, headers={name.replace("_", "-"): value for name, value in headers.items()}
     )
 

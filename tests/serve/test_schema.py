@@ -1,5 +1,8 @@
 """Requests made up from the OpenAPI document: none breaks the server, every answer is as the document says."""
 
+import json
+from pathlib import Path
+
 import httpx
 import pytest
 import schemathesis
@@ -77,6 +80,14 @@ def schema(address):
 @pytest.fixture(scope="module")
 def document(address):
     return httpx.get(f"{address}/openapi.json").json()
+
+
+def test_the_document_is_the_one_that_clients_were_generated_from(document):
+    """A change of the API is a visible change of openapi.json, which was written from this document."""
+    golden = json.loads(Path(__file__).with_name("openapi.json").read_text())
+    assert document["openapi"] == "3.1.0"
+    assert document["paths"] == golden["paths"]
+    assert document["components"] == {"schemas": golden["schemas"]}
 
 
 def test_every_route_of_the_protocols_is_asked(document):

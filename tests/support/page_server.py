@@ -4,10 +4,12 @@ import asyncio
 import threading
 
 import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
-from gemel.serve.protocols.page import router
+from gemel.serve.protocols.own import page_routes
 
 TRAP = '<img src=x onerror="window.trapped = 1">'
 KEY = "a-key-that-is-long-enough"
@@ -43,24 +45,21 @@ class PageServer:
         return [body for asked, body in self.asked if asked == path]
 
     def _app(self):
-        app = FastAPI()
-        app.include_router(router(None))
         answers = {
             "/search": search,
             "/pairs": pairs,
             "/clusters": clusters,
             "/explain": explain,
         }
-        for path, answer in answers.items():
-            app.post(path)(self._route(answer))
+        routes = [Route(path, self._route(answer), methods=["POST"]) for path, answer in answers.items()]
         for path, answer in {
             "/indexes": INDEXES,
             "/status": STATUS,
             "/v1/models": MODELS,
             "/info": INFO,
         }.items():
-            app.get(path)(self._route(answer))
-        return app
+            routes.append(Route(path, self._route(answer)))
+        return Starlette(routes=[*page_routes(), *routes])
 
     def _route(self, answer):
         async def route(request: Request):

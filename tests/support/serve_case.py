@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from gemel.serve.app import create_app
 from gemel.serve.connection import Connection
@@ -32,19 +33,25 @@ def make_services(
     return ServerServices(model, cross=cross, indexes=indexes, limits=limits, **settings)
 
 
-def app_of(services: ServerServices, *, keys: Keys | None = None, **options: Any) -> FastAPI:
+def app_of(services: ServerServices, *, keys: Keys | None = None, **options: Any) -> Starlette:
     """The whole application; `options` are fields of ServeOptions."""
     return create_app(services, ServeOptions(**{"log": "none", **options}), keys)
 
 
-def client(app: FastAPI, **settings: Any) -> httpx.AsyncClient:
+def client(app: Starlette, **settings: Any) -> httpx.AsyncClient:
     """Talks to the application without a socket: `async with client(app) as http: await http.post(...)`."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://localhost", **settings)
 
 
+def openapi_of(app: Starlette) -> dict[str, Any]:
+    """The OpenAPI document that the application serves."""
+    document: dict[str, Any] = TestClient(app, base_url="http://localhost").get("/openapi.json").json()
+    return document
+
+
 @contextmanager
-def live(app: FastAPI) -> Iterator[str]:
+def live(app: Starlette) -> Iterator[str]:
     """The application behind a real socket; yields its address, such as http://127.0.0.1:41234."""
     config = uvicorn.Config(
         app, http=Connection, ws="none", host="127.0.0.1", port=0, log_level="error", lifespan="on"

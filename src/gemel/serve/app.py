@@ -1,71 +1,51 @@
-"""The application: routes inside, the shell around them.
-
-The busiest routes without the router: a look-up by path, the same functions, half of the time on the way to them.
-
-Errors are the shell's; the OpenAPI document still has these routes from the router.
-
-Errors that the web framework raises by itself, in the shape of the protocol that was spoken.
-
-Whether the server lives and whether it computes: /health/live, /health/ready, and /health as others name it.
-"""
+"""The application: the routes of all protocols, health, metrics, and the middleware around them."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
 import orjson
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from gemel.serve.connection import Receive
-from gemel.serve.errors import Problem, error_body, problem_of
 from gemel.serve.keys import Keys
 from gemel.serve.logs import RequestLog
 from gemel.serve.metrics import Metrics
-from gemel.serve.middleware import (
-    LOOPBACK_NAMES,
-    App,
-    Middleware,
-    MiddlewareSettings,
-    Scope,
-    Send,
-    find_tracer,
-)
+from gemel.serve.middleware import LOOPBACK_NAMES, Middleware, MiddlewareSettings, find_tracer
 from gemel.serve.options import ServeOptions
-from gemel.serve.protocols import cohere, openai, own, page, tei
+from gemel.serve.protocols import cohere, openai, own, tei
+from gemel.serve.routes import JsonRoute, Routes, openapi_document
 from gemel.serve.services import ServerServices
 
-ROUTES = (openai, tei, cohere, own, page)
-"""Looked through in this order for every request: the busiest first."""
+PROTOCOLS = (openai, tei, cohere, own)
+"""The router tries their routes in this order: the busiest first."""
 
 
-def create_app(services: ServerServices, options: ServeOptions, keys: Keys | None = None) -> FastAPI:
-    """All of the server but its socket. `app.state.health` is drained by whoever stops it."""
-    from importlib.metadata import version
+def create_app(services: ServerServices, options: ServeOptions, keys: Keys | None = None) -> Starlette:
+    """All of the server but its socket. Whoever stops the server sets `app.state.health.draining`."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         await services.close()
 
-    # No pages of FastAPI's own: they load scripts from elsewhere.
-    app = FastAPI(title="gemel", version=version("gemel"), docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.health = Health(services.probe, fresh_seconds=options.ready_seconds)
-    routers = [routes.router(services) for routes in ROUTES]
-    for router in routers:
-        app.include_router(router)
-    app.include_router(health_router(app.state.health))
-    app.include_router(_metrics(services))
-    add_error_handlers(app)
-    app.add_middleware(FastPath, routes=busy_routes(routers))
+    health = Health(services.probe, fresh_seconds=options.ready_seconds)
+    routes = [route for protocol in PROTOCOLS for route in protocol.routes(services)]
+    routes += [*_health_routes(health), *_metrics_routes(services)]
+    app = Starlette(
+        routes=[*routes, *own.page_routes(), _openapi_route(routes)],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _reraise},
+    )
+    app.state.health = health
     app.add_middleware(Middleware, settings=_settings(services, options, keys or Keys(())))
     if options.cors_origin:
         app.add_middleware(
@@ -76,6 +56,20 @@ def create_app(services: ServerServices, options: ServeOptions, keys: Keys | Non
             expose_headers=["x-request-id", "retry-after"],
         )
     return app
+
+
+async def _reraise(_: Request, error: Exception) -> Response:
+    """The middleware answers all errors, those of the router too."""
+    raise error
+
+
+def _openapi_route(routes: list[JsonRoute]) -> Route:
+    from importlib.metadata import version
+
+    async def document(_: Request) -> Response:
+        return JSONResponse(openapi_document(routes, title="gemel", version=version("gemel")))
+
+    return Route("/openapi.json", document)
 
 
 def _settings(services: ServerServices, options: ServeOptions, keys: Keys) -> MiddlewareSettings:
@@ -92,76 +86,15 @@ def _settings(services: ServerServices, options: ServeOptions, keys: Keys) -> Mi
     )
 
 
-def _metrics(services: ServerServices) -> APIRouter:
-    routes = APIRouter(tags=["health"])
+def _metrics_routes(services: ServerServices) -> Routes:
+    route = Routes("health")
     metrics = Metrics(services)
 
-    @routes.get("/metrics", summary="Figures for Prometheus", response_class=Response)
-    async def figures() -> Response:
+    @route.get("/metrics", summary="Figures for Prometheus", media_type=None)
+    async def figures(request: Request) -> Response:
         return Response(metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    return routes
-
-
-BUSY = ("/v1/embeddings", "/embed")
-
-
-class FastPath:
-    """ASGI middleware."""
-
-    def __init__(self, app: App, routes: Mapping[str, APIRoute]) -> None:
-        self._app, self._routes = app, routes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope.get("path", "")) if scope.get("method") == "POST" else None
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        response = await route.endpoint(Request(scope, receive))
-        await response(scope, receive, send)
-
-
-def busy_routes(routers: Sequence[APIRouter]) -> dict[str, APIRoute]:
-    """Of these routers, by path; only functions that take the request and nothing else."""
-    found = {}
-    for router in routers:
-        for route in router.routes:
-            if isinstance(route, APIRoute) and route.path in BUSY and route.methods == {"POST"}:
-                assert len(inspect.signature(route.endpoint).parameters) == 1, f"{route.path} takes more"
-                found[route.path] = route
-    return found
-
-
-def _problem_of(error: Exception) -> Problem:
-    match error:
-        case HTTPException():
-            return Problem(error.status_code, str(error.detail), headers=error.headers or {})
-        case RequestValidationError():
-            return Problem(422, _first_mistake(error), "invalid_request")
-    return problem_of(error)
-
-
-def _first_mistake(error: RequestValidationError) -> str:
-    mistakes = error.errors()
-    if not mistakes:
-        return "the request is not of the form that this route takes"
-    place = ".".join(str(part) for part in mistakes[0].get("loc", ()) if part != "body")
-    text = str(mistakes[0].get("msg", "not of the right form"))
-    return f"{place}: {text}" if place else text
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Errors that FastAPI would answer by itself get their protocol's shape; all others reach the shell."""
-
-    async def answer(request: Request, error: Exception) -> Response:
-        path, problem = request.scope["path"], _problem_of(error)  # request.url would decode the query
-        return Response(
-            error_body(path, problem), problem.status, dict(problem.headers), media_type="application/json"
-        )
-
-    for kind in (HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, answer)
+    return route
 
 
 PROBE_SECONDS = 5.0  # a forward pass of one short text that takes longer is none
@@ -210,22 +143,22 @@ class Health:
         self._last = perf_counter(), seconds
 
 
-def health_router(health: Health) -> APIRouter:
-    routes = APIRouter(tags=["health"])
+def _health_routes(health: Health) -> Routes:
+    route = Routes("health")
 
-    @routes.get("/health/live", summary="The process answers")
-    async def live() -> Response:
+    @route.get("/health/live", summary="The process answers")
+    async def live(request: Request) -> Response:
         return Response(b'{"live":true}', media_type="application/json")
 
-    @routes.get("/health/ready", summary="The model computes", responses={503: {"description": "Not now"}})
-    async def ready() -> Response:
+    @route.get("/health/ready", summary="The model computes", responses={"503": "Not now"})
+    async def ready(request: Request) -> Response:
         return _answer(await health.ready())
 
-    @routes.get("/health", summary="The model computes", responses={503: {"description": "Not now"}})
-    async def plain() -> Response:
+    @route.get("/health", summary="The model computes", responses={"503": "Not now"})
+    async def plain(request: Request) -> Response:
         return _answer(await health.ready())
 
-    return routes
+    return route
 
 
 def _answer(state: Ready) -> Response:

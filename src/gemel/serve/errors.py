@@ -1,13 +1,13 @@
-"""Errors as answers: which status, and the body that the clients of each protocol know. Nothing internal leaves.
+"""Errors as answers: the status of each error, and the JSON that the clients of each protocol expect.
 
-How each protocol writes an error, for the OpenAPI document. The errors themselves are answered by the shell.
+Every error answer of the server is written here; no message of an unexpected error leaves the server.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,12 +56,12 @@ _TEI_TYPES = {
     503: "Unhealthy",
 }
 
-_FOLDERS = re.compile(r"(?<![\w./:])/(?:[\w.@+-]+/)+")  # of this machine; the last part of a path may stay
+_FOLDERS = re.compile(r"(?<![\w./:])/(?:[\w.@+-]+/)+")  # paths of this machine, except for their last part
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One error on its way to a client."""
+    """An error as a client is told about it."""
 
     status: int
     message: str
@@ -82,24 +82,15 @@ class RouteError(GemelError):
         self.problem = Problem(status, message, code, param)
 
 
-def error_body(path: str, problem: Problem) -> bytes:
-    """In OpenAI's shape below /v1, in text-embeddings-inference's for its routes, else a plain one."""
-    kind = _TYPES.get(problem.status, "server_error")
-    if path.startswith("/v1/"):
-        error = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
-        return orjson.dumps({"error": error})
-    if path in TEI_PATHS:
-        return orjson.dumps(
-            {"error": problem.message, "error_type": _TEI_TYPES.get(problem.status, problem.code or kind)}
-        )
-    return orjson.dumps({"error": {"message": problem.message, "type": problem.code or kind}})
-
-
 def problem_of(error: Exception) -> Problem:
-    """What a client is told of an error."""
+    """The problem that a client is told about for an error."""
+    from starlette.exceptions import HTTPException  # the loading page needs no web framework
+
     match error:
         case RouteError():
             return error.problem
+        case HTTPException():  # the router: no such path, or not this method
+            return Problem(error.status_code, str(error.detail), headers=error.headers or {})
         case TooLarge():
             return Problem(413, str(error), "too_large")
         case Overloaded():
@@ -114,6 +105,39 @@ def problem_of(error: Exception) -> Problem:
         case EncodeFailed():
             return Problem(500, str(error), "encode_failed")
     return Problem(500, "the server failed at this request; its log says why", "internal_error")
+
+
+async def send_problem(
+    send: Callable[[MutableMapping[str, Any]], Awaitable[None]], path: str, problem: Problem
+) -> None:
+    """Answer an ASGI request with this problem."""
+    body = error_body(path, problem)
+    headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if problem.code == "unsupported_content_encoding":
+        headers.append((b"accept-encoding", b"identity"))
+    if problem.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if problem.status in (408, 413, 415):  # the rest of the body is not read
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def error_body(path: str, problem: Problem) -> bytes:
+    """In OpenAI's form below /v1, in text-embeddings-inference's for its routes, else in our own."""
+    kind = _TYPES.get(problem.status, "server_error")
+    if path.startswith("/v1/"):
+        error = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
+        return orjson.dumps({"error": error})
+    if path in TEI_PATHS:
+        return orjson.dumps(
+            {"error": problem.message, "error_type": _TEI_TYPES.get(problem.status, problem.code or kind)}
+        )
+    return orjson.dumps({"error": {"message": problem.message, "type": problem.code or kind}})
+
+
+# The three forms, for the OpenAPI document.
 
 
 class _PlainDetail(BaseModel):
@@ -145,11 +169,3 @@ class TeiError(BaseModel):
 
     error: str = Field(description="What is wrong, as a sentence")
     error_type: str
-
-
-def errors(shape: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """For `responses=` of a router."""
-    return {
-        "4XX": {"model": shape, "description": "The request cannot be answered as it is"},
-        "5XX": {"model": shape, "description": "The server could not do it"},
-    }

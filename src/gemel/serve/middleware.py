@@ -19,7 +19,7 @@ from typing import Any
 
 from gemel.serve.connection import Gone, Message, Receive, RequestBody, read_body
 from gemel.serve.counters import Figures
-from gemel.serve.errors import Problem, RouteError, error_body, problem_of
+from gemel.serve.errors import RouteError, problem_of, send_problem
 from gemel.serve.keys import Key, Keys, digest_of, given_key
 from gemel.serve.limits import Limits, Overloaded, Room, TooLate, late, memory_bytes, room, trim_memory
 from gemel.serve.logs import RequestLog
@@ -205,7 +205,7 @@ class Middleware:
             return
         if problem.code in ("invalid_api_key", "wrong_host", "too_large", "slow_body", "overloaded"):
             self._settings.figures.rejected[problem.code] += 1
-        await visit.answer(problem)
+        await send_problem(visit.send, visit.path, problem)
 
     def _note(self, visit: _Visit) -> None:
         seconds = perf_counter() - visit.started
@@ -262,19 +262,6 @@ class _Visit:
         elif not message.get("more_body"):
             self.complete = True
         await self._send(message)
-
-    async def answer(self, problem: Problem) -> None:
-        body = error_body(self.path, problem)
-        headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-        headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if problem.code == "unsupported_content_encoding":
-            headers.append((b"accept-encoding", b"identity"))
-        if problem.status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
-        if problem.status in (408, 413, 415):  # the rest of the body is not read
-            headers.append((b"connection", b"close"))
-        await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
 
 
 def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:

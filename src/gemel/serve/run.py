@@ -24,7 +24,7 @@ from gemel.cross_model import load_cross
 from gemel.errors import InputError, WorkError
 from gemel.model import Model, load
 from gemel.serve.connection import Connection, Receive
-from gemel.serve.errors import Problem, error_body
+from gemel.serve.errors import Problem, send_problem
 from gemel.serve.keys import Keys, read_keys
 from gemel.serve.limits import Room, memory_bytes, room
 from gemel.serve.logs import RequestLog, captured
@@ -33,7 +33,7 @@ from gemel.serve.options import ServeOptions
 from gemel.serve.services import ServerServices
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
     from gemel.index.index import Index
     from gemel.serve.services import ServerServices
@@ -50,7 +50,7 @@ SWITCH_SECONDS = (
 class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
     """Ends with exit code 0 after a signal, and at once at the second."""
 
-    app: FastAPI | None = None
+    app: Starlette | None = None
     should_exit: bool
     force_exit: bool
 
@@ -179,7 +179,7 @@ def _load(model: str, options: ServeOptions) -> ServerServices:
     return load_services(model, options)
 
 
-def _application() -> Callable[[ServerServices, ServeOptions, Keys], FastAPI]:
+def _application() -> Callable[[ServerServices, ServeOptions, Keys], Starlette]:
     from gemel.serve.app import create_app
 
     return create_app
@@ -296,10 +296,10 @@ class LoadingPage:
             self._fail()
 
     async def _not_yet(self, path: str, send: Send) -> None:
-        alive = path == "/health/live"
-        body = b'{"live":true}' if alive else error_body(path, NOT_YET)
+        if path != "/health/live":
+            await send_problem(send, path, NOT_YET)
+            return
+        body = b'{"live":true}'
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if not alive:
-            headers.append((b"retry-after", b"1"))
-        await send({"type": "http.response.start", "status": 200 if alive else 503, "headers": headers})
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

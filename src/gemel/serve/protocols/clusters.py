@@ -5,19 +5,22 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.errors import MissingExtra
+from gemel.serve.errors import PlainError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example, read, takes
+from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
 from gemel.serve.protocols.texts import check_sizes, embed_many
+from gemel.serve.routes import Routes
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
     from gemel.groups.cluster import Clusters
-    from gemel.groups.map import Places
+    from gemel.groups.map import Coordinates
 
 _MAPPED = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
 
@@ -76,37 +79,37 @@ class ClustersAnswer(BaseModel):
     seconds: float
 
 
-def add_clusters(routes: APIRouter, services: Services) -> None:
-    """Add the route."""
+def routes(services: Services) -> Routes:
+    """The route of this chapter."""
+    route = Routes("Search", error=PlainError)
 
-    @routes.post(
-        "/clusters", response_model=ClustersAnswer, openapi_extra=takes(ClustersRequest), tags=["Search"]
-    )
-    async def clusters(request: Request) -> Response:
+    @route.post("/clusters", ClustersAnswer)
+    async def clusters(request: Request, body: ClustersRequest) -> Response:
         """Groups of similar texts, and a map of them."""
         started = perf_counter()
-        asked = await read(request, ClustersRequest)
-        check_sizes(services, asked.texts, "texts", services.limits.pair_texts)
-        _check_work(asked)
+        check_sizes(services, body.texts, "texts", services.limits.pair_texts)
+        _check_work(body)
         client = client_of(request)
         with services.reserve(client):
-            vectors = (await embed_many(services, asked.texts, Ask(client=client))).vectors
-            found = await services.work(lambda: _found(asked, vectors), client=client, long=True)
+            vectors = (await embed_many(services, body.texts, Ask(client=client))).vectors
+            found = await services.work(lambda: _found(body, vectors), client=client, long=True)
         return answer({**found, "seconds": perf_counter() - started})
 
+    return route
 
-def _check_work(asked: ClustersRequest) -> None:
+
+def _check_work(body: ClustersRequest) -> None:
     """Refuse what would keep a thread for minutes."""
-    count = len(asked.texts)
-    for name, given in (("method", asked.method in _SLOW_METHODS), ("layout", asked.layout == "tsne")):
+    count = len(body.texts)
+    for name, given in (("method", body.method in _SLOW_METHODS), ("layout", body.layout == "tsne")):
         if given and count > _SLOW:
-            said = getattr(asked, name)
+            said = getattr(body, name)
             raise TooLarge(f"{name} {said!r} takes at most {_SLOW:,} texts over the server, got {count:,}")
-    if asked.k is not None and asked.k * count > _MOST_MEANS:
-        raise TooLarge(f"k may be at most {_MOST_MEANS // count:,} for {count:,} texts, got {asked.k:,}")
+    if body.k is not None and body.k * count > _MOST_MEANS:
+        raise TooLarge(f"k may be at most {_MOST_MEANS // count:,} for {count:,} texts, got {body.k:,}")
 
 
-def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+def _found(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
     """The answer but for its seconds. Runs on a worker thread."""
     from gemel.groups.cluster import (
         cluster,  # a server starts sooner without what its first requests do not need
@@ -114,26 +117,26 @@ def _found(asked: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
 
     found = cluster(
         vectors,
-        method=asked.method,
-        min_score=asked.min_score,
-        k=asked.k,
-        min_size=asked.min_size,
-        texts=asked.texts,
+        method=body.method,
+        min_score=body.min_score,
+        k=body.k,
+        min_size=body.min_size,
+        texts=body.texts,
     )
     return {
         "clusters": _rows(found),
-        "points": [] if asked.layout == "none" else _points(_places(asked, vectors), found),
+        "points": [] if body.layout == "none" else _points(_places(body, vectors), found),
         "method": found.method,
         "unassigned": found.unassigned,
     }
 
 
-def _places(asked: ClustersRequest, vectors: Vectors) -> Places:
+def _places(body: ClustersRequest, vectors: Vectors) -> Coordinates:
     from gemel.groups.map import layout
 
-    if asked.layout == "tsne":
+    if body.layout == "tsne":
         return layout(vectors, "tsne")
-    if asked.layout == "pca" or len(vectors) > _MAPPED:
+    if body.layout == "pca" or len(vectors) > _MAPPED:
         return layout(vectors, "pca")
     try:
         return layout(vectors, "tsne")
@@ -155,7 +158,7 @@ def _rows(found: Clusters) -> list[dict[str, Any]]:
     ]
 
 
-def _points(places: Places, found: Clusters) -> list[dict[str, Any]]:
+def _points(places: Coordinates, found: Clusters) -> list[dict[str, Any]]:
     columns = zip(places.tolist(), found.labels.tolist(), strict=True)
     return [
         {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)

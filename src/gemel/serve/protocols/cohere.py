@@ -15,13 +15,14 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.cross_model import CrossModel
 from gemel.options import CrossOptions
-from gemel.serve.errors import OpenAIError, PlainError, errors
+from gemel.serve.errors import OpenAIError, PlainError
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.requests import (
     Foreign,
@@ -30,8 +31,6 @@ from gemel.serve.protocols.requests import (
     answer,
     client_of,
     example,
-    read,
-    takes,
 )
 from gemel.serve.protocols.texts import (
     check_ranker,
@@ -42,6 +41,7 @@ from gemel.serve.protocols.texts import (
     is_long,
     unit,
 )
+from gemel.serve.routes import JsonRoute, Routes
 from gemel.types import Vectors
 
 _DOCUMENT = 4096  # tokens of a document, as Cohere has it
@@ -110,36 +110,30 @@ class OlderRerankAnswer(RerankAnswer):
     model: str
 
 
-def router(services: Services) -> APIRouter:
-    """Both forms."""
-    routes = APIRouter()
-    v2 = APIRouter(tags=["Cohere"], responses=errors(PlainError))
-    v1 = APIRouter(tags=["Cohere"], responses=errors(OpenAIError))
+def routes(services: Services) -> list[JsonRoute]:
+    """Both forms; they differ in how an error is written."""
+    v2, v1 = Routes("Cohere", error=PlainError), Routes("Cohere", error=OpenAIError)
 
-    @v2.post("/v2/rerank", response_model=RerankAnswer, openapi_extra=takes(RerankRequest))
-    async def rerank(request: Request) -> Response:
+    @v2.post("/v2/rerank", RerankAnswer)
+    async def rerank(request: Request, body: RerankRequest) -> Response:
         """Documents by how well they answer a query."""
-        asked = await read(request, RerankRequest)
-        check_ranker(services, asked.model)
-        documents = await _cut(services, request, asked.documents, asked.max_tokens_per_doc or _DOCUMENT)
-        results = await _ranked(services, request, asked.query, documents, asked.top_n)
+        check_ranker(services, body.model)
+        documents = await _cut(services, request, body.documents, body.max_tokens_per_doc or _DOCUMENT)
+        results = await _ranked(services, request, body.query, documents, body.top_n)
         return answer({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
 
-    @v1.post("/v1/rerank", response_model=OlderRerankAnswer, openapi_extra=takes(OlderRerankRequest))
-    async def older(request: Request) -> Response:
+    @v1.post("/v1/rerank", OlderRerankAnswer)
+    async def older(request: Request, body: OlderRerankRequest) -> Response:
         """Documents by how well they answer a query, in the form that Jina and others share."""
-        asked = await read(request, OlderRerankRequest)
-        check_ranker(services, asked.model)
-        documents = [each if isinstance(each, str) else each.text for each in asked.documents]
-        results = await _ranked(services, request, asked.query, documents, asked.top_n)
-        if asked.return_documents:
+        check_ranker(services, body.model)
+        documents = [each if isinstance(each, str) else each.text for each in body.documents]
+        results = await _ranked(services, request, body.query, documents, body.top_n)
+        if body.return_documents:
             results = [{**row, "document": {"text": documents[row["index"]]}} for row in results]
         name = services.cross_name or services.model_name
         return answer({"id": str(uuid.uuid4()), "model": name, "results": results, "meta": _meta("1")})
 
-    routes.include_router(v2)
-    routes.include_router(v1)
-    return routes
+    return [*v2, *v1]
 
 
 async def _ranked(

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.errors import InputError
-from gemel.serve.errors import RouteError
+from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.cohere import logits_of
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example, read, takes
+from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
 from gemel.serve.protocols.texts import check_sizes, check_tokens, embed_many
+from gemel.serve.routes import Routes
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -53,38 +55,6 @@ class ExplainAnswer(BaseModel):
     word_table: list[list[float]] = Field(description="A row for each word of left")
 
 
-def add_explain(routes: APIRouter, services: Services) -> None:
-    """Add the route."""
-
-    @routes.post(
-        "/explain", response_model=ExplainAnswer, openapi_extra=takes(ExplainRequest), tags=["Explain"]
-    )
-    async def explain_route(request: Request) -> Response:
-        """Why two texts score as they do. Texts are cut as in encoding."""
-        asked = await read(request, ExplainRequest)
-        for name in ("left", "right"):
-            check_sizes(services, [getattr(asked, name)], name)
-        found = await services.work(lambda: _explained(services, asked), client=client_of(request))
-        return answer(found.to_json())
-
-
-def _explained(services: Services, asked: ExplainRequest) -> Explanation:
-    """Runs on a worker thread."""
-    from gemel.texts.explanation import explain  # a server starts sooner without it
-
-    model = services.model
-    check_tokens(services, [asked.left, asked.right])
-    if model.max_length is None or model.max_length > MOST_TOKENS:
-        for name, content in zip(
-            ("left", "right"), model.tokenizer.content([asked.left, asked.right]), strict=True
-        ):
-            if len(content) > MOST_TOKENS:
-                raise TooLarge(
-                    f"{name} has {len(content):,} tokens; an explanation takes at most {MOST_TOKENS}"
-                )
-    return explain(model, asked.left, asked.right, on_long="truncate")
-
-
 class RelationRequest(Own):
     """Pairs left[i], right[i]."""
 
@@ -101,26 +71,51 @@ class RelationAnswer(BaseModel):
     probabilities: list[list[float]] = Field(description="A row for each pair, in the order of labels")
 
 
-def add_relation(routes: APIRouter, services: Services) -> None:
-    """Add the route."""
+def routes(services: Services) -> Routes:
+    """The routes of this chapter."""
+    route = Routes("Explain", error=PlainError)
 
-    @routes.post(
-        "/relation", response_model=RelationAnswer, openapi_extra=takes(RelationRequest), tags=["Explain"]
-    )
-    async def relation(request: Request) -> Response:
+    @route.post("/explain", ExplainAnswer)
+    async def explain_route(request: Request, body: ExplainRequest) -> Response:
+        """Why two texts score as they do. Texts are cut as in encoding."""
+        for name in ("left", "right"):
+            check_sizes(services, [getattr(body, name)], name)
+        found = await services.work(lambda: _explained(services, body), client=client_of(request))
+        return answer(found.to_json())
+
+    @route.post("/relation", RelationAnswer)
+    async def relation(request: Request, body: RelationRequest) -> Response:
         """Probabilities of labels such as entailment. 404 where nothing that is loaded tells labels apart."""
-        asked = await read(request, RelationRequest)
         if find_classes(services) is None:
             raise _no_labels(services)
-        if len(asked.left) != len(asked.right):
+        if len(body.left) != len(body.right):
             raise InputError(
-                f"left has {len(asked.left)} texts but right has {len(asked.right)}; they are compared one to one"
+                f"left has {len(body.left)} texts but right has {len(body.right)}; they are compared one to one"
             )
-        for name, texts in (("left", asked.left), ("right", asked.right)):
+        for name, texts in (("left", body.left), ("right", body.right)):
             check_sizes(services, texts, name)
-        found = await classes(services, asked.left, asked.right, Ask(client=client_of(request)))
+        found = await classes(services, body.left, body.right, Ask(client=client_of(request)))
         content: dict[str, Any] = {"labels": found.labels, "probabilities": found.probabilities}
         return answer(content)
+
+    return route
+
+
+def _explained(services: Services, body: ExplainRequest) -> Explanation:
+    """Runs on a worker thread."""
+    from gemel.texts.explanation import explain  # a server starts sooner without it
+
+    model = services.model
+    check_tokens(services, [body.left, body.right])
+    if model.max_length is None or model.max_length > MOST_TOKENS:
+        for name, content in zip(
+            ("left", "right"), model.tokenizer.content([body.left, body.right]), strict=True
+        ):
+            if len(content) > MOST_TOKENS:
+                raise TooLarge(
+                    f"{name} has {len(content):,} tokens; an explanation takes at most {MOST_TOKENS}"
+                )
+    return explain(model, body.left, body.right, on_long="truncate")
 
 
 def check_head(services: Services) -> None:

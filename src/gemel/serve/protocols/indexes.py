@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.index.index import Index
 from gemel.index.results import WriteResult
+from gemel.serve.errors import PlainError
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.pairs import Calibrations
 from gemel.serve.protocols.requests import (
@@ -25,8 +27,6 @@ from gemel.serve.protocols.requests import (
     check_may_write,
     client_of,
     example,
-    read,
-    takes,
 )
 from gemel.serve.protocols.search import (
     WHERE,
@@ -38,13 +38,14 @@ from gemel.serve.protocols.search import (
     search_index,
 )
 from gemel.serve.protocols.texts import check_sizes, check_tokens, check_where
+from gemel.serve.routes import Routes
 
 
-def add_indexes(routes: APIRouter, services: Services, calibrations: Calibrations) -> None:
-    """Add the routes."""
-    inside = APIRouter(prefix="/indexes", tags=["Indexes"])
+def routes(services: Services, calibrations: Calibrations) -> Routes:
+    """The routes of this chapter."""
+    route = Routes("Indexes", prefix="/indexes", error=PlainError)
 
-    @inside.get("", response_model=IndexList)
+    @route.get("", IndexList)
     async def indexes(request: Request) -> Response:
         """The open indexes."""
         known = services.indexes
@@ -53,66 +54,64 @@ def add_indexes(routes: APIRouter, services: Services, calibrations: Calibration
         )
         return answer({"indexes": found})
 
-    @inside.get("/{name}", response_model=IndexDetails)
-    async def index(name: str, request: Request) -> Response:
+    @route.get("/{name}", IndexDetails)
+    async def index(request: Request, name: str) -> Response:
         """One index and how it is laid out."""
         return answer(await on_index(services, name, lambda found: _details(name, found), client_of(request)))
 
-    @inside.post("/{name}/search", response_model=SearchAnswer, openapi_extra=takes(IndexQuestion))
-    async def search(name: str, request: Request) -> Response:
+    @route.post("/{name}/search", SearchAnswer)
+    async def search(request: Request, body: IndexQuestion, name: str) -> Response:
         """The nearest documents of an index, each with its best passage."""
-        asked = await read(request, IndexQuestion)
-        check_sizes(services, [asked.query], "query")
-        return await search_index(services, calibrations, name, asked, Ask(client=client_of(request)))
+        check_sizes(services, [body.query], "query")
+        return await search_index(services, calibrations, name, body, Ask(client=client_of(request)))
 
-    _add_documents(inside, services)
-    routes.include_router(inside)
+    _add_documents(route, services)
+    return route
 
 
-def _add_documents(inside: APIRouter, services: Services) -> None:
-    @inside.post("/{name}/documents", response_model=WrittenAnswer, openapi_extra=takes(AddRequest))
-    async def add(name: str, request: Request) -> Response:
-        """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
+def _add_documents(route: Routes, services: Services) -> None:
+    def exists(request: Request) -> None:
+        index_of(services, request.path_params["name"])
+
+    def writable(request: Request) -> None:
         check_may_write(request)
-        index_of(services, name)
-        asked = await read(request, AddRequest)
-        texts = [document.text for document in asked.documents]
+        exists(request)
+
+    @route.post("/{name}/documents", WrittenAnswer, guard=writable)
+    async def add(request: Request, body: AddRequest, name: str) -> Response:
+        """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
+        texts = [document.text for document in body.documents]
         check_sizes(services, texts, "documents")
-        ids = [document.id for document in asked.documents if document.id is not None] or None
-        fields = [document.fields or {} for document in asked.documents]
+        ids = [document.id for document in body.documents if document.id is not None] or None
+        fields = [document.fields or {} for document in body.documents]
         given = fields if any(fields) else None
 
         def write(index: Index) -> WriteResult:
             check_tokens(services, texts)
-            return index.add(texts, ids=ids, fields=given, existing=asked.existing)
+            return index.add(texts, ids=ids, fields=given, existing=body.existing)
 
         client = client_of(request)
         with services.reserve(client):
             return answer(asdict(await on_index(services, name, write, client, long=True)))
 
-    @inside.delete("/{name}/documents", response_model=DeletedAnswer, openapi_extra=takes(DeleteRequest))
-    async def delete(name: str, request: Request) -> Response:
+    @route.delete("/{name}/documents", DeletedAnswer, guard=writable)
+    async def delete(request: Request, body: DeleteRequest, name: str) -> Response:
         """Delete documents by ids or by a condition."""
-        check_may_write(request)
-        index_of(services, name)
-        asked = await read(request, DeleteRequest)
-        check_where(asked.where)
-        if asked.ids:
-            check_sizes(services, asked.ids, "ids", services.limits.pair_texts)
+        check_where(body.where)
+        if body.ids:
+            check_sizes(services, body.ids, "ids", services.limits.pair_texts)
         client = client_of(request)
         with services.reserve(client):
             gone = await on_index(
-                services, name, lambda index: index.delete(asked.ids, where=asked.where), client, long=True
+                services, name, lambda index: index.delete(body.ids, where=body.where), client, long=True
             )
         return answer({"deleted": gone})
 
-    @inside.post("/{name}/get", response_model=DocumentsAnswer, openapi_extra=takes(GetRequest))
-    async def get(name: str, request: Request) -> Response:
+    @route.post("/{name}/get", DocumentsAnswer, guard=exists)
+    async def get(request: Request, body: GetRequest, name: str) -> Response:
         """Documents by their ids."""
-        index_of(services, name)
-        asked = await read(request, GetRequest)
-        check_sizes(services, asked.ids, "ids")
-        documents = await on_index(services, name, lambda index: index.get(asked.ids), client_of(request))
+        check_sizes(services, body.ids, "ids")
+        documents = await on_index(services, name, lambda index: index.get(body.ids), client_of(request))
         return answer({"documents": [asdict(document) for document in documents]})
 
 

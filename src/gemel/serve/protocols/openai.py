@@ -11,11 +11,12 @@ import time
 from typing import Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.errors import InputError
-from gemel.serve.errors import OpenAIError, errors
+from gemel.serve.errors import OpenAIError
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.requests import (
     Foreign,
@@ -27,8 +28,6 @@ from gemel.serve.protocols.requests import (
     client_of,
     dumps,
     example,
-    read,
-    takes,
 )
 from gemel.serve.protocols.texts import (
     check_dimensions,
@@ -39,6 +38,7 @@ from gemel.serve.protocols.texts import (
     texts_to_encode,
     unit,
 )
+from gemel.serve.routes import Routes
 from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
@@ -95,50 +95,49 @@ class ModelList(BaseModel):
     data: list[ModelEntry]
 
 
-def router(services: Services) -> APIRouter:
+def routes(services: Services) -> Routes:
     """The routes of this protocol."""
-    routes = APIRouter(prefix="/v1", tags=["OpenAI"], responses=errors(OpenAIError))
+    route = Routes("OpenAI", prefix="/v1", error=OpenAIError)
     started = int(time.time())
 
     def entry(name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": started, "owned_by": "gemel"}
 
-    @routes.post("/embeddings", response_model=EmbeddingsAnswer, openapi_extra=takes(EmbeddingsRequest))
-    async def embeddings(request: Request) -> Response:
+    @route.post("/embeddings", EmbeddingsAnswer)
+    async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
         """Vectors of texts."""
-        return await _embeddings(services, request)
+        return await _embeddings(services, request, body)
 
-    @routes.get("/models", response_model=ModelList)
-    async def models() -> Response:
+    @route.get("/models", ModelList)
+    async def models(request: Request) -> Response:
         """What is loaded."""
         return answer({"object": "list", "data": [entry(name) for name in known_models(services)]})
 
-    @routes.get("/models/{name:path}", response_model=ModelEntry)
-    async def model(name: str) -> Response:
+    @route.get("/models/{name:path}", ModelEntry)
+    async def model(request: Request, name: str) -> Response:
         """One of the loaded models."""
         if name == services.cross_name:
             return answer(entry(name))
         check_model(services, name)
         return answer(entry(services.model_name))
 
-    return routes
+    return route
 
 
-async def _embeddings(services: Services, request: Request) -> Response:
-    asked = await read(request, EmbeddingsRequest)
-    check_model(services, asked.model)
-    check_dimensions(services, asked.dimensions)
-    texts = await texts_of(services, request, asked.input)
+async def _embeddings(services: Services, request: Request, body: EmbeddingsRequest) -> Response:
+    check_model(services, body.model)
+    check_dimensions(services, body.dimensions)
+    texts = await texts_of(services, request, body.input)
     ask = Ask(
         client=client_of(request),
-        prompt_name=asked.prompt_name,
+        prompt_name=body.prompt_name,
         normalize=unit(services.model),
-        dim=asked.dimensions,
+        dim=body.dimensions,
     )
     found = await services.embed(texts, ask)
     usage = {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens}
     rest = dumps({"model": services.model_name, "usage": usage})
-    packed = asked.encoding_format == "base64"
+    packed = body.encoding_format == "base64"
     return answer_list(
         len(found.vectors),
         found.vectors.shape[1],

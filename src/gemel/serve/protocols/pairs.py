@@ -14,15 +14,18 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.errors import InputError
+from gemel.serve.errors import PlainError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.explain import check_head
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example, read, takes
+from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
 from gemel.serve.protocols.texts import check_sizes, embed_many
+from gemel.serve.routes import Routes
 from gemel.types import Vectors
 from gemel.vectors.calibration import Calibration, calibrate
 from gemel.vectors.pair_scan import Pairs
@@ -75,61 +78,63 @@ class PairsAnswer(BaseModel):
     seconds: float
 
 
-def add_pairs(routes: APIRouter, services: Services, calibrations: Calibrations) -> None:
-    """Add the route."""
+def routes(services: Services, calibrations: Calibrations) -> Routes:
+    """The route of this chapter."""
+    route = Routes("Search", error=PlainError)
 
-    @routes.post("/pairs", response_model=PairsAnswer, openapi_extra=takes(PairsRequest), tags=["Search"])
-    async def pairs(request: Request) -> Response:
+    @route.post("/pairs", PairsAnswer)
+    async def pairs(request: Request, body: PairsRequest) -> Response:
         """The most similar pairs: every pair is compared."""
         started = perf_counter()
-        asked = await read(request, PairsRequest)
-        if asked.relation:
+        if body.relation:
             check_head(services)
-        _check(services, asked)
-        texts = [*asked.texts, *(asked.other or [])]
+        _check(services, body)
+        texts = [*body.texts, *(body.other or [])]
         client = client_of(request)
         with services.reserve(client):
             vectors = (await embed_many(services, texts, Ask(client=client))).vectors
-            left = vectors[: len(asked.texts)]
-            right = None if asked.other is None else vectors[len(asked.texts) :]
+            left = vectors[: len(body.texts)]
+            right = None if body.other is None else vectors[len(body.texts) :]
             found = await services.work(
-                lambda: _found(services, calibrations, asked, client, left, right), client=client, long=True
+                lambda: _found(services, calibrations, body, client, left, right), client=client, long=True
             )
         return answer({**found, "seconds": perf_counter() - started})
 
+    return route
 
-def _check(services: Services, asked: PairsRequest) -> None:
+
+def _check(services: Services, body: PairsRequest) -> None:
     most = services.limits.pair_texts
-    check_sizes(services, asked.texts, "texts", most)
-    if asked.other is not None:
-        check_sizes(services, asked.other, "other", most)
-        total = len(asked.texts) + len(asked.other)
+    check_sizes(services, body.texts, "texts", most)
+    if body.other is not None:
+        check_sizes(services, body.other, "other", most)
+        total = len(body.texts) + len(body.other)
         if total > most:
             raise TooLarge(
                 f"texts and other have {total:,} texts together; one request takes at most {most:,}"
             )
-    elif len(asked.texts) < 2:
+    elif len(body.texts) < 2:
         raise InputError("texts has one text: pairs need at least two, or other to compare with")
 
 
 def _found(
     services: Services,
     calibrations: Calibrations,
-    asked: PairsRequest,
+    body: PairsRequest,
     client: str,
     left: Vectors,
     right: Vectors | None,
 ) -> dict[str, Any]:
     """The answer but for its seconds. Runs on a worker thread."""
     calibration = calibrations.between(client, left, right)
-    floor = _floor(asked, calibration, left, right)
-    unasked = asked.k is None and floor is None
-    k = _USUAL if unasked else (asked.k or MOST + 1)
+    floor = _floor(body, calibration, left, right)
+    unasked = body.k is None and floor is None
+    k = _USUAL if unasked else (body.k or MOST + 1)
     found = similar_pairs(left, other=right, k=k, min_score=floor)
     whole = len(found) <= MOST
     kept = replace(found, score=found.score[:MOST], left=found.left[:MOST], right=found.right[:MOST])
-    rows = _rows(asked, kept, calibration)
-    if asked.relation:
+    rows = _rows(body, kept, calibration)
+    if body.relation:
         chances = services.model.relation_of(left[kept.left], (left if right is None else right)[kept.right])
         labels = services.model.labels or ()
         for row, values in zip(rows, chances.tolist(), strict=True):
@@ -138,22 +143,22 @@ def _found(
 
 
 def _floor(
-    asked: PairsRequest, calibration: Calibration | None, left: Vectors, right: Vectors | None
+    body: PairsRequest, calibration: Calibration | None, left: Vectors, right: Vectors | None
 ) -> float | None:
-    if asked.expected_false is None:
-        return asked.min_score
+    if body.expected_false is None:
+        return body.min_score
     if calibration is None:
         pairs = len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
         raise InputError(
             f"expected_false needs at least 1,000 pairs (46 texts) that are not all alike, got {pairs:,}. "
             "Give more texts, or k or min_score"
         )
-    found = calibration.threshold(asked.expected_false)
-    return found if asked.min_score is None else max(found, asked.min_score)
+    found = calibration.threshold(body.expected_false)
+    return found if body.min_score is None else max(found, body.min_score)
 
 
-def _rows(asked: PairsRequest, found: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
-    second = asked.texts if asked.other is None else asked.other
+def _rows(body: PairsRequest, found: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
+    second = body.texts if body.other is None else body.other
     rows = []
     for score, one, other in zip(
         found.score.tolist(), found.left.tolist(), found.right.tolist(), strict=True
@@ -165,7 +170,7 @@ def _rows(asked: PairsRequest, found: Pairs, calibration: Calibration | None) ->
                 "score": score,
                 "percentile": None if calibration is None else calibration.percentile(score),
                 "expected_false": None if calibration is None else calibration.expected_false(score),
-                "left_text": asked.texts[one],
+                "left_text": body.texts[one],
                 "right_text": second[other],
                 "relation": None,
             }

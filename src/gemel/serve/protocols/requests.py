@@ -21,10 +21,10 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 import orjson
-from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, from_json
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from gemel.errors import InputError
 from gemel.serve.connection import RequestBody
@@ -138,30 +138,6 @@ def check_may_write(request: Request) -> None:
         raise RouteError(
             403, "this API key is read-only: it may search, not change an index", code="read_only_key"
         )
-
-
-def takes(kind: type[BaseModel]) -> dict[str, Any]:
-    """What goes into the OpenAPI document of a route that reads `kind`: `openapi_extra=takes(Kind)`."""
-    schema = _whole(kind.model_json_schema())
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _whole(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its definitions put where they are used: there is no other place for them in a request."""
-    known = schema.pop("$defs", {})
-
-    def put(part: Any) -> Any:  # noqa: ANN401 - any JSON
-        if isinstance(part, dict):
-            if "$ref" in part:
-                return put({**known[part["$ref"].rpartition("/")[2]], **_without(part, "$ref")})
-            return {key: put(value) for key, value in part.items()}
-        return [put(each) for each in part] if isinstance(part, list) else part
-
-    return dict(put(schema))
-
-
-def _without(part: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name != key}
 
 
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:

@@ -15,21 +15,23 @@ from time import perf_counter
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.for_servers import query_options, sample_vectors
 from gemel.index.index import Index
 from gemel.index.results import Answer
 from gemel.options import CrossOptions, EncodeOptions
-from gemel.serve.errors import RouteError
+from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.limits import Overloaded, TooLarge, TooLate
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.cohere import ranker
 from gemel.serve.protocols.pairs import Calibrations
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example, read, takes
+from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
 from gemel.serve.protocols.texts import check_sizes, check_where, embed_many, embed_sides, unit
+from gemel.serve.routes import Routes
 from gemel.types import Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration
@@ -75,48 +77,50 @@ class SearchRequest(IndexQuestion):
         return self
 
 
-def add_search(routes: APIRouter, services: Services, calibrations: Calibrations) -> None:
-    """Add the route."""
+def routes(services: Services, calibrations: Calibrations) -> Routes:
+    """The route of this chapter."""
+    route = Routes("Search", error=PlainError)
 
-    @routes.post("/search", response_model=SearchAnswer, openapi_extra=takes(SearchRequest), tags=["Search"])
-    async def search(request: Request) -> Response:
+    @route.post("/search", SearchAnswer)
+    async def search(request: Request, body: SearchRequest) -> Response:
         """The nearest texts, best first."""
-        asked = await read(request, SearchRequest)
-        check_sizes(services, [asked.query], "query")
+        check_sizes(services, [body.query], "query")
         ask = Ask(client=client_of(request))
-        if asked.index is not None:
-            return await search_index(services, calibrations, asked.index, asked, ask)
-        return await _search_texts(services, calibrations, asked, ask)
+        if body.index is not None:
+            return await search_index(services, calibrations, body.index, body, ask)
+        return await _search_texts(services, calibrations, body, ask)
+
+    return route
 
 
 async def _search_texts(
-    services: Services, calibrations: Calibrations, asked: SearchRequest, ask: Ask
+    services: Services, calibrations: Calibrations, body: SearchRequest, ask: Ask
 ) -> Response:
-    started, texts = perf_counter(), asked.texts or []
+    started, texts = perf_counter(), body.texts or []
     check_sizes(services, texts, "texts")
     both = Ask(client=ask.client, normalize=unit(services.model))
-    query, known = await embed_sides(services, asked.query, texts, both)
+    query, known = await embed_sides(services, body.query, texts, both)
 
     def work() -> list[dict[str, Any]]:
-        found = _found(services, asked, query.vectors, known.vectors)
+        found = _found(services, body, query.vectors, known.vectors)
         return with_percentiles(found, calibrations.between(ask.client, known.vectors))
 
     rows = await with_relations(
-        services, asked.query, await services.work(work, client=ask.client, long=asked.rerank), ask
+        services, body.query, await services.work(work, client=ask.client, long=body.rerank), ask
     )
-    by = "cross" if asked.rerank else "fusion" if asked.hybrid else "cosine"
+    by = "cross" if body.rerank else "fusion" if body.hybrid else "cosine"
     return answer({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
 
 
-def _found(services: Services, asked: SearchRequest, query: Vectors, known: Vectors) -> list[dict[str, Any]]:
+def _found(services: Services, body: SearchRequest, query: Vectors, known: Vectors) -> list[dict[str, Any]]:
     """Rows without their meaning. Runs on a worker thread."""
-    texts, last = asked.texts or [], asked.offset + asked.k
-    width = min(max(last, _CANDIDATES) if asked.hybrid or asked.rerank else last, len(texts))
+    texts, last = body.texts or [], body.offset + body.k
+    width = min(max(last, _CANDIDATES) if body.hybrid or body.rerank else last, len(texts))
     hits = search(query, known, width)
-    if asked.hybrid:
-        hits = fuse([hits, BM25Index(texts).rank([asked.query], width)], width)
-    if asked.rerank:
-        hits = _reranked(services, asked.query, texts, hits)
+    if body.hybrid:
+        hits = fuse([hits, BM25Index(texts).rank([body.query], width)], width)
+    if body.rerank:
+        hits = _reranked(services, body.query, texts, hits)
     cosine = np.clip(known @ query[0], -1, 1)
     places = zip(hits.index[0].tolist(), hits.score[0].tolist(), strict=True)
     return [
@@ -128,7 +132,7 @@ def _found(services: Services, asked: SearchRequest, query: Vectors, known: Vect
             "part": 0,
             "fields": {},
         }
-        for place, score in list(places)[asked.offset : last]
+        for place, score in list(places)[body.offset : last]
         if place >= 0
     ]
 
@@ -228,42 +232,42 @@ def _without_place(message: str, place: str, name: str) -> str:
 
 
 async def search_index(
-    services: Services, calibrations: Calibrations, name: str, asked: IndexQuestion, ask: Ask
+    services: Services, calibrations: Calibrations, name: str, body: IndexQuestion, ask: Ask
 ) -> Response:
     """The answer of an index."""
     index_of(services, name)
-    check_where(asked.where)
-    cross = ranker(services) if asked.rerank else None
-    if asked.rerank and cross is None:
+    check_where(body.where)
+    cross = ranker(services) if body.rerank else None
+    if body.rerank and cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
-    query = await _query(services, name, asked, ask)
+    query = await _query(services, name, body, ask)
 
     def work(index: Index) -> tuple[Answer, Calibration | None]:
         found = index.search(
             query,
-            asked.k,
-            where=asked.where,
-            offset=asked.offset,
-            hybrid=asked.hybrid,
+            body.k,
+            where=body.where,
+            offset=body.offset,
+            hybrid=body.hybrid,
             rerank=cross,
-            exact=asked.exact,
+            exact=body.exact,
         )
         return found, _calibration(calibrations, name, index)
 
-    found, calibration = await on_index(services, name, work, ask.client, long=asked.rerank)
+    found, calibration = await on_index(services, name, work, ask.client, long=body.rerank)
     rows = with_percentiles([hit.row() for hit in found], calibration)
     said = {"scored_by": found.scored_by, "exact": found.exact, "seconds": found.seconds}
-    return answer({"hits": await with_relations(services, asked.query, rows, ask), **said})
+    return answer({"hits": await with_relations(services, body.query, rows, ask), **said})
 
 
-async def _query(services: Services, name: str, asked: IndexQuestion, ask: Ask) -> str | Vectors:
+async def _query(services: Services, name: str, body: IndexQuestion, ask: Ask) -> str | Vectors:
     """The vector of the query, made in a batch with those of other requests; its words where they are needed."""
-    if asked.hybrid or asked.rerank:
-        return asked.query
+    if body.hybrid or body.rerank:
+        return body.query
     options = query_options(index_of(services, name), services.model)
     usual = EncodeOptions() if options is None else _only_asked(options)
     if options is None or options != usual:
-        return asked.query
+        return body.query
     said = replace(
         ask,
         prompt=options.prompt,
@@ -271,9 +275,9 @@ async def _query(services: Services, name: str, asked: IndexQuestion, ask: Ask) 
         normalize=options.normalize,
         dim=options.dim,
     )
-    vector: Vectors = (await services.embed([asked.query], said)).vectors[0]
+    vector: Vectors = (await services.embed([body.query], said)).vectors[0]
     return (
-        vector if vector.any() else asked.query
+        vector if vector.any() else body.query
     )  # zeros have no direction; the index knows what to say of them
 
 

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from gemel.errors import InputError
 from gemel.model import TokenEmbeddings
-from gemel.serve.errors import RouteError, TeiError, errors
+from gemel.serve.errors import RouteError, TeiError
 from gemel.serve.limits import TooLarge
 from gemel.serve.port import Ask, Services
 from gemel.serve.protocols import tei_models as shapes
@@ -28,8 +29,6 @@ from gemel.serve.protocols.requests import (
     answer_written,
     client_of,
     dumps,
-    read,
-    takes,
 )
 from gemel.serve.protocols.texts import (
     check_dimensions,
@@ -41,73 +40,67 @@ from gemel.serve.protocols.texts import (
     texts_of_ids,
     unit,
 )
+from gemel.serve.routes import Routes
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
 
-def router(services: Services) -> APIRouter:
+def routes(services: Services) -> Routes:
     """The routes of this protocol."""
-    routes = APIRouter(tags=["text-embeddings-inference"], responses=errors(TeiError))
+    route = Routes("text-embeddings-inference", error=TeiError)
 
-    @routes.post("/embed", response_model=shapes.Vectors, openapi_extra=takes(shapes.EmbedRequest))
-    async def embed(request: Request) -> Response:
+    @route.post("/embed", shapes.Vectors)
+    async def embed(request: Request, body: shapes.EmbedRequest) -> Response:
         """A vector for each text."""
-        return await _embed(services, request, await read(request, shapes.EmbedRequest))
+        return await _embed(services, request, body)
 
-    @routes.post(
-        "/embed_all", response_model=shapes.TokenVectors, openapi_extra=takes(shapes.EmbedAllRequest)
-    )
-    async def embed_all(request: Request) -> Response:
+    @route.post("/embed_all", shapes.TokenVectors)
+    async def embed_all(request: Request, body: shapes.EmbedAllRequest) -> Response:
         """The vectors of the tokens, before pooling, marks included."""
-        return await _embed_all(services, request, await read(request, shapes.EmbedAllRequest))
+        return await _embed_all(services, request, body)
 
-    @routes.post("/embed_sparse", response_model=None, openapi_extra=takes(shapes.EmbedAllRequest))
-    async def embed_sparse(request: Request) -> Response:
+    @route.post("/embed_sparse")
+    async def embed_sparse(request: Request, body: shapes.EmbedAllRequest) -> Response:
         """Always 424: for models with sparse vectors only, which gemel does not load."""
-        await read(request, shapes.EmbedAllRequest)
         raise RouteError(424, f"{services.model_name} gives no sparse vectors. Use /embed", code="Backend")
 
-    @routes.post(
-        "/similarity", response_model=shapes.Similarities, openapi_extra=takes(shapes.SimilarityRequest)
-    )
-    async def similarity(request: Request) -> Response:
+    @route.post("/similarity", shapes.Similarities)
+    async def similarity(request: Request, body: shapes.SimilarityRequest) -> Response:
         """The cosine of one text with others."""
-        asked = await read(request, shapes.SimilarityRequest)
-        return await _similarity(services, request, asked.inputs, asked.parameters)
+        return await _similarity(services, request, body.inputs, body.parameters)
 
-    @routes.post("/", response_model=shapes.RootAnswer, openapi_extra=takes(shapes.RootRequest))
-    async def root(request: Request) -> Response:
+    @route.post("/", shapes.RootAnswer)
+    async def root(request: Request, body: shapes.RootRequest) -> Response:
         """What clients mean that know only the server's address: /embed or /similarity, by the inputs."""
-        asked = await read(request, shapes.RootRequest)
-        if isinstance(asked.inputs, shapes.Comparison):
-            return await _similarity(services, request, asked.inputs, asked.parameters)
-        return await _embed(services, request, asked)
+        if isinstance(body.inputs, shapes.Comparison):
+            return await _similarity(services, request, body.inputs, body.parameters)
+        return await _embed(services, request, body)
 
-    add_more(routes, services)
-    return routes
+    _add_more(route, services)
+    return route
 
 
-async def _embed(services: Services, request: Request, asked: shapes.EmbedRequest) -> Response:
-    check_dimensions(services, asked.dimensions)
-    texts = await texts_of(services, request, asked.inputs, "inputs")
+async def _embed(services: Services, request: Request, body: shapes.EmbedRequest) -> Response:
+    check_dimensions(services, body.dimensions)
+    texts = await texts_of(services, request, body.inputs, "inputs")
     ask = Ask(
         client=client_of(request),
-        prompt_name=asked.prompt_name,
-        normalize=False if asked.normalize is False else unit(services.model),
-        dim=asked.dimensions,
-        cut=asked.truncate is not False,
+        prompt_name=body.prompt_name,
+        normalize=False if body.normalize is False else unit(services.model),
+        dim=body.dimensions,
+        cut=body.truncate is not False,
     )
-    texts = await _cut_left(services, request, asked, texts, asked.prompt_name)
+    texts = await _cut_left(services, request, body, texts, body.prompt_name)
     found = await services.embed(texts, ask)
     return answer_vectors(found.vectors)
 
 
-async def _embed_all(services: Services, request: Request, asked: shapes.EmbedAllRequest) -> Response:
-    texts = await texts_of(services, request, asked.inputs, "inputs")
-    texts = await _cut_left(services, request, asked, texts, asked.prompt_name)
+async def _embed_all(services: Services, request: Request, body: shapes.EmbedAllRequest) -> Response:
+    texts = await texts_of(services, request, body.inputs, "inputs")
+    texts = await _cut_left(services, request, body, texts, body.prompt_name)
     client = client_of(request)
     with services.reserve(client):
-        found = await services.work(lambda: _tokens(services, texts, asked), client=client, long=True)
+        found = await services.work(lambda: _tokens(services, texts, body), client=client, long=True)
     width = max(each.vectors.size for each in found)
     return answer_list(
         len(found),
@@ -138,10 +131,10 @@ async def _similarity(
 
 
 async def _cut_left(
-    services: Services, request: Request, asked: shapes.Cut, texts: list[str], prompt_name: str | None
+    services: Services, request: Request, body: shapes.Cut, texts: list[str], prompt_name: str | None
 ) -> list[str]:
     """The ends of long texts, where the client wants the beginnings cut off."""
-    if not asked.left:
+    if not body.left:
         return texts
     prompt = services.model.checkpoint.prompts.get(prompt_name or "", "")
     return await services.work(
@@ -149,7 +142,7 @@ async def _cut_left(
     )
 
 
-def _tokens(services: Services, texts: Sequence[str], asked: shapes.EmbedAllRequest) -> list[TokenEmbeddings]:
+def _tokens(services: Services, texts: Sequence[str], body: shapes.EmbedAllRequest) -> list[TokenEmbeddings]:
     """Runs on a worker thread."""
     model, limit = services.model, services.model.max_length
     check_tokens(services, texts)
@@ -160,74 +153,74 @@ def _tokens(services: Services, texts: Sequence[str], asked: shapes.EmbedAllRequ
             f"the token vectors of these texts are {numbers:,} numbers; an answer has at most {MOST_NUMBERS:,}. "
             "Send fewer or shorter texts"
         )
-    on_long = "error" if asked.truncate is False else "truncate"
-    return model.tokens(texts, on_long=on_long, prompt_name=asked.prompt_name)
+    on_long = "error" if body.truncate is False else "truncate"
+    return model.tokens(texts, on_long=on_long, prompt_name=body.prompt_name)
 
 
-def add_more(routes: APIRouter, services: Services) -> None:
+def _add_more(route: Routes, services: Services) -> None:
     """Add these routes to those of the protocol."""
 
-    @routes.post("/rerank", response_model=shapes.Ranks, openapi_extra=takes(shapes.RerankRequest))
-    async def rerank(request: Request) -> Response:
+    @route.post("/rerank", shapes.Ranks)
+    async def rerank(request: Request, body: shapes.RerankRequest) -> Response:
         """Texts by how well they answer a query, best first."""
-        return await _rerank(services, request, await read(request, shapes.RerankRequest))
+        return await _rerank(services, request, body)
 
-    @routes.post("/predict", response_model=shapes.Predictions, openapi_extra=takes(shapes.PredictRequest))
-    async def predict(request: Request) -> Response:
+    @route.post("/predict", shapes.Predictions)
+    async def predict(request: Request, body: shapes.PredictRequest) -> Response:
         """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
-        return await _predict(services, request, await read(request, shapes.PredictRequest))
+        return await _predict(services, request, body)
 
-    @routes.post("/tokenize", response_model=shapes.Tokens, openapi_extra=takes(shapes.TokenizeRequest))
-    async def tokenize(request: Request) -> Response:
+    @route.post("/tokenize", shapes.Tokens)
+    async def tokenize(request: Request, body: shapes.TokenizeRequest) -> Response:
         """The tokens of texts, whole."""
-        return await _tokenize(services, request, await read(request, shapes.TokenizeRequest))
+        return await _tokenize(services, request, body)
 
-    @routes.post("/decode", response_model=shapes.DecodedTexts, openapi_extra=takes(shapes.DecodeRequest))
-    async def decode(request: Request) -> Response:
+    @route.post("/decode", shapes.DecodedTexts)
+    async def decode(request: Request, body: shapes.DecodeRequest) -> Response:
         """The texts that token ids stand for."""
-        return await _decode(services, request, await read(request, shapes.DecodeRequest))
+        return await _decode(services, request, body)
 
-    @routes.get("/info", response_model=shapes.Info)
-    async def info() -> Response:
+    @route.get("/info", shapes.Info)
+    async def info(request: Request) -> Response:
         """The loaded model and the limits of a request."""
         return answer(_info(services))
 
 
-async def _rerank(services: Services, request: Request, asked: shapes.RerankRequest) -> Response:
-    check_sizes(services, [asked.query], "query")
-    check_sizes(services, asked.texts, "texts")
-    texts = asked.texts
-    whole = asked.left and ranker(services) is not None
-    if asked.left and not whole:
+async def _rerank(services: Services, request: Request, body: shapes.RerankRequest) -> Response:
+    check_sizes(services, [body.query], "query")
+    check_sizes(services, body.texts, "texts")
+    texts = body.texts
+    whole = body.left and ranker(services) is not None
+    if body.left and not whole:
         texts = await services.work(
-            lambda: last_tokens_of(services, asked.texts), client=client_of(request), long=is_long(texts)
+            lambda: last_tokens_of(services, body.texts), client=client_of(request), long=is_long(texts)
         )
-    ask = Ask(client=client_of(request), cut=asked.truncate is not False and not whole)
+    ask = Ask(client=client_of(request), cut=body.truncate is not False and not whole)
     with _only_whole(whole):
-        found = await score(services, asked.query, texts, ask)
-    scores = found.raw if asked.raw_scores else found.between
+        found = await score(services, body.query, texts, ask)
+    scores = found.raw if body.raw_scores else found.between
     rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in found.best()]
-    if asked.return_text:
-        rows = [{**row, "text": asked.texts[row["index"]]} for row in rows]
+    if body.return_text:
+        rows = [{**row, "text": body.texts[row["index"]]} for row in rows]
     return answer(rows)
 
 
-async def _predict(services: Services, request: Request, asked: shapes.PredictRequest) -> Response:
+async def _predict(services: Services, request: Request, body: shapes.PredictRequest) -> Response:
     if find_classes(services) is None:
         raise RouteError(424, f"{services.model_name} tells no classes apart", code="Backend")
-    pairs = _pairs(asked.inputs)
+    pairs = _pairs(body.inputs)
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     for texts in (left, right):
         check_sizes(services, texts, "inputs")
-    ask = Ask(client=client_of(request), cut=asked.truncate is not False and not asked.left)
-    with _only_whole(asked.left):
-        rows = _sorted(await classes(services, left, right, ask), raw=asked.raw_scores is True)
-    return answer(rows if isinstance(asked.inputs[0], list) else rows[0])
+    ask = Ask(client=client_of(request), cut=body.truncate is not False and not body.left)
+    with _only_whole(body.left):
+        rows = _sorted(await classes(services, left, right, ask), raw=body.raw_scores is True)
+    return answer(rows if isinstance(body.inputs[0], list) else rows[0])
 
 
 @contextmanager
 def _only_whole(wanted: bool) -> Iterator[None]:
-    """The texts of pairs are cut at the end only; `wanted`: the client asked for the other side, so say that."""
+    """The texts of pairs are cut at the end only; `wanted`: the client body for the other side, so say that."""
     try:
         yield
     except TooLarge:
@@ -241,10 +234,10 @@ def _only_whole(wanted: bool) -> Iterator[None]:
         ) from error
 
 
-async def _tokenize(services: Services, request: Request, asked: shapes.TokenizeRequest) -> Response:
-    texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+async def _tokenize(services: Services, request: Request, body: shapes.TokenizeRequest) -> Response:
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     check_sizes(services, texts, "inputs")
-    prompt, marked = _prompt(services, asked.prompt_name), asked.add_special_tokens is not False
+    prompt, marked = _prompt(services, body.prompt_name), body.add_special_tokens is not False
     whole = [prompt + each for each in texts]
 
     def work() -> list[bytes]:
@@ -254,11 +247,11 @@ async def _tokenize(services: Services, request: Request, asked: shapes.Tokenize
     return answer_written(await services.work(work, client=client_of(request), long=is_long(whole)))
 
 
-async def _decode(services: Services, request: Request, asked: shapes.DecodeRequest) -> Response:
-    if not asked.ids:
+async def _decode(services: Services, request: Request, body: shapes.DecodeRequest) -> Response:
+    if not body.ids:
         raise InputError("ids is empty: give at least one token id")
-    lists: Any = asked.ids if isinstance(asked.ids[0], list) else [asked.ids]
-    marks = asked.skip_special_tokens is False
+    lists: Any = body.ids if isinstance(body.ids[0], list) else [body.ids]
+    marks = body.skip_special_tokens is False
     long = many_ids(lists)
     found = await services.work(
         lambda: texts_of_ids(services, lists, "ids", marks=marks), client=client_of(request), long=long
