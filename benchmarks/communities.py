@@ -24,8 +24,8 @@ import numpy as np
 import pair_data
 from asked import WORK, comparison, environments_of, result_file
 from environments import Environments, InstallError
-from gemel.groups.communities import around_centres
-from gemel.groups.neighbors import neighbours_above
+from gemel.groups.methods.communities import group_around_centers
+from gemel.groups.neighbors import neighbors_above
 from gemel.vectors.similarity import normalize
 from machine import describe
 from workers import Worker, WorkerError, say, surroundings
@@ -74,12 +74,12 @@ def measure(
 def always(array: str, ask: dict[str, Any]) -> set[frozenset[int]]:
     """Communities that the rule finds in all ways to break ties."""
     rows = normalize(np.load(array))
-    near = neighbours_above(rows, ask["min_score"])
+    near = neighbors_above(rows, ask["min_score"])
     counts = np.ones(len(rows), dtype=np.int64)
     found: list[set[frozenset[int]]] = []
     for seed in range(WAYS):
         ties = np.random.default_rng(seed).random(len(rows))
-        labels, centres = around_centres(replace(near, nearness=ties), counts, ask["min_size"])
+        labels, centres = group_around_centers(replace(near, nearness=ties), counts, ask["min_size"])
         order = np.argsort(labels, kind="stable")
         ends = np.searchsorted(labels[order], np.arange(len(centres) + 1))
         found.append({frozenset(order[a:b].tolist()) for a, b in pairwise(ends)})

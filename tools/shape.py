@@ -28,6 +28,7 @@ REGISTRIES = (
     "encoder/architectures",
     "training/objectives",
     "evaluation/tasks",
+    "groups/methods",
     "serve/protocols",
     "cli/verbs",
 )

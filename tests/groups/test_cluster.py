@@ -8,7 +8,7 @@ import pytest
 import gemel
 from gemel.errors import InputError
 from gemel.groups.describe import keywords, words_of
-from gemel.groups.methods import METHODS, points_of
+from gemel.groups.grouping import METHODS, points_of
 
 SETTINGS = {
     "communities": {"min_score": 0.6},
@@ -37,9 +37,9 @@ def by_size_then_position(rows, min_score, min_size):
     near = rows.astype(np.float64) @ rows.T.astype(np.float64) >= min_score
     np.fill_diagonal(near, True)
     taken, found = np.zeros(len(rows), dtype=bool), set()
-    for centre in np.argsort(-near.sum(axis=1), kind="stable"):
-        members = np.flatnonzero(near[centre] & ~taken)
-        if not taken[centre] and len(members) >= min_size:
+    for center in np.argsort(-near.sum(axis=1), kind="stable"):
+        members = np.flatnonzero(near[center] & ~taken)
+        if not taken[center] and len(members) >= min_size:
             taken[members] = True
             found.add(frozenset(members.tolist()))
     return found
@@ -48,12 +48,12 @@ def by_size_then_position(rows, min_score, min_size):
 # Communities
 
 
-def test_a_community_is_a_centre_and_what_is_near_it():
+def test_a_community_is_a_center_and_what_is_near_it():
     angles = np.radians([0, 20, 40, 90, 95, 200])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     found = gemel.cluster(rows, min_score=0.9, min_size=2)
     assert found.labels.tolist() == [0, 0, 0, 1, 1, -1]
-    assert found.items[0].centre == 1
+    assert found.items[0].center == 1
     assert [item.size for item in found.items] == [3, 2]
     assert found.unassigned == 1
 
@@ -75,11 +75,11 @@ def test_communities_are_those_of_the_known_rule_wherever_its_ties_do_not_matter
     assert everywhere <= ours
 
 
-def test_every_member_is_as_near_to_its_centre_as_the_threshold():
+def test_every_member_is_as_near_to_its_center_as_the_threshold():
     rows, _ = clustered(noise=0.3)
     found = gemel.cluster(rows, min_score=0.6)
     for item in found.items:
-        assert (rows[found.members(item.id)] @ rows[item.centre]).min() >= 0.6 - 1e-6
+        assert (rows[found.members(item.id)] @ rows[item.center]).min() >= 0.6 - 1e-6
 
 
 def test_repeated_rows_count_as_often_as_they_come():
@@ -123,8 +123,8 @@ def test_the_order_of_the_rows_changes_no_label(name):
     second = gemel.cluster(rows[order], method=name, **SETTINGS[name])
     assert second.labels.tolist() == first.labels[order].tolist()
     assert [item.inside for item in second.items] == [item.inside for item in first.items]
-    centres = rows[order][[item.centre for item in second.items]]
-    assert (centres == rows[[item.centre for item in first.items]]).all()
+    centers = rows[order][[item.center for item in second.items]]
+    assert (centers == rows[[item.center for item in first.items]]).all()
     assert second.silhouette == first.silhouette
 
 
@@ -148,7 +148,7 @@ def test_ids_go_down_in_size_and_figures_are_true(name):
     for item in found.items:
         members = found.members(item.id)
         assert len(members) == item.size
-        assert item.centre in members
+        assert item.center in members
         inside = table[np.ix_(members, members)][np.triu_indices(len(members), 1)]
         assert item.inside == pytest.approx(inside.mean(), abs=1e-6)
         others = {
@@ -235,20 +235,20 @@ def test_texts_added_later_keep_the_ids_of_earlier_clusters():
     assert sum(item.size for item in grown.items) == 270
     for item in grown.items:
         assert item.size == len(grown.members(item.id))
-        assert item.centre in grown.members(item.id)
+        assert item.center in grown.members(item.id)
     every = np.concatenate([rows, new]).astype(np.float64)
     members = grown.members(0)
     inside = (every[members] @ every[members].T)[np.triu_indices(len(members), 1)].mean()
     assert grown.items[0].inside == pytest.approx(inside, abs=1e-6)
 
 
-def test_earlier_loose_texts_can_join_a_new_cluster():
+def test_earlier_unassigned_texts_can_join_a_new_cluster():
     first = gemel.cluster([[1, 0], [0.99, 0.1], [0, 1]], min_score=0.9, texts=["a cat", "the cat", "a dog"])
     grown = gemel.cluster([[0.1, 0.99]], earlier=first, texts=["the dog"])
     assert first.labels.tolist() == [0, 0, -1]
     assert grown.labels.tolist() == [0, 0, 1, 1]
     assert grown.items[0].keywords == first.items[0].keywords
-    assert (grown.items[1].centre, grown.items[1].text) in {(2, "a dog"), (3, "the dog")}
+    assert (grown.items[1].center, grown.items[1].text) in {(2, "a dog"), (3, "the dog")}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -374,4 +374,4 @@ def test_the_last_bits_of_vectors_decide_no_tie():
     for shift in (np.inf, -np.inf):
         result = gemel.cluster(np.nextafter(rows, np.float32(shift)), min_score=0.9, min_size=2)
         np.testing.assert_array_equal(result.labels, expected.labels)
-        assert [each.centre for each in result.items] == [each.centre for each in expected.items]
+        assert [each.center for each in result.items] == [each.center for each in expected.items]

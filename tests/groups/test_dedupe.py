@@ -13,7 +13,7 @@ from gemel.checkpoint.write import write_checkpoint
 from gemel.cli.main import main
 from gemel.errors import InputError
 from gemel.groups.dedupe import folded
-from gemel.groups.dedupe_files import marked
+from gemel.groups.dedupe_files import highlighted
 from tiny import tiny_bert
 
 
@@ -168,7 +168,7 @@ def test_texts_that_contradict_are_no_duplicates(contradicting, tmp_path):
     (pair,) = found.spared
     assert (pair.left, pair.right) == (0, 1)
     assert pair.probability > 0.5
-    assert "1 near pairs kept apart because they contradict each other" in found.summary()
+    assert "1 near pairs not joined because they contradict each other" in found.summary()
 
 
 # Bad input
@@ -286,7 +286,7 @@ def test_a_wrong_command_exits_2_with_one_line(place, capsys, words, message):
 
 
 def test_the_report_marks_words_and_escapes_all(place, capsys):
-    assert marked("the old cat", "The new cat") == "The <mark>new</mark> cat"
+    assert highlighted("the old cat", "The new cat") == "The <mark>new</mark> cat"
     evil = "<script>alert(1)</script>"
     (place / "t.txt").write_text(f"{evil}\n{evil.upper()}\n", encoding="utf-8")
     assert run(capsys, "t.txt", "--exact-only", "-o", "clean")[0] == 0

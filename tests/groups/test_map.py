@@ -1,4 +1,4 @@
-"""The map: places in the plane, a page that holds everything, a picture that any viewer opens."""
+"""The map: coordinates in the plane, and a page that contains everything."""
 
 import json
 import re
@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.groups.map import Group, MapContent, colour_of, layout, map_page, thinned
+from gemel.groups.map import Group, MapContent, color_of, layout, map_page, thinned
 
 EVIL = '</script><img src=x onerror="alert(1)"><!-- {{data}} {{title}}'
 
 
 def content(texts=("a cat", "the cat", "a dog"), title="Clusters of pets"):
-    places = np.linspace(0, 1, 2 * len(texts)).reshape(-1, 2)
+    coordinates = np.linspace(0, 1, 2 * len(texts)).reshape(-1, 2)
     labels = np.array([0] * (len(texts) - 1) + [-1])
-    return MapContent(title, "1 cluster", places, labels, (Group(0, "cat, pets", 2, "a cat"),), list(texts))
+    return MapContent(
+        title, "1 cluster", coordinates, labels, (Group(0, "cat, pets", 2, "a cat"),), list(texts)
+    )
 
 
 def groups_of_vectors(n=60, dim=12):
@@ -30,30 +32,30 @@ def test_texts_that_are_alike_lie_together(method):
     if method == "tsne":
         pytest.importorskip("sklearn", reason="the extra evaluate is not installed")
     rows, group = groups_of_vectors()
-    places = layout(rows, method)
-    assert places.shape == (60, 2)
-    assert places.min() >= 0
-    assert places.max() <= 1
-    middles = np.stack([places[group == g].mean(axis=0) for g in range(3)])
-    near = np.linalg.norm(places[:, None] - middles[None], axis=2).argmin(axis=1)
+    coordinates = layout(rows, method)
+    assert coordinates.shape == (60, 2)
+    assert coordinates.min() >= 0
+    assert coordinates.max() <= 1
+    middles = np.stack([coordinates[group == g].mean(axis=0) for g in range(3)])
+    near = np.linalg.norm(coordinates[:, None] - middles[None], axis=2).argmin(axis=1)
     assert (near == group).all()
-    assert (layout(rows, method) == places).all()
+    assert (layout(rows, method) == coordinates).all()
 
 
 def test_texts_beyond_the_landmarks_are_put_between_their_neighbours(monkeypatch):
     pytest.importorskip("sklearn", reason="the extra evaluate is not installed")
     monkeypatch.setattr("gemel.groups.map.LANDMARKS", 30)
     rows, group = groups_of_vectors()
-    places = layout(rows)
-    middles = np.stack([places[group == g].mean(axis=0) for g in range(3)])
-    assert (np.linalg.norm(places[:, None] - middles[None], axis=2).argmin(axis=1) == group).all()
+    coordinates = layout(rows)
+    middles = np.stack([coordinates[group == g].mean(axis=0) for g in range(3)])
+    assert (np.linalg.norm(coordinates[:, None] - middles[None], axis=2).argmin(axis=1) == group).all()
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 9])
 def test_few_texts_have_a_map_too(n):
-    places = layout(np.eye(12)[:n])
-    assert places.shape == (n, 2)
-    assert np.isfinite(places).all()
+    coordinates = layout(np.eye(12)[:n])
+    assert coordinates.shape == (n, 2)
+    assert np.isfinite(coordinates).all()
 
 
 def test_one_dimension_and_equal_rows_are_no_trouble():
@@ -66,8 +68,8 @@ def test_an_unknown_layout_is_refused():
         layout(np.eye(3), "umap")
 
 
-def test_a_map_needs_as_many_texts_as_places():
-    with pytest.raises(InputError, match="got 3 places, 3 labels and 1 texts"):
+def test_a_map_needs_as_many_texts_as_coordinates():
+    with pytest.raises(InputError, match="got 3 coordinates, 3 labels and 1 texts"):
         MapContent("t", "s", np.zeros((3, 2)), np.zeros(3, np.int64), (), ["one"])
 
 
@@ -95,11 +97,11 @@ def test_no_text_becomes_markup():
 
 def test_a_large_map_shows_a_random_part_and_says_so():
     small = thinned(content(("a", "b", "c", "d")), most=2)
-    assert len(small.places) == len(small.texts) == len(small.labels) == 2
+    assert len(small.coordinates) == len(small.texts) == len(small.labels) == 2
     assert small.summary == "1 cluster. The map shows 2 of them, chosen at random"
 
 
-def test_groups_next_to_each_other_differ_in_colour():
-    colours = [colour_of(at) for at in range(30)]
-    assert len(set(colours)) == 30
-    assert all(abs(a[0] - b[0]) > 20 for a, b in pairwise(colours))
+def test_groups_next_to_each_other_differ_in_color():
+    colors = [color_of(at) for at in range(30)]
+    assert len(set(colors)) == 30
+    assert all(abs(a[0] - b[0]) > 20 for a, b in pairwise(colors))

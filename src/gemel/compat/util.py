@@ -186,8 +186,8 @@ def community_detection(
     communities = []
     for item in found.items:
         members = found.members(item.id)
-        near = scores(rows[[item.centre]], rows[members], "cosine")[0]
-        near[members == item.centre] = np.inf
+        near = scores(rows[[item.center]], rows[members], "cosine")[0]
+        near[members == item.center] = np.inf
         communities.append(members[np.argsort(-near, kind="stable")].tolist())
     # Equally large ones in the order of their centres.
     return sorted(communities, key=lambda each: (-len(each), each[0]))

@@ -1,6 +1,6 @@
-"""The folder that `gemel cluster` writes: clusters, the cluster of each text, vectors, and the map as page and picture.
+"""The folder that `gemel cluster` writes: clusters, the cluster of each text, vectors, and the map as an HTML page.
 
-clusters.json and clusters.npz are those of `Clusters.save`; the rest is what a later run needs to add texts.
+clusters.json and clusters.npz are those of `Clusters.save`; a later run needs the other files to add texts.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ class ClusteredTexts:
     """(n, dim); float16 on disk, which is enough for a map."""
     clusters: Clusters
     model: Mapping[str, Any]
-    """What the vectors depend on: name and fingerprint of the model."""
+    """Name and fingerprint of the model of the vectors."""
 
     @property
     def names(self) -> list[str]:
         """(n) the name of each text's cluster, "" for none."""
-        named = {item.id: item.name for item in self.clusters.items}
-        return [named.get(label, "") for label in self.clusters.labels.tolist()]
+        by_id = {item.id: item.name for item in self.clusters.items}
+        return [by_id.get(label, "") for label in self.clusters.labels.tolist()]
 
 
 def write_cluster_folder(
-    folder: Path, found: ClusteredTexts, *, title: str, map: LayoutName | None = "tsne", seed: int = 0
+    folder: Path, clustered: ClusteredTexts, *, title: str, map: LayoutName | None = "tsne", seed: int = 0
 ) -> None:
-    """All files; without a `map` no map.html."""
+    """Write all files; map.html only with a `map`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found.clusters.save(folder)
-        labels = found.clusters.labels.tolist()
-        rows = zip(found.ids, labels, found.names, found.texts, strict=True)
+        clustered.clusters.save(folder)
+        labels = clustered.clusters.labels.tolist()
+        rows = zip(clustered.ids, labels, clustered.names, clustered.texts, strict=True)
         fields = ("id", "cluster", "name", "text")
         write_rows(folder / _ASSIGNMENTS, (dict(zip(fields, row, strict=True)) for row in rows))
-        np.save(folder / _VECTORS, np.asarray(found.vectors, dtype=np.float16))
-        text = json.dumps({"model": dict(found.model), "texts": len(labels)}, indent=2)
+        np.save(folder / _VECTORS, np.asarray(clustered.vectors, dtype=np.float16))
+        text = json.dumps({"model": dict(clustered.model), "texts": len(labels)}, indent=2)
         (folder / _RUN).write_text(text + "\n", encoding="utf-8")
         if map is not None:
-            content = content_of(found, title=title, map=map, seed=seed)
+            content = map_content(clustered, title=title, map=map, seed=seed)
             (folder / "map.html").write_text(map_page(content), encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write to {folder}: {error}") from error
 
 
 def read_cluster_folder(folder: Path) -> ClusteredTexts:
-    """What an earlier run wrote."""
+    """The content of a folder that `write_cluster_folder` wrote."""
     clusters = Clusters.load(folder)
     try:
         vectors = np.load(folder / _VECTORS, allow_pickle=False)
@@ -96,8 +96,10 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
     return ClusteredTexts(ids, texts, vectors, clusters, model)
 
 
-def content_of(found: ClusteredTexts, *, title: str, map: LayoutName, seed: int = 0) -> MapContent:
-    """The map of these texts, ready to be drawn."""
-    groups = tuple(Group(item.id, item.name, item.size, item.text or "") for item in found.clusters.items)
-    places = layout(found.vectors, map, seed=seed)
-    return MapContent(title, found.clusters.summary(), places, found.clusters.labels, groups, found.texts)
+def map_content(clustered: ClusteredTexts, *, title: str, map: LayoutName, seed: int = 0) -> MapContent:
+    """What a map of these texts shows."""
+    groups = tuple(Group(item.id, item.name, item.size, item.text or "") for item in clustered.clusters.items)
+    coordinates = layout(clustered.vectors, map, seed=seed)
+    return MapContent(
+        title, clustered.clusters.summary(), coordinates, clustered.clusters.labels, groups, clustered.texts
+    )

@@ -1,15 +1,8 @@
-"""Duplicates out of a list of texts: the same ones by hash, near ones by their vectors. `dedupe` and its answer.
+"""Duplicates in a list of texts: exact ones by a hash, near ones by the cosine of their vectors.
 
-The answer: which texts stay, which go, and why.
-
-Texts that are the same but for how they are written: found by their folded form, before anything is encoded.
-
-Groups of near-duplicates as stars: one text is kept, and each removed one is near to the one that stands for it.
-
-Chains (a like b, b like c, so a with c) would put texts together that have nothing in common, and removing a text
-because of a chain loses it. Here a goes or stays for one reason that can be read. No two kept texts are near.
-
-Near texts that say the opposite are no duplicates: a model that keeps its relation head can tell.
+Each removed text is near to the kept text it is a duplicate of. Chains (a near b, b near c) do not count: they would
+put texts together that have nothing in common. No two kept texts are near. With a model that has an NLI head, texts
+that contradict each other are no duplicates.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError, MissingExtra
-from gemel.groups.neighbors import neighbours_of, pairs_above
+from gemel.groups.neighbors import neighbors_of, pairs_above
 from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.types import AnyVectors, Encoder, Vectors
@@ -54,23 +47,23 @@ def dedupe(  # noqa: PLR0913 - one question, and how to work on it
     threads: int | None = None,
     progress: bool = False,
 ) -> DedupeResult:
-    """Which texts to keep, so that no two of them are duplicates, and for which of them each other one is removed.
+    """Which texts to keep, so that no two of them are duplicates, and the kept text of which each other is a duplicate.
 
-    Texts that are the same (see `ignore_case`, `ignore_space`) are found first; the rest are compared by the cosine
-    of their `vectors`, or of those that `model` gives. Every removed text is at least `min_score` from the kept
-    one it is a duplicate of; chains do not count.
+    Equal texts (see `ignore_case`, `ignore_space`) are found first; the others are compared by the cosine of their
+    `vectors`, or of the vectors from `model`. The cosine of every removed text and the kept text it is a duplicate of
+    is at least `min_score`; chains do not count.
 
     min_score: None looks for exact duplicates only, and needs neither model nor vectors.
     keep: of duplicates, the first, the longest, or the central one, which has the most duplicates.
-    options: of encoding. Default: texts longer than the model are read whole, in chunks.
+    options: of encoding. Default: texts that are too long for the model are encoded in chunks.
 
-    A model with a relation head also tells contradictions: pairs with more than half of the probability on one are
-    no duplicates, and are listed as `spared`.
+    With a model that has an NLI head, pairs with a probability of contradiction above one half are no duplicates; they
+    are listed as `spared`.
     """
-    known = check_texts(texts)
-    _check(len(known), model, vectors, min_score, keep)
-    first = same_texts(known, ignore_case=ignore_case, ignore_space=ignore_space)
-    chosen = _chosen(known, first, keep)
+    texts = check_texts(texts)
+    _check(len(texts), model, vectors, min_score, keep)
+    first = equal_texts(texts, ignore_case=ignore_case, ignore_space=ignore_space)
+    chosen = _choose(texts, first, keep)
     positions = np.unique(chosen)
     settings = {
         "min_score": min_score,
@@ -79,13 +72,13 @@ def dedupe(  # noqa: PLR0913 - one question, and how to work on it
         "ignore_space": ignore_space,
     }
     if min_score is None:
-        return _answer(chosen, positions, None, (), settings)
-    rows = _rows([known[at] for at in positions.tolist()], positions, model, vectors, options)
+        return _result(chosen, positions, None, (), settings)
+    rows = _rows([texts[i] for i in positions.tolist()], positions, model, vectors, options)
     pairs = pairs_above(normalize(rows), float(min_score), memory=memory, threads=threads, progress=progress)
     head = model if isinstance(model, Model) else None
     pairs, spared = without_contradictions(pairs, rows, head, positions)
-    found = stars(pairs, len(positions), _order(known, positions, pairs, keep))
-    return _answer(chosen, positions, found, spared, settings)
+    near = _near_duplicates(pairs, len(positions), _order(texts, positions, pairs, keep))
+    return _result(chosen, positions, near, spared, settings)
 
 
 def _check(
@@ -102,22 +95,24 @@ def _check(
     if model is None and vectors is None:
         raise InputError("near duplicates need a model or vectors. For exact ones alone write min_score=None")
     if vectors is not None and len(np.asarray(vectors)) != count:
-        raise InputError(f"{count:,} texts but {len(np.asarray(vectors)):,} vectors: give one vector a text")
+        raise InputError(
+            f"{count:,} texts but {len(np.asarray(vectors)):,} vectors: give one vector per text"
+        )
 
 
-def _chosen(texts: Sequence[str], first: Positions, keep: Keep) -> Positions:
-    """(n,) for each text the one among those that are the same which stands for them."""
+def _choose(texts: Sequence[str], first: Positions, keep: Keep) -> Positions:
+    """(n,) for each text the one to keep of all that are equal to it."""
     if keep == "first":
         return first
     best = first.copy()
     for position, group in enumerate(first.tolist()):
-        if _place(texts[position], keep) < _place(texts[best[group]], keep):
+        if _sort_key(texts[position], keep) < _sort_key(texts[best[group]], keep):
             best[group] = position
     return best[first]
 
 
-def _place(text: str, keep: Keep) -> tuple[int, str]:
-    """Of texts that are the same the least stays, wherever they stand in the file."""
+def _sort_key(text: str, keep: Keep) -> tuple[int, str]:
+    """Of equal texts that with the lowest key is kept, so that their order in the file does not matter."""
     return (-len(text) if keep == "longest" else 0, text)
 
 
@@ -128,44 +123,46 @@ def _rows(
     vectors: ArrayLike | None,
     options: EncodeOptions | None,
 ) -> Vectors:
-    """One for each different text."""
+    """One vector for each distinct text."""
     if vectors is not None:
         return checked(vectors, "vectors")[positions]
     assert model is not None
-    made: AnyVectors = (
+    encoded: AnyVectors = (
         model.encode(texts, options or EncodeOptions(on_long="chunk"))
         if isinstance(model, Model)
         else model.encode(texts)
     )
-    return checked(made, "vectors")
+    return checked(encoded, "vectors")
 
 
 def _order(texts: Sequence[str], positions: Positions, pairs: Pairs, keep: Keep) -> Positions:
-    """The different texts, those to be kept first, first."""
+    """The distinct texts by preference, the one to keep rather first."""
     if keep == "first":
         return np.arange(len(positions))
-    said = [texts[at] for at in positions.tolist()]
+    distinct = [texts[i] for i in positions.tolist()]
+    each = range(len(distinct))
     if keep == "longest":
-        return np.array(sorted(range(len(said)), key=lambda at: (-len(said[at]), said[at], at)), np.int64)
-    count, nearness = central_order(pairs, len(said))
-    ranked = sorted(range(len(said)), key=lambda at: (-count[at], -nearness[at], said[at], at))
+        return np.array(sorted(each, key=lambda i: (-len(distinct[i]), distinct[i], i)), np.int64)
+    near = neighbors_of(pairs, len(distinct))
+    count = np.diff(near.start)
+    ranked = sorted(each, key=lambda i: (-count[i], -near.nearness[i], distinct[i], i))
     return np.array(ranked, np.int64)
 
 
-def _answer(
+def _result(
     chosen: Positions,
     positions: Positions,
-    found: Stars | None,
+    near: _NearDuplicates | None,
     spared: tuple[SparedPair, ...],
     settings: Mapping[str, object],
 ) -> DedupeResult:
-    """What holds for a text holds for all that are the same."""
+    """From distinct texts to all texts: equal texts are kept or removed together with the one chosen of them."""
     texts = len(chosen)
     kept_for = np.arange(texts)
     score = np.ones(texts, dtype=np.float32)
-    if found is not None:
-        kept_for[positions[found.removed]] = positions[found.kept_for]
-        score[positions[found.removed]] = found.score
+    if near is not None:
+        kept_for[positions[near.removed]] = positions[near.kept_for]
+        score[positions[near.removed]] = near.score
     final, score = kept_for[chosen], score[chosen]
     removed = np.flatnonzero(final != np.arange(texts))
     return DedupeResult(
@@ -188,7 +185,7 @@ class SparedPair:
     right: int
     score: float
     probability: float
-    """Of the contradiction, by the model's relation head; the larger of both directions."""
+    """Of the contradiction, by the model's NLI head; the larger of both directions."""
 
 
 @dataclass(frozen=True)
@@ -213,9 +210,9 @@ class DedupeResult:
     score: Vectors
     """Their cosine; 1 for an exact duplicate."""
     exact: NDArray[np.bool_]
-    """The same text, but for what was to be ignored."""
+    """The same text, except for what was ignored."""
     spared: tuple[SparedPair, ...]
-    """Pairs that were near enough but contradict each other, most similar first; empty without a relation head."""
+    """Pairs that were near enough but contradict each other, most similar first; empty without an NLI head."""
     settings: Mapping[str, Any]
 
     def __len__(self) -> int:
@@ -226,20 +223,20 @@ class DedupeResult:
         order = np.argsort(self.duplicate_of, kind="stable")
         kept, starts = np.unique(self.duplicate_of[order], return_index=True)
         parts = np.split(self.removed[order], starts[1:]) if len(kept) else []
-        found = [
+        groups = [
             DuplicateGroup(int(one), tuple(part.tolist())) for one, part in zip(kept, parts, strict=True)
         ]
-        return sorted(found, key=lambda group: (-len(group.removed), group.kept))
+        return sorted(groups, key=lambda group: (-len(group.removed), group.kept))
 
     def summary(self) -> str:
-        """One line for a person."""
+        """One line of text."""
         same = int(self.exact.sum())
         parts = [
             f"{self.texts:,} texts: {len(self.kept):,} kept",
             f"{len(self.removed):,} removed ({same:,} exact, {len(self.removed) - same:,} near duplicates)",
         ]
         if self.spared:
-            parts.append(f"{len(self.spared):,} near pairs kept apart because they contradict each other")
+            parts.append(f"{len(self.spared):,} near pairs not joined because they contradict each other")
         return ", ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -265,7 +262,7 @@ class DedupeResult:
         }
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each removed text."""
+        """One row per removed text."""
         try:
             import pandas
         except ImportError as error:
@@ -275,37 +272,41 @@ class DedupeResult:
 
 
 def folded(text: str, *, ignore_case: bool = True, ignore_space: bool = True) -> str:
-    """Two texts are the same when these are equal. Unicode has several ways to write é: they never count."""
+    """The form by which texts are compared. Differences of Unicode normalization (é as one or two code points) never
+    count."""
     plain = unicodedata.normalize("NFC", text)
     if ignore_case:
         plain = unicodedata.normalize("NFC", plain.casefold())
     return " ".join(plain.split()) if ignore_space else plain
 
 
-def same_texts(texts: Sequence[str], *, ignore_case: bool, ignore_space: bool) -> NDArray[np.int64]:
-    """(n,) for each text the position of the first one that is the same; its own where there is none before it."""
+def equal_texts(texts: Sequence[str], *, ignore_case: bool, ignore_space: bool) -> Positions:
+    """(n,) for each text the position of the first one that is equal to it, which may be its own."""
     first: dict[str, int] = {}
-    found = (
+    positions = (
         first.setdefault(folded(text, ignore_case=ignore_case, ignore_space=ignore_space), position)
         for position, text in enumerate(texts)
     )
-    return np.fromiter(found, np.int64, len(texts))
+    return np.fromiter(positions, np.int64, len(texts))
 
 
 @dataclass(frozen=True, eq=False)
-class Stars:
-    """Which of n rows are removed, and for which kept one."""
+class _NearDuplicates:
+    """Which of n rows are removed, and the kept row of which each is a duplicate."""
 
     removed: Positions
     """Ascending."""
     kept_for: Positions
-    """The kept row that each stands behind: of those that are near enough, the most similar."""
+    """Of the kept rows that are near enough, the most similar."""
     score: Vectors
 
 
-def stars(pairs: Pairs, rows: int, order: Positions) -> Stars:
-    """`pairs` are all that are near enough; `order` has the rows that are to be kept first, first."""
-    near = neighbours_of(pairs, rows)
+def _near_duplicates(pairs: Pairs, rows: int, order: Positions) -> _NearDuplicates:
+    """Each row in `order` that is not removed yet is kept, and its neighbors are removed.
+
+    `pairs` are all that are near enough.
+    """
+    near = neighbors_of(pairs, rows)
     gone = np.zeros(rows, dtype=bool)
     connected = np.diff(near.start) > 0
     for row in order[connected[order]].tolist():
@@ -316,53 +317,45 @@ def stars(pairs: Pairs, rows: int, order: Positions) -> Stars:
     one, other = np.append(pairs.left, pairs.right), np.append(pairs.right, pairs.left)
     score = np.append(pairs.score, pairs.score)
     edge = np.flatnonzero(gone[one] & ~gone[other])
-    # By removed row, then the most similar kept one, then that which comes first in the order.
+    # By removed row, then most similar kept row first, then by `order`.
     edge = edge[np.lexsort((rank[other[edge]], -score[edge], one[edge]))]
     removed, first = np.unique(one[edge], return_index=True)
-    return Stars(removed, other[edge][first], score[edge][first])
+    return _NearDuplicates(removed, other[edge][first], score[edge][first])
 
 
-def central_order(pairs: Pairs, rows: int) -> tuple[Positions, NDArray[np.float64]]:
-    """(n,) how many near-duplicates each row has, and how near they are altogether."""
-    near = neighbours_of(pairs, rows)
-    return np.diff(near.start), near.nearness
+_CONTRADICTION = 0.5  # the probability above which a pair counts as a contradiction
 
-
-LIMIT = 0.5
-
-_BLOCK = 65_536  # pairs looked at at once
+_BLOCK = 65_536  # pairs per call of the NLI head
 
 
 def without_contradictions(
     pairs: Pairs, vectors: AnyVectors, model: Model | None, positions: NDArray[np.int64]
 ) -> tuple[Pairs, tuple[SparedPair, ...]]:
-    """The pairs that do not contradict, and those that do by `positions`.
+    """The pairs that do not contradict each other, and those that do, with `positions` for rows.
 
-    A head reads pairs in one direction; one in which it sees a contradiction is enough, as removing loses more.
+    A head reads a pair in one direction; a contradiction in either is enough, since removing a text loses more.
     """
     labels = None if model is None else model.labels
-    place = next(
-        (at for at, label in enumerate(labels or ()) if label.lower().startswith("contradict")), None
-    )
-    if model is None or place is None or not len(pairs):
+    column = next((i for i, label in enumerate(labels or ()) if label.lower().startswith("contradict")), None)
+    if model is None or column is None or not len(pairs):
         return pairs, ()
     probability = np.empty(len(pairs), dtype=np.float32)
     for begin in range(0, len(pairs), _BLOCK):
         part = slice(begin, begin + _BLOCK)
         left, right = vectors[pairs.left[part]], vectors[pairs.right[part]]
-        both = (model.relation_of(left, right)[:, place], model.relation_of(right, left)[:, place])
+        both = (model.relation_of(left, right)[:, column], model.relation_of(right, left)[:, column])
         probability[part] = np.maximum(*both)
-    against = probability > LIMIT
+    against = probability > _CONTRADICTION
     order = np.flatnonzero(against)
     order = order[np.argsort(-pairs.score[order], kind="stable")]
     spared = tuple(
         SparedPair(
-            int(positions[pairs.left[at]]),
-            int(positions[pairs.right[at]]),
-            float(pairs.score[at]),
-            float(probability[at]),
+            int(positions[pairs.left[i]]),
+            int(positions[pairs.right[i]]),
+            float(pairs.score[i]),
+            float(probability[i]),
         )
-        for at in order.tolist()
+        for i in order.tolist()
     )
     rest = ~against
     return replace(pairs, score=pairs.score[rest], left=pairs.left[rest], right=pairs.right[rest]), spared

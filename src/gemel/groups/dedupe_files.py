@@ -1,6 +1,7 @@
-"""A file of documents in, whole rows out: kept.* and removed.* have all columns of the input, in its format.
+"""The files of `gemel dedupe`: reads rows with all columns, writes kept.*, removed.* and a report as JSON and HTML.
 
-The report of a run as one HTML page: what was removed, for which text, and in which words they differ.
+kept.* and removed.* have the format of the input. The HTML page shows what was removed, as a duplicate of which text,
+and in which words they differ.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gemel.files.records import RecordFile
 from gemel.files.write_rows import write_rows
 from gemel.groups.dedupe import DedupeResult, DuplicateGroup
 
-_WHY = ("duplicate_of", "reason", "score")
+_REASON = ("duplicate_of", "reason", "score")
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,15 @@ class Documents:
     """The text columns of each row, joined by a line break."""
     ids: list[str]
     columns: list[str]
-    """Of a table; of .jsonl those of the first rows."""
+    """All columns; of .jsonl those of the first rows."""
     ending: str
-    """Of the files that are written: that of the input, but for packed ones."""
+    """Of the files to write: that of the input, without .gz."""
 
 
 def read_documents(
     path: str | Path, *, text_columns: Sequence[str] = (), id_column: str | None = None
 ) -> Documents:
-    """Without `text_columns` the text is the column "text", else the only one. Ids default to numbers from 0."""
+    """The rows of a file. The default of `text_columns` is "text", else the only column; ids default to row numbers."""
     file = RecordFile(path)
     if file.kind == "txt" and (text_columns or id_column):
         raise InputError(f"{path}: a .txt file has one text per line and no columns to name")
@@ -55,7 +56,7 @@ def read_documents(
     ids: list[str] = []
     for line, row in file.rows():
         parts = [row.get(name) for name in columns]
-        wrong = next((at for at, part in enumerate(parts) if not isinstance(part, str)), None)
+        wrong = next((i for i, part in enumerate(parts) if not isinstance(part, str)), None)
         if wrong is not None:
             raise InputError(
                 f"{path}:{line}: {columns[wrong]!r} must be a string, got {kind_of(parts[wrong])}"
@@ -68,27 +69,27 @@ def read_documents(
     return Documents(file.path, rows, texts, ids, names, f".{file.kind}")
 
 
-def write_documents(folder: Path, documents: Documents, found: DedupeResult) -> list[Path]:
-    """kept.* and removed.*; the latter with three more columns: of which id, exact or near, and the score."""
-    kept = [documents.rows[at] for at in found.kept.tolist()]
-    columns = zip(found.removed, found.duplicate_of, found.exact, found.score, strict=True)
+def write_documents(folder: Path, documents: Documents, result: DedupeResult) -> list[Path]:
+    """Write kept.* and removed.*; the latter with three more columns: id of the kept text, exact or near, score."""
+    kept = [documents.rows[i] for i in result.kept.tolist()]
+    columns = zip(result.removed, result.duplicate_of, result.exact, result.score, strict=True)
     removed = []
-    for at, other, same, score in columns:
-        why = (documents.ids[other], "exact" if same else "near", round(float(score), 4))
-        removed.append({**documents.rows[at], **dict(zip(_why_names(documents), why, strict=True))})
+    for i, other, same, score in columns:
+        reason = (documents.ids[other], "exact" if same else "near", round(float(score), 4))
+        removed.append({**documents.rows[i], **dict(zip(_reason_names(documents), reason, strict=True))})
     paths = [folder / f"{name}{documents.ending}" for name in ("kept", "removed")]
     if documents.ending == ".txt":
         paths[1] = folder / "removed.tsv"
         _write(paths[0], "".join(f"{row['text']}\n" for row in kept))
     else:
         _write_table(paths[0], kept, documents.columns)
-    _write_table(paths[1], removed, [*documents.columns, *_why_names(documents)])
+    _write_table(paths[1], removed, [*documents.columns, *_reason_names(documents)])
     return paths
 
 
-def _why_names(documents: Documents) -> list[str]:
-    """Names for the three columns that the input does not have."""
-    return [f"dedupe_{name}" if name in documents.columns else name for name in _WHY]
+def _reason_names(documents: Documents) -> list[str]:
+    """Names for three more columns, which the input does not have."""
+    return [f"dedupe_{name}" if name in documents.columns else name for name in _REASON]
 
 
 def _write_table(path: Path, rows: list[dict[str, Any]], columns: list[str]) -> None:
@@ -105,16 +106,16 @@ def _write(path: Path, text: str) -> None:
         raise WorkError(f"cannot write {path}: {error}") from error
 
 
-def write_json(path: Path, documents: Documents, found: DedupeResult, model: str | None) -> None:
-    """The report for programs: positions and ids."""
-    content = found.to_json()
+def write_json(path: Path, documents: Documents, result: DedupeResult, model: str | None) -> None:
+    """Write the result with positions and ids."""
+    content = result.to_json()
     for duplicate in content["duplicates"]:
         duplicate["id"] = documents.ids[duplicate["position"]]
         duplicate["duplicate_of_id"] = documents.ids[duplicate["duplicate_of"]]
     for pair in content["spared"]:
         pair["left_id"], pair["right_id"] = documents.ids[pair["left"]], documents.ids[pair["right"]]
-    whole = {"source": documents.source.name, "model": model, **content}
-    _write(path, json.dumps(whole, ensure_ascii=False, indent=2) + "\n")
+    report = {"source": documents.source.name, "model": model, **content}
+    _write(path, json.dumps(report, ensure_ascii=False, indent=2) + "\n")
 
 
 GROUPS = 300  # groups on the page
@@ -137,18 +138,18 @@ mark { background: color-mix(in srgb, var(--c1) 26%, transparent); color: inheri
 
 
 @dataclass(frozen=True, eq=False)
-class Reported:
-    """All that the page is made of."""
+class ReportContent:
+    """The content of the HTML page."""
 
     title: str
-    found: DedupeResult
+    result: DedupeResult
     texts: Sequence[str]
     ids: Sequence[str]
     model: str | None
 
 
-def page(content: Reported) -> str:
-    """The whole page. It asks for nothing from the network and runs no script."""
+def page(content: ReportContent) -> str:
+    """The HTML page. It loads nothing from the network and runs no script."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -156,7 +157,7 @@ def page(content: Reported) -> str:
         element("title", content.title),
         element("style", Markup(STYLE + _STYLE)),
     )
-    groups, scores = content.found.groups(), scores_of(content.found)
+    groups, scores = content.result.groups(), _scores(content.result)
     blocks = [
         element("h2", "Groups"),
         element("p", _shown(len(groups)), class_="soft"),
@@ -166,30 +167,30 @@ def page(content: Reported) -> str:
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def scores_of(found: DedupeResult) -> dict[int, tuple[float, bool]]:
-    """Score and exactness of each removed text by its position."""
-    columns = zip(found.removed.tolist(), found.score.tolist(), found.exact.tolist(), strict=True)
+def _scores(result: DedupeResult) -> dict[int, tuple[float, bool]]:
+    """Position of each removed text to its score and whether it is exact."""
+    columns = zip(result.removed.tolist(), result.score.tolist(), result.exact.tolist(), strict=True)
     return {position: (score, same) for position, score, same in columns}
 
 
-def _top(content: Reported) -> list[Markup]:
-    found = content.found
-    same = int(found.exact.sum())
-    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
+def _top(content: ReportContent) -> list[Markup]:
+    result = content.result
+    same = int(result.exact.sum())
+    settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
     facts = [
-        ("texts", f"{found.texts:,}"),
-        ("kept", f"{len(found.kept):,}"),
+        ("texts", f"{result.texts:,}"),
+        ("kept", f"{len(result.kept):,}"),
         (
             "removed",
-            f"{len(found.removed):,}: {same:,} exact and {len(found.removed) - same:,} near duplicates",
+            f"{len(result.removed):,}: {same:,} exact and {len(result.removed) - same:,} near duplicates",
         ),
         ("settings", settings),
         ("model", content.model or "none: exact duplicates only"),
     ]
-    listed = join([join([element("dt", name), element("dd", said)]) for name, said in facts])
+    listed = join([join([element("dt", name), element("dd", value)]) for name, value in facts])
     why = (
-        "Each removed text is a duplicate of the kept one above it: the same but for case and spaces as set, or at "
-        "least as similar as min_score. Words that the kept text does not have in that place are marked."
+        "Each removed text is a duplicate of the kept text above it: the same except for case and spaces as set, or "
+        "with a similarity of at least min_score. Words that differ from the kept text are highlighted."
     )
     return [element("h1", content.title), element("dl", listed), element("p", why, class_="soft")]
 
@@ -201,13 +202,15 @@ def _shown(groups: int) -> str:
     return f"{groups:,} texts had duplicates{more}."
 
 
-def _group(content: Reported, group: DuplicateGroup, scores: dict[int, tuple[float, bool]]) -> Markup:
+def _group(content: ReportContent, group: DuplicateGroup, scores: dict[int, tuple[float, bool]]) -> Markup:
     kept = content.texts[group.kept]
     items = []
     for position in group.removed[:MEMBERS]:
         score, same = scores[position]
-        why = element("span", element("b", "exact" if same else f"{score:.3f}"), _id(content, position))
-        items.append(element("li", why, element("span", marked(kept, content.texts[position]))))
+        why = element(
+            "span", element("b", "exact" if same else f"{score:.3f}"), element("small", content.ids[position])
+        )
+        items.append(element("li", why, element("span", highlighted(kept, content.texts[position]))))
     more = len(group.removed) - MEMBERS
     if more > 0:
         items.append(element("li", element("span"), element("small", f"and {more:,} more")))
@@ -219,28 +222,26 @@ def _group(content: Reported, group: DuplicateGroup, scores: dict[int, tuple[flo
     )
 
 
-def _spared(content: Reported) -> list[Markup]:
-    pairs = content.found.spared
+def _spared(content: ReportContent) -> list[Markup]:
+    pairs = content.result.spared
     if not pairs:
         return []
-    said = (
-        f"{len(pairs):,} pairs are near enough, but the model reads a contradiction: they are no duplicates"
-    )
+    explanation = f"{len(pairs):,} pairs are near enough, but contradict each other by the model: not duplicates"
     items = [
         element(
             "article",
             element("p", _cut(content.texts[pair.left])),
-            element("p", marked(content.texts[pair.left], content.texts[pair.right])),
+            element("p", highlighted(content.texts[pair.left], content.texts[pair.right])),
             element("small", f"cosine {pair.score:.3f}, contradiction {pair.probability:.0%}"),
         )
         for pair in pairs[:MEMBERS]
     ]
     more = f"; the nearest {MEMBERS} below." if len(pairs) > MEMBERS else "."
-    return [element("h2", "Kept apart"), element("p", said + more, class_="soft"), *items]
+    return [element("h2", "Contradictions"), element("p", explanation + more, class_="soft"), *items]
 
 
-def marked(kept: str, other: str) -> Markup:
-    """`other`, with the words marked that `kept` does not have in that place."""
+def highlighted(kept: str, other: str) -> Markup:
+    """`other`, with the words highlighted that differ from `kept`."""
     one, two = kept.split()[:_WORDS], other.split()[:_WORDS]
     matcher = SequenceMatcher(
         None, [word.casefold() for word in one], [word.casefold() for word in two], False
@@ -253,10 +254,6 @@ def marked(kept: str, other: str) -> Markup:
     if len(other.split()) > _WORDS:
         parts.append("…")
     return join(parts, " ")
-
-
-def _id(content: Reported, position: int) -> Markup:
-    return element("small", content.ids[position])
 
 
 def _cut(text: str) -> str:

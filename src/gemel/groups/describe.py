@@ -1,8 +1,6 @@
-"""How good clusters are: similar inside, apart from the nearest other, and the silhouette of the whole.
+"""Figures and keywords of clusters: similarity inside and to the nearest other cluster, silhouette, class-based tf-idf.
 
-Mean similarities of all pairs come out of sums of unit vectors, so no pair is looked at.
-
-Words that tell a cluster from the rest, by class-based tf-idf; no list of stop words, so any language will do.
+Mean similarities of all pairs are computed from sums of unit vectors, so no pair is compared.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.groups.methods import Labels, Points
+from gemel.groups.grouping import Labels, Points
 from gemel.types import Vectors
 
 SAMPLE = 2000  # texts whose silhouette is taken
@@ -37,7 +35,7 @@ class Closeness:
 
 
 def closeness(sums: NDArray[np.float64], sizes: Labels) -> Closeness:
-    """`sums`: (c, dim) of the unit vectors of each cluster."""
+    """The mean similarities of clusters. `sums`: (c, dim) of the unit vectors of each cluster."""
     pairs = sizes * (sizes - 1.0)
     squares = np.einsum("cd,cd->c", sums, sums)
     inside = np.where(sizes > 1, (squares - sizes) / np.maximum(pairs, 1), 1.0)
@@ -56,7 +54,7 @@ def closeness(sums: NDArray[np.float64], sizes: Labels) -> Closeness:
 def silhouette(points: Points, labels: Labels, sums: NDArray[np.float64], sizes: Labels) -> float | None:
     """The mean silhouette by cosine distance, over at most `SAMPLE` different texts; None for fewer than two clusters.
 
-    Of each text in the sample it is exact: all texts of all clusters count.
+    The value of each sampled text is exact: it is computed from all texts of all clusters.
     """
     if len(sums) < 2:
         return None
@@ -75,11 +73,11 @@ def silhouette(points: Points, labels: Labels, sums: NDArray[np.float64], sizes:
 def _values(rows: Vectors, own: Labels, sums: NDArray[np.float64], sizes: Labels) -> NDArray[np.float64]:
     """(n,) silhouettes; 0 for a text alone in its cluster."""
     products = rows @ sums.T.astype(np.float32)
-    place = np.arange(len(rows))
+    each = np.arange(len(rows))
     others = np.maximum(sizes[own] - 1, 1)
-    within = 1 - (products[place, own] - 1) / others  # a text is no neighbour of itself
+    within = 1 - (products[each, own] - 1) / others  # without the text itself
     distances = 1 - products / sizes
-    distances[place, own] = np.inf
+    distances[each, own] = np.inf
     between = distances.min(axis=1)
     larger = np.maximum(np.maximum(within, between), 1e-12)
     return np.where(sizes[own] > 1, (between - within) / larger, 0.0)
@@ -93,10 +91,10 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")  # kana an
 
 
 def keywords(texts: Sequence[str], labels: Labels, clusters: int) -> list[tuple[str, ...]]:
-    """For each cluster its best words, at most `COUNT`.
+    """For each cluster its best words, at most `COUNT`. There is no list of stop words, so any language will do.
 
-    A word's weight is the share of the cluster's texts that hold it, times the logarithm of how many times larger
-    that is than the share of all texts.
+    A word's weight is the share of the cluster's texts that have it, times the logarithm of that share divided by the
+    share of all texts.
     """
     inside: list[Counter[str]] = [Counter() for _ in range(clusters)]
     everywhere: Counter[str] = Counter()
@@ -107,14 +105,14 @@ def keywords(texts: Sequence[str], labels: Labels, clusters: int) -> list[tuple[
         if label >= 0:
             inside[label].update(words)
             sizes[label] += 1
-    return [_best(found, size, everywhere, len(texts)) for found, size in zip(inside, sizes, strict=True)]
+    return [_best(counts, size, everywhere, len(texts)) for counts, size in zip(inside, sizes, strict=True)]
 
 
-def _best(found: Counter[str], size: int, everywhere: Counter[str], texts: int) -> tuple[str, ...]:
-    least = 2 if size > 2 else 1  # a word of one text says nothing about a larger cluster
+def _best(counts: Counter[str], size: int, everywhere: Counter[str], texts: int) -> tuple[str, ...]:
+    least = 2 if size > 2 else 1  # a word of one text does not describe a larger cluster
     weights = {
         word: (count / size) * math.log((count / size) / (everywhere[word] / texts))
-        for word, count in found.items()
+        for word, count in counts.items()
         if count >= least
     }
     ranked = sorted((-weight, word) for word, weight in weights.items() if weight > 0)
@@ -122,11 +120,11 @@ def _best(found: Counter[str], size: int, everywhere: Counter[str], texts: int) 
 
 
 def words_of(text: str) -> list[str]:
-    """Words in small letters, without numbers and single letters; where a script has no spaces, pairs of characters."""
-    found = []
+    """Lowercase words, without numbers and single letters; where a script has no spaces, pairs of characters."""
+    words = []
     for word in _WORD.findall(text.casefold()):
         if _UNSPACED.fullmatch(word):
-            found += [word[at : at + 2] for at in range(len(word) - 1)] or [word]
+            words += [word[i : i + 2] for i in range(len(word) - 1)] or [word]
         elif len(word) > 1 and not word.isdigit():
-            found.append(word)
-    return found
+            words.append(word)
+    return words

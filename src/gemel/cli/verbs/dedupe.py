@@ -17,7 +17,6 @@ from gemel.cli.flags import (
     min_score_option,
     model_option,
     out_option,
-    precision_of,
     text_column_option,
 )
 from gemel.cli.output import cell, echo
@@ -101,21 +100,21 @@ def _found(
     if options.output == "binary":
         raise InputError("duplicates are found by cosines, which bits do not have. Leave --output away")
     if model is not None:
-        settings["model"] = gemel.load(model, precision=precision_of(model, options))
+        settings["model"] = gemel.load(model, precision=options.precision or "float32")
         settings["options"] = replace(options, on_long="chunk") if options.on_long == "warn" else options
         settings |= {"threads": options.threads, "progress": options.progress}
     return gemel.dedupe(documents.texts, **settings)
 
 
 def _write(out: Path, documents: Documents, found: DedupeResult, model: str | None) -> None:
-    from gemel.groups.dedupe_files import Reported, page, write_documents, write_json
+    from gemel.groups.dedupe_files import ReportContent, page, write_documents, write_json
 
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_documents(out, documents, found)
         write_json(out / "report.json", documents, found, model)
         title = f"Duplicates in {documents.source.name}"
-        text = page(Reported(title, found, documents.texts, documents.ids, model))
+        text = page(ReportContent(title, found, documents.texts, documents.ids, model))
         (out / "report.html").write_text(text, encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write to {out}: {error}") from error

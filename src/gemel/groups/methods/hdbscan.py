@@ -1,4 +1,4 @@
-"""HDBSCAN: clusters are where texts lie dense, of any shape; what lies between them is in none. By scikit-learn."""
+"""HDBSCAN by scikit-learn: clusters are dense regions of any shape; texts between them are in no cluster."""
 
 from __future__ import annotations
 
@@ -6,40 +6,46 @@ import numpy as np
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.probe import one_thread
-from gemel.groups.methods import METHODS, ClusterRequest, Grouping, Labels, Points, middles, no_clusters
+from gemel.groups.grouping import (
+    METHODS,
+    ClusterRequest,
+    Grouping,
+    Labels,
+    Points,
+    centers_and_means,
+    no_clusters,
+)
 from gemel.options import parse_bytes
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize
 
-_ROUNDING = 1e-5  # the farthest member itself must stay inside, in whatever order its product is added up
+_ROUNDING = 1e-5  # so that the farthest member itself is inside in whatever order its product is added up
 
 
 @METHODS.add("hdbscan")
 def hdbscan(points: Points, request: ClusterRequest) -> Grouping:
     """Euclidean distances of unit vectors, which order pairs as the cosine does.
 
-    A later text joins the cluster with the nearest mean if it is as near to it as the farthest member was.
+    A later text joins the cluster with the nearest mean if it is as near to it as the farthest member.
     """
     if request.k is not None or request.min_score is not None:
-        raise InputError(
-            "hdbscan takes neither k nor min_score: min_size tells how many texts make a cluster"
-        )
+        raise InputError("hdbscan takes neither k nor min_score: min_size sets how many texts make a cluster")
     size = max(2, request.min_size)
-    copies = np.repeat(np.arange(len(points)), points.counts)  # density knows no weights
+    copies = np.repeat(np.arange(len(points)), points.counts)  # HDBSCAN takes no weights
     if len(copies) < size:
         return no_clusters(points)
-    found = _fit(points.rows[copies], size, parse_bytes(request.memory))
+    fitted = _fit(points.rows[copies], size, parse_bytes(request.memory))
     first = np.append(0, np.cumsum(points.counts)[:-1])
-    _, labels = np.unique(np.append(-1, found[first]), return_inverse=True)
+    _, labels = np.unique(np.append(-1, fitted[first]), return_inverse=True)
     labels = labels[1:] - 1  # -1 stays -1, the others have no gaps
     clusters = int(labels.max()) + 1
-    centres, means = middles(points, labels, clusters)
-    heart = normalize(means)
+    centers, means = centers_and_means(points, labels, clusters)
+    centroids = normalize(means)
     inside = np.flatnonzero(labels >= 0)
-    scores = np.einsum("nd,nd->n", points.rows[inside], heart[labels[inside]])
-    reach = np.full(clusters, np.inf)
-    np.minimum.at(reach, labels[inside], scores)
-    return Grouping(labels, centres, heart, reach - _ROUNDING)
+    scores = np.einsum("nd,nd->n", points.rows[inside], centroids[labels[inside]])
+    thresholds = np.full(clusters, np.inf)
+    np.minimum.at(thresholds, labels[inside], scores)
+    return Grouping(labels, centers, centroids, thresholds - _ROUNDING)
 
 
 def _fit(rows: Vectors, size: int, memory: int) -> Labels:

@@ -1,7 +1,7 @@
-"""The ways to cluster, by name, and what goes in and out of each.
+"""What clustering methods take and return, and the table of methods: each file of `methods/` adds its own.
 
-Rows in an order of their own: sorted by content, equal ones once. What is computed from them cannot depend on the
-order in which they were given.
+A method gets `Points`: the distinct directions among the rows, sorted by content, so that its result cannot depend on
+the order of the rows. It returns a `Grouping`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from gemel.registry import Registry
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize
 
+Labels = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What was asked for, checked at the door."""
+    """The arguments of `cluster`, validated."""
 
     method: str
     min_score: float | None
@@ -34,36 +36,36 @@ class ClusterRequest:
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Clusters of points, in any order. Names, numbers and figures follow from it."""
+    """Clusters of points, in any order."""
 
     labels: Labels
     """(u,) from 0 without gaps; -1: in no cluster."""
-    centres: Labels
-    """(c,) the point in the middle of each."""
-    heart: Vectors
-    """(c, dim): a later text belongs to the cluster whose heart has the highest product with its unit vector ..."""
-    reach: NDArray[np.float64]
-    """(c,) ... if that is at least this."""
+    centers: Labels
+    """(c,) the most central point of each."""
+    centroids: Vectors
+    """(c, dim): a later text belongs to the cluster whose centroid has the highest dot product with its unit vector,"""
+    thresholds: NDArray[np.float64]
+    """(c,) if that product is at least the threshold of the cluster."""
 
 
 def no_clusters(points: Points) -> Grouping:
-    """Every point is in none."""
-    nobody = np.empty(0, dtype=np.int64)
-    return Grouping(np.full(len(points), -1, dtype=np.int64), nobody, points.rows[:0], np.empty(0))
+    """A grouping in which no point is in a cluster."""
+    none = np.empty(0, dtype=np.int64)
+    return Grouping(np.full(len(points), -1, dtype=np.int64), none, points.rows[:0], np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The different directions among n rows."""
+    """The distinct directions among n rows."""
 
     rows: Vectors
     """(u, dim) of length 1, sorted by value, dimension by dimension. Rows of zeros are left out."""
     counts: NDArray[np.int64]
-    """(u,) how often each came."""
+    """(u,) how often each occurs."""
     first: NDArray[np.int64]
-    """(u,) the lowest position at which it came."""
+    """(u,) the lowest position at which each occurs."""
     of_row: NDArray[np.int64]
-    """(n,) which one each given row is; -1 for a row of zeros."""
+    """(n,) the point of each given row; -1 for a row of zeros."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -75,23 +77,25 @@ class Points:
 
 Method: TypeAlias = Callable[[Points, ClusterRequest], Grouping]
 
-METHODS: Registry[Method] = Registry("method of clustering")
+METHODS: Registry[Method] = Registry(
+    "method of clustering", package="gemel.groups.methods", aliases={"spherical-k-means": "k_means"}
+)
 
 
-def middles(points: Points, labels: Labels, clusters: int) -> tuple[Labels, Vectors]:
-    """For each cluster the point nearest to the mean, and the mean of its unit rows, repeats counted."""
-    sums, sizes = sums_of(points, labels, clusters)
+def centers_and_means(points: Points, labels: Labels, clusters: int) -> tuple[Labels, Vectors]:
+    """The point of each cluster that is nearest to its mean, and the means of the unit rows, repeats counted."""
+    sums, sizes = cluster_sums(points, labels, clusters)
     means = (sums / np.maximum(sizes, 1)[:, None]).astype(np.float32)
     inside = np.flatnonzero(labels >= 0)
     score = np.einsum("nd,nd->n", points.rows[inside], means[labels[inside]])
-    # By cluster, then nearest first, then the order of the points: the first of each cluster is its centre.
+    # By cluster, then nearest first, then the order of the points: the first of each cluster is its center.
     order = inside[np.lexsort((inside, -score, labels[inside]))]
     first = np.searchsorted(labels[order], np.arange(clusters))
     return order[first], means
 
 
-def sums_of(points: Points, labels: Labels, clusters: int) -> tuple[NDArray[np.float64], Labels]:
-    """(c, dim) sums of the unit rows of each cluster, and (c,) how many texts they are; repeats counted."""
+def cluster_sums(points: Points, labels: Labels, clusters: int) -> tuple[NDArray[np.float64], Labels]:
+    """(c, dim) sums of the unit rows of each cluster, and (c,) their number of texts; repeats counted."""
     sums = np.zeros((clusters, points.rows.shape[1]))
     inside = np.flatnonzero(labels >= 0)
     order = inside[np.argsort(labels[inside], kind="stable")]
@@ -103,11 +107,8 @@ def sums_of(points: Points, labels: Labels, clusters: int) -> tuple[NDArray[np.f
     return sums, sizes
 
 
-Labels = NDArray[np.int64]
-
-
 def points_of(vectors: Vectors) -> Points:
-    """`vectors` are checked: finite, (n, dim)."""
+    """The points of (n, dim) vectors, which must be finite."""
     unit = normalize(vectors) + np.float32(0)  # -0 becomes 0: the same number, and now the same bytes
     present = np.flatnonzero(unit.any(axis=1))
     rows = np.ascontiguousarray(unit[present])

@@ -1,6 +1,6 @@
-"""Agglomerative clustering: the two clusters with the highest mean similarity between them become one, again and again.
+"""Agglomerative clustering: merges the two clusters with the highest mean similarity, again and again.
 
-It looks at all pairs at once, so it is for thousands of texts, not for millions.
+It compares all pairs in memory, so it is for thousands of texts, not for millions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
-from gemel.groups.methods import METHODS, ClusterRequest, Grouping, Labels, Points, middles
+from gemel.groups.grouping import METHODS, ClusterRequest, Grouping, Labels, Points, centers_and_means
 from gemel.options import parse_bytes
 from gemel.types import Vectors
 
@@ -23,7 +23,7 @@ def agglomerative(points: Points, request: ClusterRequest) -> Grouping:
         raise InputError(
             "agglomerative needs either k (how many clusters) or min_score (how similar inside them)"
         )
-    copies = np.repeat(np.arange(len(points)), points.counts)  # linkage knows no weights
+    copies = np.repeat(np.arange(len(points)), points.counts)  # linkage takes no weights
     _check_size(len(copies), request)
     links = _linkage(points.rows[copies])
     if request.k is not None:
@@ -34,22 +34,25 @@ def agglomerative(points: Points, request: ClusterRequest) -> Grouping:
         merges = len(copies) - request.k
     else:
         merges = int((links[:, 2] <= 1 - float(request.min_score or 0.0)).sum())
-    labels = _joined(links[:merges, :2].astype(np.int64), len(copies))
+    labels = _merged(links[:merges, :2].astype(np.int64), len(copies))
     first = np.append(0, np.cumsum(points.counts)[:-1])
     return _grouping(points, labels[first], request)
 
 
 def _grouping(points: Points, labels: Labels, request: ClusterRequest) -> Grouping:
-    """Clusters by a threshold must have `min_size` texts; the mean of the members tells the mean similarity to them."""
+    """The centroid is the mean of the members: its product with a text is the mean similarity to them.
+
+    Clusters by a threshold must have `min_size` texts.
+    """
     sizes = np.bincount(labels, points.counts)
     small = request.k is None and request.min_size > 1
     kept = np.flatnonzero(sizes >= (request.min_size if small else 1))
     renamed = np.full(len(sizes) + 1, -1, dtype=np.int64)
     renamed[kept] = np.arange(len(kept))
     labels = renamed[labels]
-    centres, means = middles(points, labels, len(kept))
-    reach = -np.inf if request.min_score is None else request.min_score
-    return Grouping(labels, centres, means, np.full(len(kept), reach))
+    centers, means = centers_and_means(points, labels, len(kept))
+    threshold = -np.inf if request.min_score is None else request.min_score
+    return Grouping(labels, centers, means, np.full(len(kept), threshold))
 
 
 def _check_size(texts: int, request: ClusterRequest) -> None:
@@ -74,15 +77,15 @@ def _linkage(rows: Vectors) -> NDArray[np.float64]:
     end = 0
     for begin in range(0, n, _BLOCK):
         block = rows[begin : begin + _BLOCK] @ rows[begin:].T
-        for place, line in enumerate(block):
-            rest = line[place + 1 :]
+        for row, scores in enumerate(block):
+            rest = scores[row + 1 :]
             np.subtract(1, rest, out=distances[end : end + len(rest)])
             end += len(rest)
     np.maximum(distances, 0, out=distances)
     return np.asarray(linkage(distances, method="average"))
 
 
-def _joined(merges: Labels, texts: int) -> Labels:
+def _merged(merges: Labels, texts: int) -> Labels:
     """(texts,) labels from 0 without gaps, after these merges."""
     parent = np.arange(texts + len(merges))
     for number, (left, right) in enumerate(merges):

@@ -1,4 +1,4 @@
-"""k clusters around means: plain k-means by scikit-learn, and spherical k-means, whose means have length 1."""
+"""k-means by scikit-learn, and spherical k-means, whose means have length 1."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.evaluation.probe import one_thread
-from gemel.groups.methods import METHODS, ClusterRequest, Grouping, Labels, Points, middles
+from gemel.groups.grouping import METHODS, ClusterRequest, Grouping, Labels, Points, centers_and_means
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize
 
-_STARTS = 4  # different first centres; the tightest result is kept
+_STARTS = 4  # initializations; the best result is used
 
 _ROUNDS = 300
 
-_BLOCK = 8192  # rows compared with all centres at once
+_BLOCK = 8192  # rows compared with all centers at once
 
 
 @METHODS.add("k-means")
@@ -29,7 +29,7 @@ def k_means(points: Points, request: ClusterRequest) -> Grouping:
         from sklearn.exceptions import ConvergenceWarning
     except ImportError as error:
         raise MissingExtra("k-means", "scikit-learn", "evaluate") from error
-    # One thread: several add up the centres in whatever order they finish, and rounding then differs by run.
+    # One thread: several add up the centers in whatever order they finish, and rounding then differs by run.
     with one_thread("k-means"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(k, n_init=_STARTS, random_state=request.seed, max_iter=_ROUNDS)
@@ -39,7 +39,7 @@ def k_means(points: Points, request: ClusterRequest) -> Grouping:
 
 @METHODS.add("spherical-k-means")
 def spherical_k_means(points: Points, request: ClusterRequest) -> Grouping:
-    """Each text goes to the centre with the highest cosine; a centre is the direction of the sum of its texts."""
+    """Each text joins the center with the highest cosine; a center is the direction of the sum of its texts."""
     k = _checked(points, request)
     try:
         from sklearn.cluster import kmeans_plusplus
@@ -52,42 +52,46 @@ def spherical_k_means(points: Points, request: ClusterRequest) -> Grouping:
             first, _ = kmeans_plusplus(
                 points.rows, k, sample_weight=weights, random_state=request.seed + start
             )
-            found = _lloyd(points.rows, weights, np.asarray(first))
-            if best is None or found[0] > best[0]:
-                best = found
+            result = _lloyd(points.rows, weights, np.asarray(first))
+            if best is None or result[0] > best[0]:
+                best = result
     assert best is not None
     return _grouping(points, best[1])
 
 
-def _lloyd(rows: Vectors, weights: NDArray[np.float64], centres: Vectors) -> tuple[float, Labels]:
-    """The sum of cosines to the own centre, and the labels, when nothing changes any more."""
+def _lloyd(rows: Vectors, weights: NDArray[np.float64], centers: Vectors) -> tuple[float, Labels]:
+    """The sum of cosines of all texts to their center, and the labels, after convergence."""
     labels = np.full(len(rows), -1, dtype=np.int64)
     total = 0.0
     for _ in range(_ROUNDS):
-        now, score = _nearest(rows, centres)
-        empty = np.setdiff1d(np.arange(len(centres)), now)
-        # An empty cluster takes the text that is farthest from its centre.
+        now, score = _nearest(rows, centers)
+        empty = np.setdiff1d(np.arange(len(centers)), now)
+        # An empty cluster takes the text that is farthest from its center.
         far = np.argsort(score, kind="stable")[: len(empty)]
         now[far] = empty
         total = float(weights @ score)
         if (now == labels).all():
             break
         labels = now
-        centres = normalize(np.stack([weights[labels == c] @ rows[labels == c] for c in range(len(centres))]))
+        centers = normalize(np.stack([weights[labels == c] @ rows[labels == c] for c in range(len(centers))]))
     return total, labels
 
 
-def _nearest(rows: Vectors, centres: Vectors) -> tuple[Labels, NDArray[np.float64]]:
+def _nearest(rows: Vectors, centers: Vectors) -> tuple[Labels, NDArray[np.float64]]:
     labels = np.empty(len(rows), dtype=np.int64)
     score = np.empty(len(rows))
     for begin in range(0, len(rows), _BLOCK):
-        scores = rows[begin : begin + _BLOCK] @ centres.T
+        scores = rows[begin : begin + _BLOCK] @ centers.T
         labels[begin : begin + _BLOCK] = scores.argmax(axis=1)
         score[begin : begin + _BLOCK] = scores.max(axis=1)
     return labels, score
 
 
 def _checked(points: Points, request: ClusterRequest) -> int:
+    if request.min_score is not None:
+        raise InputError(
+            f"{request.method} takes k, not min_score. For a threshold take the method communities"
+        )
     if request.k is None:
         raise InputError(f"{request.method} needs k, the number of clusters")
     if request.k > len(points):
@@ -98,8 +102,8 @@ def _checked(points: Points, request: ClusterRequest) -> int:
 
 
 def _grouping(points: Points, labels: Labels) -> Grouping:
-    """Without clusters that stayed empty. Every later text joins the nearest mean, however far."""
+    """Without empty clusters. Every later text joins the nearest mean, however far."""
     _, labels = np.unique(labels, return_inverse=True)
     clusters = int(labels.max()) + 1
-    centres, means = middles(points, labels, clusters)
-    return Grouping(labels, centres, normalize(means), np.full(clusters, -np.inf))
+    centers, means = centers_and_means(points, labels, clusters)
+    return Grouping(labels, centers, normalize(means), np.full(clusters, -np.inf))
