@@ -30,13 +30,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from gemel.cli.output import echo
 from gemel.errors import InputError
 from gemel.options import EncodeOptions
 
 if TYPE_CHECKING:
     from gemel.model import Model
-    from gemel.options import EncodeOptions, Precision
+    from gemel.options import EncodeOptions
 
 Function = Callable[..., Any]  # a click callback: its arguments are whatever its decorators declare
 
@@ -303,35 +302,24 @@ def asked_queries(typed: tuple[str, ...], path: str | None, column: str | None) 
     return asked
 
 
-def precision_of(model: str, options: EncodeOptions) -> Precision:
-    """Says so on standard error where it is not the default."""
-    if options.precision is not None:
-        return options.precision
-    from gemel.texts.benchmark import saved_precision
-
-    saved = saved_precision(model) or "float32"
-    if saved != "float32":
-        echo(f"in {saved}, as gemel bench was told to save; --precision float32 undoes it", err=True)
-    return saved
-
-
 def fast_option(function: Function) -> Function:
-    """`--fast DIAL`."""
+    """`--fast N`."""
     return click.option(
         "--fast",
-        "dial",
+        "candidates_each",
         type=click.IntRange(1),
-        metavar="DIAL",
-        help="Two speeds: a static student of the model (made once, then cached) proposes DIAL candidates for each "
-        "answer, the model scores only those; the recall is measured and shown. 10 is a start; more finds more.",
+        metavar="N",
+        help="A static student of the model (made once, then cached) proposes N candidates for each result, the model "
+        "scores only those; the recall is measured and shown. 10 is a start; more finds more.",
     )(function)
 
 
-def student_of(model: Model, dial: int | None, options: EncodeOptions) -> Any:  # noqa: ANN401 - gemel.Model or None
-    """The student where a dial was given, else None."""
-    if dial is None:
-        return None
+def student_of(model: Model, candidates: int | None, options: EncodeOptions) -> dict[str, Any]:
+    """Keywords of `search_texts` and `find_pairs` for a student; none without `--fast`."""
+    if candidates is None:
+        return {}
     import gemel
     from gemel.training.distill.static_table import make_static
 
-    return gemel.load(make_static(model, threads=options.threads, progress=options.progress))
+    student = gemel.load(make_static(model, threads=options.threads, progress=options.progress))
+    return {"student": student, "student_candidates": candidates}

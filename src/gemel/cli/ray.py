@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import Function, precision_of
+from gemel.cli.flags import Function
 from gemel.cli.output import echo
 from gemel.errors import InputError, WorkError
 
@@ -118,7 +118,7 @@ class Machine:
 @contextmanager
 def machine(on: On | None, model: str, options: EncodeOptions) -> Iterator[Machine]:
     """The model on this machine or on the cluster."""
-    precision = precision_of(model, options)
+    precision = options.precision or "float32"
     if on is None:
         import gemel
 

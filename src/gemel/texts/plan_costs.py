@@ -6,22 +6,19 @@ Nothing here knows of money, hours or words.
 
 What the formulas know of a processor: numbers that were measured, and where they come from.
 
-Those of the index, of pairs and of search come with the package (`data/scale.json`, made by benchmarks/plan_fit.py from
-committed results). That of encoding is the one that `gemel bench` left on this machine, where it did.
+They come with the package (`plan_costs.json`, made by benchmarks/plan_fit.py from committed results).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from math import pow, sqrt
 from typing import Any
 
-from gemel.encoder.tuning import processor, tuning_file
 from gemel.errors import InputError
 from gemel.options import Precision, parse_bytes
 
@@ -46,6 +43,8 @@ class PlanQuestion:
     """Numbers of its feed-forward step."""
     precision: Precision = "float32"
     """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
+    texts_per_second: float | None = None
+    """Texts that one core encodes in a second, as `gemel bench` measures it. None: an estimate from the network's size."""
     cores: int = 64
     """Cores of one machine."""
     memory: int | str = "256GB"
@@ -70,6 +69,8 @@ class PlanQuestion:
         for name in ("queries_per_second", "price_core_hour", "price_gb_month"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.texts_per_second is not None and not 0 < self.texts_per_second < float("inf"):
+            raise InputError(f"texts_per_second must be a number above 0, got {self.texts_per_second!r}")
         if self.text_bytes is not None and self.text_bytes < 0:
             raise InputError(f"text_bytes must not be negative, got {self.text_bytes!r}")
         if self.precision not in ("float32", "int8"):
@@ -102,6 +103,8 @@ MANY_SMALL = 64  # fragments below it, from which on they are merged
 
 def encode_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
     """Core-seconds."""
+    if question.texts_per_second is not None:
+        return texts / question.texts_per_second
     return texts * question.flop(question.mean_tokens) / known.encode_flop[question.precision]
 
 
@@ -232,31 +235,3 @@ def committed() -> Constants:
     """Those that come with the package."""
     text = files("gemel.texts").joinpath("plan_costs.json").read_text(encoding="utf-8")
     return Constants(**json.loads(text))
-
-
-def here(question: PlanQuestion) -> Constants:
-    """Those of the package, with the rate of encoding that `gemel bench` kept on this machine for such a network."""
-    known, precision = committed(), question.precision
-    found = _benched(question, precision)
-    if found is None:
-        return known
-    source = f"encoding: `gemel bench` on this machine ({processor()}); the rest: {known.source}"
-    return replace(known, source=source, encode_flop={**known.encode_flop, precision: found})
-
-
-def _benched(question: PlanQuestion, precision: Precision) -> float | None:
-    """Operations a second of a core, from the file of `gemel bench`; None: it has no such network, or no tokens."""
-    try:
-        content = json.loads(tuning_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    shape = f"{question.layers} layers, {question.width} wide, {question.inner} inner, "
-    for key, choice in content.items() if isinstance(content, dict) else ():
-        if not key.startswith(f"{processor()}; ") or not re.search(rf"; {shape}\d+ heads; {precision}$", key):
-            continue
-        try:
-            operations = question.flop(float(choice["mean_tokens"]))
-            return float(choice["texts_per_second"]) * operations / float(choice["threads"])
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
-            continue
-    return None

@@ -1,4 +1,4 @@
-"""Measure encoding on this machine and show what was chosen."""
+"""Measure encoding on this machine, and say which options are fastest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from gemel.cli.flags import (
     json_option,
@@ -17,18 +16,14 @@ from gemel.cli.flags import (
     threads_option,
 )
 from gemel.cli.output import echo
-from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.options import Precision
     from gemel.texts.benchmark import BenchmarkResult, EngineResult
 
 EXAMPLES = """\b
 Examples:
   gemel bench
-  gemel bench tickets.csv --text-column body --sample 200 --save int8
-  gemel bench --show
-  gemel bench --forget"""
+  gemel bench tickets.csv --text-column body --sample 200"""
 
 
 @click.command(epilog=EXAMPLES)
@@ -40,71 +35,41 @@ Examples:
 @click.option(
     "--repeats", type=click.IntRange(1), default=3, show_default=True, help="The best of so many counts."
 )
-@click.option(
-    "--save",
-    type=click.Choice(["engine", "float32", "int8", "none"]),
-    default="engine",
-    show_default=True,
-    help="What to keep. engine: the fastest engine and batch of each precision, which gemel.load takes from now on. "
-    "float32, int8: that, and the precision of commands for this very model when they have no --precision.",
-)
-@click.option(
-    "--show", is_flag=True, help="Show what was kept, of all models or of --model; measure nothing."
-)
-@click.option("--forget", is_flag=True, help="Remove what was kept, of all models or of --model.")
 @threads_option
 @progress_option
 @json_option()
 @model_option
-@click.pass_context
 def command(
-    context: click.Context, /, *, model: str, show: bool, forget: bool, as_json: bool, **asked: Any
-) -> None:
-    """Measure encoding on this machine and keep the winner.
-
-    Every engine that can run the model, in float32 and int8, with several batch sizes, takes its turn in each round,
-    with the same threads and the same texts: those of FILE, or the sample sentences. Shown next to each speed is how
-    far the vectors are those of float32. An index keeps the precision that it was made with, whatever is saved here.
-    """
-    if show or forget:
-        if (show and forget) or asked["file"] is not None:
-            raise InputError("--show and --forget stand alone: no FILE, and not both")
-        named = context.get_parameter_source("model") is ParameterSource.COMMANDLINE
-        _show_kept(model if named else None, forget=forget, as_json=as_json)
-        return
-    _measure(model, as_json=as_json, **asked)
-
-
-def _measure(
-    model: str,
     *,
+    model: str,
     file: str | None,
     text_column: str | None,
     sample: int,
-    save: str,
     progress: bool | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    from gemel.texts.benchmark import keep_winners, run_benchmark
+    """Measure encoding on this machine, and say which options are fastest.
+
+    Every engine that can run the model, in float32 and int8, with several batch sizes, takes its turn in each round,
+    with the same threads and the same texts: those of FILE, or the sample sentences. Next to each speed it shows how
+    close the vectors are to those of float32.
+    """
+    from gemel.texts.benchmark import run_benchmark
 
     texts = _texts(file, text_column, sample)
-    trials = run_benchmark(model, texts, progress=shows_progress(progress), **settings)
-    precision: Precision | None = "float32" if save == "float32" else "int8" if save == "int8" else None
-    kept = [] if save == "none" else keep_winners(model, trials, precision=precision)
+    result = run_benchmark(model, texts, progress=shows_progress(progress), **settings)
     if as_json:
-        rows = [trial.to_json() | {"kept": trial in kept} for trial in trials.ran]
-        facts = {"model": model, "texts": len(texts), "trials": rows, "skipped": trials.skipped}
-        click.echo(json.dumps({**facts, "saved": save}))
+        rows = [trial.to_json() for trial in result.ran]
+        fastest = {trial.precision: trial.to_json() for trial in result.winners()}
+        facts = {"model": model, "texts": len(texts), "trials": rows, "fastest": fastest}
+        click.echo(json.dumps({**facts, "skipped": result.skipped}))
     else:
-        _show(trials, kept, len(texts))
-    for reason in trials.skipped:
+        _show(result, len(texts))
+        for trial in result.winners():
+            echo(_advice(trial, model, default_engine=result.ran[0].engine))
+    for reason in result.skipped:
         echo(f"not run: {reason}", err=True)
-    if precision is not None:
-        echo(
-            f"commands compute with {model} in {precision} from now on, unless --precision says otherwise",
-            err=True,
-        )
 
 
 def _texts(path: str | None, column: str | None, count: int) -> list[str]:
@@ -119,7 +84,8 @@ def _texts(path: str | None, column: str | None, count: int) -> list[str]:
     return [row.text for row in islice(read_rows(path, text_column=column, id_column=None), count)]
 
 
-def _show(trials: BenchmarkResult, kept: list[EngineResult], count: int) -> None:
+def _show(trials: BenchmarkResult, count: int) -> None:
+    fastest = trials.winners()
     first = trials.ran[0]
     echo(f"{count:,} texts, {first.threads} threads, {first.processor}")
     echo(
@@ -131,7 +97,7 @@ def _show(trials: BenchmarkResult, kept: list[EngineResult], count: int) -> None
         difference = f"{near.difference:.0e}" if near.difference else "same bits"
         echo(
             f"{trial.kernel:<22}{trial.precision:<11}{trial.batch_tokens:>12,}{trial.texts_per_second:>10,.0f}"
-            f"{difference:>12}{near.cosine:>9.4f}{near.same_nearest:>14.1%}{'  kept' if trial in kept else ''}"
+            f"{difference:>12}{near.cosine:>9.4f}{near.same_nearest:>14.1%}{'  fastest' if trial in fastest else ''}"
         )
     echo(
         "Against the first float32 engine: the largest difference of a number, the lowest cosine of a text's two "
@@ -139,14 +105,13 @@ def _show(trials: BenchmarkResult, kept: list[EngineResult], count: int) -> None
     )
 
 
-def _show_kept(model: str | None, *, forget: bool, as_json: bool) -> None:
-    from gemel.texts.benchmark import forget_choices, saved_choices
-
-    found = forget_choices(model) if forget else saved_choices(model)
-    if as_json:
-        click.echo(json.dumps(found.to_json()))
-        return
-    for line in found.lines():
-        echo(f"forgotten: {line}" if forget else line)
-    if not found.lines():
-        echo("nothing was kept", err=True)
+def _advice(trial: EngineResult, model: str, *, default_engine: str) -> str:
+    """How to encode with the fastest settings of one precision."""
+    python = [repr(model)]
+    if trial.precision != "float32":
+        python.append(f"precision={trial.precision!r}")
+    if trial.engine != default_engine:
+        python.append(f"engine={trial.engine!r}")
+    flag = "" if trial.precision == "float32" else f"--precision {trial.precision}, or in Python: "
+    rate = f"{trial.texts_per_second / trial.threads:,.0f} texts/s per core"
+    return f"fastest in {trial.precision} ({rate}): {flag}gemel.load({', '.join(python)})"

@@ -18,7 +18,6 @@ from gemel.cli.flags import (
     min_score_option,
     model_option,
     out_option,
-    precision_of,
     seed_option,
     skip_bad_option,
     text_column_option,
@@ -123,7 +122,7 @@ def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, 
 
     if options.output == "binary":
         raise InputError("clusters are made of cosines, which bits do not have. Leave --output away")
-    encoder = gemel.load(model, precision=precision_of(model, options))
+    encoder = gemel.load(model, precision=options.precision or "float32")
     quiet = replace(options, on_long="truncate") if options.on_long == "warn" else options
     report = encoder.encode_report([row.text for row in rows], quiet)
     if len(report.truncated):

@@ -54,8 +54,6 @@ def gather() -> dict[str, Any]:
     import platform
     from dataclasses import asdict
 
-    from gemel.texts.benchmark import saved_choices
-
     return {
         "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},
         "python": platform.python_version(),
@@ -63,7 +61,6 @@ def gather() -> dict[str, Any]:
         "processor": {"cores": len(_cores()) or os.cpu_count(), "features": _features()},
         "extras": [{**asdict(extra), "installed": extra.installed} for extra in extras()],
         "engines": _engines(),
-        "kept_by_bench": saved_choices().to_json(),
         "cache": _cache(),
     }
 
@@ -124,7 +121,6 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         "processor": f"{processor['cores']} cores: {' '.join(processor['features']) or 'features unknown'}",
         "native engine": " > ".join(kernels) or "not compiled (needs GCC or Clang at install)",
         "onnxruntime": ", ".join(facts["engines"]["onnxruntime"]["providers"]),
-        "kept by bench": _kept(facts["kept_by_bench"]),
         "cache": f"{cache['folder']} ({cache['size_mb']:,} MB)",
         "models": ", ".join(f"{m['name']} ({m['size_mb']} MB)" for m in cache["models"]) or "none yet",
     }
@@ -134,13 +130,6 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _missing(extras: list[dict[str, Any]]) -> str:
     return ", ".join(
         f"{each['name']} (needs {', '.join(each['missing'])})" for each in extras if not each["installed"]
-    )
-
-
-def _kept(saved: dict[str, Any]) -> str:
-    count = sum(each["here"] for rows in saved.values() for each in rows)
-    return (
-        f"{count} choices for this machine; see gemel bench --show" if count else "nothing for this machine"
     )
 
 

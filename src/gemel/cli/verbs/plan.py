@@ -42,14 +42,12 @@ def question_options(function: Function) -> Function:
 def command(as_json: bool, **asked: Any) -> None:
     """Say what a number of texts costs: cores, hours, memory, bytes, money, and what breaks first.
 
-    Encoding, an index, all pairs, and searches at a rate. Nothing is run: the rates were measured, the rate of encoding
-    by `gemel bench` on this machine if it was run for such a network. docs/explanation/scale.md has the formulas.
+    Encoding, an index, all pairs, and searches at a rate. Nothing is run: the rates were measured. `gemel bench`
+    measures the rate of encoding on your machine, for --texts-per-second. docs/explanation/scale.md has the formulas.
     """
     from gemel.texts.plan import plan
-    from gemel.texts.plan_costs import here
 
-    question = PlanQuestion(**asked)
-    made = plan(question, here(question))
+    made = plan(PlanQuestion(**asked))
     if as_json:
         click.echo(json.dumps(made.to_json()))
     else:

@@ -1,7 +1,4 @@
-"""Which engine runs a checkpoint: the one asked for, the one measured best here, or the first that can.
-
-The engines of one model: one for each precision, opened when first asked for and kept.
-"""
+"""Which engine runs a checkpoint: the requested one, or the first that can. A model has one for each precision."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from gemel.encoder.engines.static import StaticEngine
 from gemel.encoder.head import check_weights
 from gemel.encoder.int8 import Int8Store
 from gemel.encoder.network import Network
-from gemel.encoder.tuning import recall
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.options import EngineName, Precision
@@ -45,20 +41,13 @@ def open_engine(
     if engine == "torch" or not known:
         return _torch(checkpoint, precision, device, asked=engine == "torch")
     network = network or read_network(checkpoint.config, checkpoint.weights)
-    measured = recall(network, precision) if engine == "auto" and device == "cpu" else None
     reason = "it runs on the CPU only" if device != "cpu" else why_not(network, precision)
     if engine == "native" and reason:
         raise InputError(f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'")
-    wanted = measured.engine if measured else engine
-    chosen: Engine
-    if reason or wanted == "onnxruntime":
-        chosen = _onnx(network, precision, device)
-    else:
-        store = Int8Store(checkpoint.folder, checkpoint.parts) if precision == "int8" else None
-        chosen = NativeEngine(network, precision=precision, store=store)
-    if measured and chosen.name == measured.engine:
-        chosen.batch_tokens = measured.batch_tokens
-    return chosen
+    if reason or engine == "onnxruntime":
+        return _onnx(network, precision, device)
+    store = Int8Store(checkpoint.folder, checkpoint.parts) if precision == "int8" else None
+    return NativeEngine(network, precision=precision, store=store)
 
 
 def _onnx(network: Network, precision: Precision, device: str) -> Engine:
