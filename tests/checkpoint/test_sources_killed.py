@@ -61,8 +61,8 @@ def child(folder: str, point: str) -> None:
 
 def start(folder: Path, home: Path, point: str) -> subprocess.Popen[str]:
     here = Path(__file__).parents[1]
-    paths = [str(here.parent / "src"), str(here / "support")]
-    code = f"from test_sources_killed import child; child({str(folder)!r}, {point!r})"
+    paths = [str(here.parent), str(here.parent / "src"), str(here / "support")]
+    code = f"from tests.checkpoint.test_sources_killed import child; child({str(folder)!r}, {point!r})"
     environment = {**os.environ, "GEMEL_CACHE": str(home), "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.Popen(
         [sys.executable, "-c", code],

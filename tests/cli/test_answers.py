@@ -178,7 +178,6 @@ def test_a_missing_file_is_one_line_and_exit_2(line, capsys):
         "demo --model {}",
         "postprocess {} --data texts.txt -o new",
         "bench --model {}",
-        "bench --show --model {}",
         "train pairs.tsv --model {} --objective regression -o new",
         "distill {} --how static --data texts.txt -o never",
         "export {} -o new",
@@ -294,7 +293,7 @@ def test_colours_are_for_terminals_and_no_color_is_honoured():
     assert not COLOUR.search(plain())
 
 
-@pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "bench --show", "models list"])
+@pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "models list"])
 def test_what_is_piped_has_no_colours(line, capsys, monkeypatch):
     monkeypatch.setattr("gemel.cli.verbs.demo.sentences", lambda: ["a dog", "a cat", "the rain", "a man"] * 3)
     assert main(line.split()) == 0

@@ -33,7 +33,7 @@ def info(capsys):
 def test_the_facts_of_the_machine_are_there(info):
     facts = info("--json")
     assert set(facts) == {
-        *("versions", "python", "system", "processor", "extras", "engines", "kept_by_bench", "cache"),
+        *("versions", "python", "system", "processor", "extras", "engines", "cache"),
         "settings",
     }
     assert facts["processor"]["cores"] >= 1

@@ -4,11 +4,6 @@ Flags that commands share. Those of encoding are made from EncodeOptions, one fo
 
 What is looked for, as two verbs take it: typed, in a file, or both.
 
-The precision of a command: what was asked for, else what `gemel bench --save` kept for this very model.
-
-Only commands that say what they computed with, or whose answer is not kept, ask here. An index, a server, an
-evaluation and `gemel.load` do not: their vectors meet others that were made elsewhere.
-
 The student of `--fast`: made once from the user's own model, then found in the cache.
 """
 

@@ -44,7 +44,7 @@ class PlanQuestion:
     precision: Precision = "float32"
     """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
     texts_per_second: float | None = None
-    """Texts that one core encodes in a second, as `gemel bench` measures it. None: an estimate from the network's size."""
+    """Texts that one core encodes in a second, as `gemel bench` measures it. None: an estimate."""
     cores: int = 64
     """Cores of one machine."""
     memory: int | str = "256GB"
