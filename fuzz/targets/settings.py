@@ -14,12 +14,12 @@ TOML = [
 ]
 
 
-@target("gemel-toml", "lines", "gemel.cli.config", "gemel.cli.config", "gemel.cli.config")
+@target("gemel-toml", "lines", "gemel.cli.config")
 def gemel_toml(folder: Path) -> Job:
     """The settings of a working folder, for every verb."""
     import click
 
-    from gemel.cli.config import check_commands, read_files, settings_of
+    from gemel.cli.config import check_commands, default_map, read_files, settings_of, verbs_below
     from gemel.cli.main import VERBS, cli
 
     path = folder / "gemel.toml"
@@ -34,10 +34,8 @@ def gemel_toml(folder: Path) -> Job:
             for name, found in commands.items():
                 if isinstance(found, click.Group):
                     check_commands(found, name, files)
-                    for word, inner in found.commands.items():
-                        settings_of(inner, (name, word), files).default_map()
-                elif found is not None:
-                    settings_of(found, (name,), files).default_map()
+                for words, verb in verbs_below(found, (name,)):
+                    default_map(verb, words, settings_of(verb, words, files))
         finally:
             os.environ["GEMEL_CONFIG"] = before or "none"
 

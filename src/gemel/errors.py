@@ -6,10 +6,12 @@
     ├── MissingExtra   a package of an optional extra is not installed          (also an ImportError)
     └── WorkError      the request was right, the work failed                   (also a RuntimeError)
 
-A message says what was asked, what is true, and what to do.
+A message says what was requested, what is true, and what to do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class GemelError(Exception):
@@ -35,3 +37,11 @@ class MissingExtra(GemelError, ImportError):
 
 class WorkError(GemelError, RuntimeError):
     """The request was right, but the work could not be finished."""
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """` Did you mean 'encode'?` with the choice that is closest to a wrong name; empty if none is close."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), list(choices), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from gemel.errors import GemelError, InputError
+from gemel.errors import GemelError, InputError, did_you_mean
 
 Entry = TypeVar("Entry")
 
@@ -97,8 +97,5 @@ class Registry(Generic[Entry]):
         return {name: modules[module] for name, module in names.items()}
 
     def _unknown(self, name: str) -> GemelError:
-        from difflib import get_close_matches
-
-        close = get_close_matches(str(name), self, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, self)
         return self._error(f"unknown {self.kind} {name!r}.{hint} Known: {', '.join(self)}")

@@ -7,13 +7,12 @@ import click
 import pytest
 
 from gemel.cli.config import (
-    APART,
     GENERAL,
+    NOT_SHARED,
     SHARED,
     ConfigFile,
-    ConfigLocation,
+    default_map,
     is_shared,
-    key_of,
     options_by_key,
     rule_of,
     settings_of,
@@ -25,11 +24,13 @@ from gemel.cli.main import VERBS, cli
 DOCS = Path(__file__).parents[2] / "docs"
 LEAVES = [leaf for name in VERBS for leaf in verbs_below(cli.get_command(click.Context(cli), name), (name,))]
 OPTIONS = [
-    (words, command, option) for words, command in LEAVES for option in options_by_key(command).values()
+    (words, command, key, option)
+    for words, command in LEAVES
+    for key, option in options_by_key(command).items()
 ]
 
 # Switches that a stranger's gemel.toml may turn. A new one goes here, if it neither writes, opens nor sends anything;
-# else into a table of cli/settings.py.
+# else into a table of cli/config.py.
 HARMLESS = {
     *("calibrate", "compact", "durable", "exact", "exact-only", "gradient-checkpointing", "group-by-length"),
     *("hybrid", "ignore-case", "ignore-space", "json", "keep-texts", "no-fields", "normalize", "online"),
@@ -69,20 +70,16 @@ def parsed(command, words, **settings):
         return dict(context.params)
 
 
-def titled(case):
-    return f"{' '.join(case[0])} --{key_of(case[2])}"
-
-
 def test_every_verb_is_walked():
     assert {words[0] for words, _ in LEAVES} == set(VERBS)
     assert len(OPTIONS) > 200
 
 
 def test_every_option_has_its_variables(tmp_path, monkeypatch):
-    for words, command, option in OPTIONS:
+    for words, command, key, option in OPTIONS:
         text, _, wanted = sample(option, tmp_path)
-        names = variables_of(words, key_of(option))
-        assert names[0] == "_".join(("GEMEL", *words, key_of(option))).upper().replace("-", "_")
+        names = variables_of(words, key)
+        assert names[0] == "_".join(("GEMEL", *words, key)).upper().replace("-", "_")
         for name in names:
             with monkeypatch.context() as environment:
                 environment.setenv(name, text)
@@ -91,8 +88,7 @@ def test_every_option_has_its_variables(tmp_path, monkeypatch):
 
 def test_no_variable_means_two_things():
     owners = {}
-    for words, _, option in OPTIONS:
-        key = key_of(option)
+    for words, _, key, _ in OPTIONS:
         for at, name in enumerate(variables_of(words, key)):
             assert name not in GENERAL, name
             owner = (" ".join(words), key) if at == 0 else ("", key)
@@ -100,52 +96,46 @@ def test_no_variable_means_two_things():
 
 
 def test_every_option_that_a_file_may_set_arrives(tmp_path):
-    for words, command, option in OPTIONS:
-        key = key_of(option)
+    for words, command, key, option in OPTIONS:
         if rule_of(key, option).who == "nobody":
             continue
         _, value, wanted = sample(option, tmp_path)
         table = {key: value}
         for word in reversed(words):
             table = {word: table}
-        file = ConfigFile(ConfigLocation(Path("mine.toml"), "chosen"), table)
-        settings = settings_of(command, words, [file])
-        inner = settings.default_map()
+        file = ConfigFile(Path("mine.toml"), "chosen", table)
+        inner = default_map(command, words, settings_of(command, words, [file]))
         for word in words:
             inner = inner[word]
         assert parsed(command, words, default_map=inner)[option.name] == wanted, (words, key)
 
 
 def test_shared_options_are_of_one_kind_in_all_their_verbs():
-    for key in SHARED:
+    for shared in SHARED:
         kinds, verbs = set(), set()
-        for words, _, option in OPTIONS:
-            if key_of(option) == key and is_shared(words, key):
+        for words, _, key, option in OPTIONS:
+            if key == shared and is_shared(words, key):
                 kind = "flag" if option.is_flag else option.type.name
                 kinds.add("integer" if kind == "integer range" else kind)
                 verbs.add(words)
-        assert len(kinds) == 1, (key, kinds)
-        assert len(verbs) >= 2, f"{key} is an option of {verbs} only; it is no option that verbs share"
+        assert len(kinds) == 1, (shared, kinds)
+        assert len(verbs) >= 2, f"{shared} is an option of {verbs} only; it is no option that verbs share"
 
 
 def test_every_exception_is_an_option():
-    known = {f"{' '.join(words)} {key_of(option)}" for words, _, option in OPTIONS}
-    assert known >= APART
+    known = {f"{' '.join(words)} {key}" for words, _, key, option in OPTIONS}
+    assert known >= NOT_SHARED
 
 
 def test_switches_that_a_stranger_may_turn_are_those_that_somebody_looked_at():
-    found = {
-        key_of(option)
-        for _, _, option in OPTIONS
-        if option.is_flag and rule_of(key_of(option), option).who == "all"
-    }
+    found = {key for _, _, key, option in OPTIONS if option.is_flag and rule_of(key, option).who == "all"}
     assert found == HARMLESS
 
 
 def test_nothing_that_names_a_place_may_come_from_a_stranger():
-    for words, _, option in OPTIONS:
-        if isinstance(option.type, click.Path) and rule_of(key_of(option), option).who == "all":
-            pytest.fail(f"gemel {' '.join(words)} --{key_of(option)} is a path that a gemel.toml may set")
+    for words, _, key, option in OPTIONS:
+        if isinstance(option.type, click.Path) and rule_of(key, option).who == "all":
+            pytest.fail(f"gemel {' '.join(words)} --{key} is a path that a gemel.toml may set")
 
 
 def test_the_page_lists_the_options_that_verbs_share():

@@ -10,7 +10,7 @@ from tests.evaluation.test_sts import table
 
 from gemel.cli.main import main
 from gemel.cli.verbs import evaluate as module
-from gemel.evaluation.task import TASK_FILES
+from gemel.evaluation.task import TASKS
 from tiny import tiny_bert
 
 WORDS = [
@@ -194,7 +194,7 @@ def test_settings_become_numbers_truths_and_words():
 
 
 def test_the_help_names_every_task():
-    assert module.TASK_NAMES.split(", ") == sorted(TASK_FILES)
+    assert module.TASK_NAMES.split(", ") == sorted(TASKS)
 
 
 def test_a_terminal_shows_other_readings_of_the_same_items_and_what_else_there_is(

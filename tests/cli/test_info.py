@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from gemel.cli.config_report import without_passwords
 from gemel.cli.main import main
 from gemel.cli.verbs import info as info_extras
+from gemel.cli.verbs.info import without_passwords
 
 
 @pytest.fixture(autouse=True)

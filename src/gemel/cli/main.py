@@ -39,10 +39,10 @@ class LazyGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        from gemel.cli.config import give_variables
+        from gemel.cli.config import set_variables
 
         command = VERBS[cmd_name]
-        give_variables(command, (cmd_name,))
+        set_variables(command, (cmd_name,))
         if ctx.resilient_parsing:  # a shell asks what could come next
             from gemel.cli.verbs.completion import give_names
 

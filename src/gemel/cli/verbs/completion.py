@@ -107,9 +107,9 @@ def model_names() -> set[str]:
 
 
 def _tasks() -> Iterable[str]:
-    from gemel.evaluation.task import TASK_FILES
+    from gemel.evaluation.task import TASKS
 
-    return TASK_FILES
+    return list(TASKS)
 
 
 def _objectives() -> Iterable[str]:

@@ -22,7 +22,7 @@ from gemel.cli.output import RowsOut, echo, echo_json
 from gemel.cli.verbs.index_write import place_argument
 
 if TYPE_CHECKING:
-    from gemel.index.results import Answer
+    from gemel.index.query import Answer
 
 _ROWS = json_option("lines", piped=True)
 

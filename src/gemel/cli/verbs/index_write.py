@@ -29,7 +29,7 @@ from gemel.cli.ray import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.index.results import Existing
+    from gemel.index.ingest import Existing
 
 place_argument = click.argument("place", metavar="PLACE")
 
@@ -105,7 +105,7 @@ def create(
         stemming=stemming,
         create=True,
     ) as index:
-        made = {"place": str(index.place), "model": model, "dim": index.dim, "precision": precision}
+        made = {"place": str(index.location), "model": model, "dim": index.dim, "precision": precision}
     if as_json:
         click.echo(json.dumps(made))
     else:

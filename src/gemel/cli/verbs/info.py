@@ -1,13 +1,13 @@
-"""Show versions, engines, the processor, the cache and what is set where.
-
-Which extras of gemel are installed, read from what pip knows of the package.
-"""
+"""Show versions, engines, the processor, the cache and what is set where."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 
 from gemel.cli.flags import json_option
 from gemel.cli.output import echo
+from gemel.errors import InputError
 
 PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
 
@@ -36,23 +37,19 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
     Made to be put into a bug report: keys and passwords are left out.
     """
-    from gemel.cli.config_report import report_lines, settings_report
-
     facts, settings = gather(), settings_report(ctx.find_root())
     if as_json:
         import json
 
-        click.echo(json.dumps({**facts, "settings": settings.to_json()}, default=str))
+        click.echo(json.dumps({**facts, "settings": settings}, default=str))
         return
-    for name, text in [*_rows(facts), *report_lines(settings)]:
+    for name, text in [*_rows(facts), *_settings_rows(settings)]:
         echo(f"{name:14} {text}".rstrip())
 
 
 def gather() -> dict[str, Any]:
     """Facts as plain JSON values; nothing is downloaded and no model is loaded."""
-    import os
     import platform
-    from dataclasses import asdict
 
     return {
         "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},
@@ -67,8 +64,6 @@ def gather() -> dict[str, Any]:
 
 def _cores() -> list[int]:
     """The cores this process may use; empty where the system does not say."""
-    import os
-
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -133,6 +128,102 @@ def _missing(extras: list[dict[str, Any]]) -> str:
     )
 
 
+def settings_report(root: click.Context) -> dict[str, Any]:
+    """Files of settings, each value with its origin, GEMEL_ variables, and the first mistake in any table, as JSON."""
+    from gemel.cli import config
+
+    group = root.command
+    assert isinstance(group, click.Group), "the root of the program is a group"
+    commands = {
+        name: command for name in group.list_commands(root) if (command := group.get_command(root, name))
+    }
+    verbs = dict(leaf for name, command in commands.items() for leaf in config.verbs_below(command, (name,)))
+    values: list[dict[str, Any]] = []
+    error = None
+    try:
+        files = config.read_files(commands)
+        for name, command in commands.items():
+            if isinstance(command, click.Group):
+                config.check_commands(command, name, files)
+        for words, command in verbs.items():
+            for each in config.settings_of(command, words, files):
+                shadows = [name for name in config.variables_of(words, each.key) if os.environ.get(name)]
+                value = {"verb": " ".join(words), "key": each.key, "value": without_passwords(each.value)}
+                origin = {"file": str(each.file.path), "table": each.table}
+                values.append({**value, **origin, "hidden_by": shadows[0] if shadows else None})
+    except InputError as wrong:
+        values, error = [], str(wrong)
+    return {
+        "files": [
+            {"path": str(each.path), "kind": each.kind, "there": each.exists()}
+            for each in config.config_files()
+        ],
+        "values": values,
+        "environment": _variables(verbs),
+        "error": error,
+    }
+
+
+def _variables(verbs: Mapping[tuple[str, ...], click.Command]) -> list[dict[str, str | None]]:
+    """The GEMEL_ variables that are set, with what they mean; those that gemel does not know have a hint."""
+    from gemel.cli import config
+
+    meanings = {name: [text] for name, text in config.GENERAL.items()}
+    for words, command in verbs.items():
+        for key in config.options_by_key(command):
+            for name in config.variables_of(words, key):
+                meanings.setdefault(name, []).append(f"{' '.join(words)} --{key}")
+    found: list[dict[str, str | None]] = []
+    for name, value in sorted(os.environ.items()):
+        if not name.startswith("GEMEL_") or not value:
+            continue
+        uses = meanings.get(name, [])
+        several = f"--{uses[0].rpartition('--')[2]} of {len(uses)} verbs" if uses else None
+        # An unknown variable may be anything, a secret too.
+        shown = without_passwords(value) if uses and name != "GEMEL_API_KEYS" else "(hidden)"
+        close = [] if uses else get_close_matches(name, meanings, n=1)
+        hint = f"did you mean {close[0]}?" if close else None
+        found.append(
+            {"name": name, "value": shown, "means": uses[0] if len(uses) == 1 else several, "hint": hint}
+        )
+    return found
+
+
+_PASSWORD = re.compile(r"(://[^:/@\s]*:)\S*(?=@)|(?i:(password=))[^&#\s]+")
+
+
+def without_passwords(value: Any) -> Any:  # noqa: ANN401 - a value of TOML
+    """The same value, with *** for the password of an address: the report is made to be shown to others."""
+    if isinstance(value, list):
+        return [without_passwords(each) for each in value]
+    return (
+        _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", value) if isinstance(value, str) else value
+    )
+
+
+def _settings_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and texts of lines for a person. A value that several verbs get is shown once."""
+    files = [f"{file['path']}{'' if file['there'] else ' (not there)'}" for file in report["files"]]
+    rows = [("settings", ", ".join(files) or "no files (GEMEL_CONFIG=none)")]
+    if report["error"]:
+        rows.append(("", f"wrong: {report['error']}"))
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for each in report["values"]:
+        lines.setdefault(f"[{each['table']}] {each['key']} = {each['value']!r}, {each['file']}", []).append(
+            each
+        )
+    for line, uses in lines.items():
+        winners = ""
+        for name in dict.fromkeys(each["hidden_by"] for each in uses if each["hidden_by"]):
+            verbs = [each["verb"] for each in uses if each["hidden_by"] == name]
+            winners += f"; {name} wins" + ("" if len(verbs) == len(uses) else f" in {', '.join(verbs)}")
+        rows.append(("", line + winners))
+    for at, variable in enumerate(report["environment"]):
+        meaning = variable["means"] or ", ".join(word for word in ("unknown", variable["hint"]) if word)
+        rows.append(("" if at else "environment", f"{variable['name']}={variable['value']}: {meaning}"))
+    return rows
+
+
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
 
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
@@ -144,7 +235,7 @@ _FOR_DEVELOPERS = "test"
 
 @dataclass(frozen=True)
 class Extra:
-    """An extra, and what of it is not there."""
+    """An extra of the package, and what is missing of it."""
 
     name: str
     missing: tuple[str, ...]

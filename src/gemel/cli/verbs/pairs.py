@@ -69,7 +69,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     id_column: str | None,
     other: str | None,
     other_text_column: str | None,
-    dial: int | None,
+    candidates_each: int | None,
     out: Path | None,
     escape_formulas: bool,
     as_json: bool,
@@ -83,11 +83,11 @@ def command(  # noqa: PLR0913 - one argument a flag
     FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
     A model that keeps its relation head adds the probability of each label.
     """
-    from gemel.texts.pairs import PairQuestion, pairs_of_texts
+    import gemel
 
     place = RowsOut(out, as_json, escape_formulas)
     place.check()
-    if on is not None and dial is not None:
+    if on is not None and candidates_each is not None:
         raise InputError("--fast and --on are two ways to be faster. Choose one")
     if all(asked[name] is None for name in ("k", "min_score", "expected_false")):
         asked["k"] = _DEFAULT
@@ -97,15 +97,15 @@ def command(  # noqa: PLR0913 - one argument a flag
     streamed = out is not None and (asked["k"] is None or on is not None)
     working = out.with_name(f".{out.name}.pairs") if out is not None and streamed else None
     with machine(on, model, options) as where:
-        found = pairs_of_texts(
+        found = gemel.find_pairs(
             where.model,
             [row.text for row in first],
-            PairQuestion(dial=dial, **asked),
             other=None if second is None else [row.text for row in second],
             options=options,
-            student=student_of(where.model, dial, options),
             out=working,
             find=where.find_pairs(),
+            **asked,
+            **student_of(where.model, candidates_each, options),
         )
         where.done("pairs", len(first) + len(second or ()))
     place.put(found.rows([row.id for row in first], None if second is None else [row.id for row in second]))

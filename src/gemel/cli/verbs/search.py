@@ -56,11 +56,6 @@ Examples:
 @click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
 @click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
 @candidates_option("Texts")
-@click.option(
-    "--coarse",
-    type=click.Choice(["int8", "binary"]),
-    help="Find by small vectors first, score those exactly; the recall is measured and shown.",
-)
 @fast_option
 @rows_out_option()
 @json_option("lines", piped=True)
@@ -78,6 +73,7 @@ def command(  # noqa: PLR0913 - one argument a flag
     where: str | None,
     typed: tuple[str, ...],
     rerank: str | None,
+    candidates_each: int | None,
     out: Path | None,
     escape_formulas: bool,
     as_json: bool,
@@ -92,30 +88,27 @@ def command(  # noqa: PLR0913 - one argument a flag
     brings for queries and documents are used. A model that keeps its relation head adds label probabilities.
     """
     import gemel
-    from gemel.texts.search import SearchQuestion, search_texts
 
     place = RowsOut(out, as_json, escape_formulas)
     place.check()
-    question = SearchQuestion(**steps)
-    if on is not None and (question.dial is not None or question.coarse is not None):
-        raise InputError(
-            "--fast and --coarse find candidates on one machine; --on compares everything. Choose one"
-        )
+    if on is not None and candidates_each is not None:
+        raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
     asked = asked_queries(query, queries, query_column)
     rows = _rows(corpus, text_column, id_column, where, typed)
     with machine(on, model, options) as here:
-        found = search_texts(
+        found = gemel.search_texts(
             here.model,
             asked,
             [row.text for row in rows],
-            question,
+            ids=[row.id for row in rows],
             options=options,
             rerank=None if rerank is None else gemel.load_cross(rerank),
-            student=student_of(here.model, question.dial, options),
             find=here.find_hits(),
+            **steps,
+            **student_of(here.model, candidates_each, options),
         )
         here.done("search", len(asked))
-    place.put(found.rows([row.id for row in rows]))
+    place.put(found.rows())
     echo(found.summary(), err=True)
 
 

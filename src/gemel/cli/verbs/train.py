@@ -20,7 +20,7 @@ Examples:
   gemel train pairs.tsv.gz --model ./bert --objective classification -o my-model
   gemel train triplets.jsonl --model all-MiniLM-L6-v2 --objective in-batch-ranking --batch-size 64 -o my-model
   gemel train stsb-train.tsv --model ./my-model --objective regression --eval-data stsb-dev.tsv -o my-model-sts
-  gemel train stsb-train.tsv --model ./bert --kind cross --objective regression -o my-reranker"""
+  gemel train stsb-train.tsv --model ./bert --kind cross-encoder --objective regression -o my-reranker"""
 
 
 def objective_settings(function: Function) -> Function:
@@ -63,10 +63,10 @@ def _help(setting: Setting) -> str:
 @out_option("A folder for the model and its run.", place="FOLDER", required=True)
 @click.option(
     "--kind",
-    type=click.Choice(["twin", "cross"]),
-    default="twin",
+    type=click.Choice(["bi-encoder", "cross-encoder"]),
+    default="bi-encoder",
     show_default=True,
-    help="twin: a sentence encoder. cross: both texts through the network at once, to score pairs.",
+    help="bi-encoder: one vector per text. cross-encoder: both texts through the network at once, to score pairs.",
 )
 @click.option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: left=question1."
