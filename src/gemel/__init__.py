@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Answer": "index.results",
+    "Answer": "index.query",
     "Calibration": "vectors.calibration",
     "Clusters": "groups.cluster",
     "CrossModel": "cross_model",
@@ -20,6 +20,7 @@ _HOMES = {
     "Explanation": "texts.explanation",
     "Fingerprint": "checkpoint.fingerprint",
     "GemelError": "errors",
+    "Hit": "index.query",
     "Hits": "vectors.search",
     "Index": "index.index",
     "InputError": "errors",
@@ -27,25 +28,32 @@ _HOMES = {
     "Model": "model",
     "ModelError": "errors",
     "Pairs": "vectors.pair_scan",
+    "Relations": "texts.pairs",
+    "TextHits": "texts.search",
+    "TextPairs": "texts.pairs",
     "TrainOptions": "training.options",
     "TrainResult": "training.run",
     "TruncationWarning": "encoder.tokenizer",
     "WorkError": "errors",
     "calibrate": "vectors.calibration",
     "cluster": "groups.cluster",
+    "cosine": "vectors.similarity",
     "dedupe": "groups.dedupe",
     "distill": "training.distill.distill",
     "encode_to_folder": "texts.encode_folder",
     "evaluate": "evaluation.evaluate",
     "explain": "texts.explanation",
+    "find_pairs": "texts.pairs",
     "load": "model",
     "load_cross": "cross_model",
+    "normalize": "vectors.similarity",
     "open_index": "index.open",
     "quantize": "vectors.quantize",
     "read_folder": "texts.encoded_folder",
     "repair_index": "index.open",
     "rescore": "vectors.quantize",
     "search": "vectors.search",
+    "search_texts": "texts.search",
     "similar_pairs": "vectors.pairs",
     "train": "training.train",
 }
@@ -69,7 +77,8 @@ if TYPE_CHECKING:
     from gemel.index.index import Index as Index
     from gemel.index.open import open_index as open_index
     from gemel.index.open import repair_index as repair_index
-    from gemel.index.results import Answer as Answer
+    from gemel.index.query import Answer as Answer
+    from gemel.index.query import Hit as Hit
     from gemel.model import Model as Model
     from gemel.model import load as load
     from gemel.options import EncodeOptions as EncodeOptions
@@ -78,6 +87,11 @@ if TYPE_CHECKING:
     from gemel.texts.encoded_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
+    from gemel.texts.pairs import Relations as Relations
+    from gemel.texts.pairs import TextPairs as TextPairs
+    from gemel.texts.pairs import find_pairs as find_pairs
+    from gemel.texts.search import TextHits as TextHits
+    from gemel.texts.search import search_texts as search_texts
     from gemel.training.distill.distill import distill as distill
     from gemel.training.distill.job import DistillResult as DistillResult
     from gemel.training.options import TrainOptions as TrainOptions
@@ -92,6 +106,8 @@ if TYPE_CHECKING:
     from gemel.vectors.quantize import rescore as rescore
     from gemel.vectors.search import Hits as Hits
     from gemel.vectors.search import search as search
+    from gemel.vectors.similarity import cosine as cosine
+    from gemel.vectors.similarity import normalize as normalize
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything

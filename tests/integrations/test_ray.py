@@ -381,7 +381,7 @@ def test_an_address_is_host_and_port():
         ),
         (["encode", "in.txt", "-o", "out", "--on", "spark"], "on must be 'ray' or"),
         (["pairs", "in.txt", "--on", "ray", "--fast", "5"], "--fast and --on are two ways"),
-        (["search", "in.txt", "a", "--on", "ray", "--coarse", "int8"], "--on compares everything"),
+        (["search", "in.txt", "a", "--on", "ray", "--fast", "5"], "--on compares everything"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(arguments, message, tmp_path, monkeypatch, capfd, folder):

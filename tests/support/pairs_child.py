@@ -38,7 +38,7 @@ def main(out: str, mode: str, moment: str, call: int) -> None:
     if moment == "after-append":  # the files are longer than the journal says
         die_at(folder.PairFolder, "_count", call, before=True)
     elif moment == "half-written":
-        real = folder._sync
+        real = folder.sync_open
 
         def torn(file) -> None:
             if file.name.endswith("left.npy") and call <= file.tell() // 1000:
@@ -47,7 +47,7 @@ def main(out: str, mode: str, moment: str, call: int) -> None:
                 die()
             real(file)
 
-        folder._sync = torn
+        folder.sync_open = torn
     else:
         die_at(folder.PairFolder, "_write", call, before=False)
     rows = np.load(f"{out}.rows.npy")

@@ -1,7 +1,5 @@
 """Pairs and search from texts, against the same questions asked of arrays."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from tests.encoder.test_classification_head import head
@@ -9,11 +7,10 @@ from tests.encoder.test_classification_head import head
 import gemel
 from gemel.checkpoint.write import write_checkpoint
 from gemel.options import EncodeOptions
-from gemel.texts import cascade as two_speeds
-from gemel.texts.cascade import SomeVectors, fast_pairs, fast_search
-from gemel.texts.pairs import PairQuestion, pairs_of_texts
-from gemel.texts.search import SearchQuestion, search_texts
-from gemel.vectors.quantize import search_by_bits
+from gemel.texts import cascade
+from gemel.texts.cascade import Cascade, SomeVectors
+from gemel.texts.pairs import find_pairs
+from gemel.texts.search import search_texts
 from tiny import TEXT, tiny_bert
 
 ONE = EncodeOptions(threads=1)
@@ -52,7 +49,7 @@ class Blurred:
 
 
 def test_pairs_are_those_of_the_vectors(model):
-    found = pairs_of_texts(model, TEXTS, PairQuestion(k=7), options=ONE)
+    found = find_pairs(model, TEXTS, k=7, options=ONE)
     exact = gemel.similar_pairs(model.encode(TEXTS, threads=1), k=7)
     np.testing.assert_array_equal(found.pairs.left, exact.left)
     rows = list(found.rows())
@@ -64,21 +61,21 @@ def test_pairs_are_those_of_the_vectors(model):
 
 def test_ids_name_the_rows(model):
     ids = [f"id{place}" for place in range(len(TEXTS))]
-    row = next(pairs_of_texts(model, TEXTS, PairQuestion(k=1), options=ONE).rows(ids))
+    row = next(find_pairs(model, TEXTS, k=1, options=ONE).rows(ids))
     assert row["left_text"] == TEXTS[int(row["left"].removeprefix("id"))]
     assert row["right_text"] == TEXTS[int(row["right"].removeprefix("id"))]
 
 
 def test_pairs_between_two_sets(model):
     other = texts_of(30, seed=5)
-    found = pairs_of_texts(model, TEXTS, PairQuestion(k=3, calibrated=True), other=other, options=ONE)
+    found = find_pairs(model, TEXTS, k=3, calibrated=True, other=other, options=ONE)
     assert found.calibration.rows == (120, 30)
     for row in found.rows():
         assert (TEXTS[row["left"]], other[row["right"]]) == (row["left_text"], row["right_text"])
 
 
 def test_an_expected_number_of_false_pairs_is_the_cut(model):
-    found = pairs_of_texts(model, TEXTS, PairQuestion(expected_false=50), options=ONE)
+    found = find_pairs(model, TEXTS, expected_false=50, options=ONE)
     cut = found.calibration.threshold(50)
     assert len(found.pairs) == len(gemel.similar_pairs(model.encode(TEXTS, threads=1), min_score=cut))
     rows = list(found.rows())
@@ -87,16 +84,15 @@ def test_an_expected_number_of_false_pairs_is_the_cut(model):
 
 
 def test_pairs_that_were_streamed_come_best_first(model, tmp_path):
-    question = PairQuestion(min_score=0.5)
-    there = pairs_of_texts(model, TEXTS, question, options=ONE, out=tmp_path / "pairs")
-    here = pairs_of_texts(model, TEXTS, question, options=ONE)
+    there = find_pairs(model, TEXTS, min_score=0.5, options=ONE, out=tmp_path / "pairs")
+    here = find_pairs(model, TEXTS, min_score=0.5, options=ONE)
     assert len(here.pairs) > 10
     np.testing.assert_array_equal(there.pairs.score, here.pairs.score)
     np.testing.assert_array_equal(there.pairs.left, here.pairs.left)
 
 
 def test_a_kept_head_adds_its_labels_to_pairs_and_answers(related):
-    found = pairs_of_texts(related, TEXTS, PairQuestion(k=5), options=ONE)
+    found = find_pairs(related, TEXTS, k=5, options=ONE)
     row = next(found.rows())
     names = [f"p_{label}" for label in related.labels]
     expected = related.relation([row["left_text"]], [row["right_text"]], threads=1)[0]
@@ -107,31 +103,26 @@ def test_a_kept_head_adds_its_labels_to_pairs_and_answers(related):
 
 
 def test_vectors_that_the_head_does_not_know_get_no_labels(related):
-    found = pairs_of_texts(related, TEXTS, PairQuestion(k=1), options=EncodeOptions(dim=8, threads=1))
+    found = find_pairs(related, TEXTS, k=1, options=EncodeOptions(dim=8, threads=1))
     assert found.relations is None
 
 
-@pytest.mark.parametrize(
-    ("question", "words"),
-    [
-        (PairQuestion(), "need k"),
-        (PairQuestion(k=3, dial=2), "both a dial and a student"),
-    ],
-)
-def test_questions_that_mean_nothing_are_refused(model, question, words):
-    with pytest.raises(gemel.InputError, match=words):
-        pairs_of_texts(model, TEXTS, question)
+def test_pairs_without_a_limit_are_refused(model):
+    with pytest.raises(gemel.InputError, match="need k"):
+        find_pairs(model, TEXTS)
+    with pytest.raises(gemel.InputError, match="a student needs k"):
+        find_pairs(model, TEXTS, min_score=0.5, student=model)
 
 
 def test_vectors_for_storing_are_not_compared(model):
     with pytest.raises(gemel.InputError, match="is for storing"):
-        pairs_of_texts(model, TEXTS, PairQuestion(k=1), options=EncodeOptions(output="binary"))
+        find_pairs(model, TEXTS, k=1, options=EncodeOptions(output="binary"))
     with pytest.raises(gemel.InputError, match="is for storing"):
         search_texts(model, ["a"], TEXTS, options=EncodeOptions(output="int8"))
 
 
 def test_a_perfect_student_finds_every_pair(model):
-    found = fast_pairs(model, Blurred(model, 0), TEXTS, k=10, dial=1)
+    found = Cascade(model, Blurred(model, 0), 1).pairs(TEXTS, 10)
     exact = gemel.similar_pairs(model.encode(TEXTS), k=10)
     np.testing.assert_array_equal(found.pairs.left, exact.left)
     np.testing.assert_allclose(found.pairs.score, exact.score, atol=1e-6)
@@ -139,20 +130,20 @@ def test_a_perfect_student_finds_every_pair(model):
     assert not found.pairs.complete
 
 
-def test_a_higher_dial_finds_more_and_encodes_more(model):
+def test_more_candidates_find_more_and_encode_more(model):
     texts = texts_of(1500, seed=3)
-    low, high = (fast_pairs(model, Blurred(model, 0.08), texts, k=20, dial=dial) for dial in (1, 20))
+    low, high = (Cascade(model, Blurred(model, 0.08), count).pairs(texts, 20) for count in (1, 20))
     assert low.pairs.recall < high.pairs.recall
     assert len(low.left.vectors) < len(high.left.vectors) < len(texts)
     assert low.pairs.score.sum() < high.pairs.score.sum()
 
 
-def test_two_speeds_between_two_sets_and_with_a_cut(model):
+def test_a_cascade_between_two_sets_and_with_a_threshold(model):
     other = texts_of(50, seed=5)
     student = Blurred(model, 0.01)
-    question = PairQuestion(k=9, dial=3, expected_false=20)
-    found = pairs_of_texts(model, TEXTS, question, other=other, options=ONE, student=student)
-    exact = pairs_of_texts(model, TEXTS, PairQuestion(k=9, expected_false=20), other=other, options=ONE)
+    limits = {"k": 9, "expected_false": 20, "other": other, "options": ONE}
+    found = find_pairs(model, TEXTS, student=student, student_candidates=3, **limits)
+    exact = find_pairs(model, TEXTS, **limits)
     assert [row["left_text"] for row in found.rows()] == [row["left_text"] for row in exact.rows()]
     assert found.calibration.total == 120 * 50
     assert "not complete, recall about" in found.summary()
@@ -170,7 +161,7 @@ def test_some_vectors_are_found_by_position(model):
 def test_search_is_that_of_the_vectors_with_both_prompts(tmp_path):
     prompts = {"query": "how do i ", "document": "the "}
     model = gemel.load(tiny_bert(tmp_path / "model", prompts=prompts))
-    found = search_texts(model, ["reset my password", "rain"], TEXTS, SearchQuestion(k=4), options=ONE)
+    found = search_texts(model, ["reset my password", "rain"], TEXTS, k=4, options=ONE)
     exact = gemel.search(model.encode_query(["reset my password", "rain"]), model.encode_document(TEXTS), k=4)
     np.testing.assert_array_equal(found.hits.index, exact.index)
     np.testing.assert_allclose(found.cosine, exact.score, atol=1e-6)
@@ -182,7 +173,7 @@ def test_search_is_that_of_the_vectors_with_both_prompts(tmp_path):
 
 def test_hybrid_search_finds_the_words_too(model):
     corpus = [*TEXTS, "xylophone 42"]
-    found = search_texts(model, ["xylophone 42"], corpus, SearchQuestion(k=3, hybrid=True), options=ONE)
+    found = search_texts(model, ["xylophone 42"], corpus, k=3, hybrid=True, options=ONE)
     rows = list(found.rows())
     assert rows[0]["text"] == "xylophone 42"
     assert rows[0]["score"] == pytest.approx(2 / 61)
@@ -196,53 +187,27 @@ class Longest:
         return np.array([len(text) for text in right], dtype=np.float32)
 
 
-def test_a_cross_encoder_orders_the_candidates_anew(model):
-    question = SearchQuestion(k=3, candidates=20)
-    found = search_texts(model, ["a man"], TEXTS, question, options=ONE, rerank=Longest())
+def test_a_cross_encoder_sorts_the_candidates(model):
+    found = search_texts(model, ["a man"], TEXTS, 3, candidates=20, options=ONE, rerank=Longest())
     near = gemel.search(model.encode(["a man"]), model.encode(TEXTS), k=20).index[0]
     assert [row["score"] for row in found.rows()] == sorted((len(TEXTS[i]) for i in near), reverse=True)[:3]
     assert found.scored_by == "cross"
 
 
-@pytest.mark.parametrize("coarse", ["int8", "binary"])
-def test_coarse_candidates_are_scored_exactly_and_say_their_recall(model, coarse):
-    found = search_texts(model, ["a man", "rain"], TEXTS, SearchQuestion(k=5, coarse=coarse), options=ONE)
-    exact = search_texts(model, ["a man", "rain"], TEXTS, SearchQuestion(k=5), options=ONE)
-    same = np.isin(found.hits.index[0], exact.hits.index[0]).mean()
-    assert same >= 0.6
-    assert 0.6 <= found.hits.recall <= 1
-    np.testing.assert_allclose(found.hits.score, found.cosine, atol=1e-6)
-
-
-def test_all_rows_as_bit_candidates_are_an_exact_search():
-    random = np.random.default_rng(0)
-    queries, corpus = random.normal(size=(5, 16)), random.normal(size=(60, 16))
-    found = search_by_bits(queries, corpus, 4, candidates=60)
-    exact = gemel.search(queries, corpus, 4)
-    np.testing.assert_array_equal(found.index, exact.index)
-    assert found.recall == 1.0
-    assert search_by_bits(queries, corpus, 99).index.shape == (5, 60)
-    with pytest.raises(gemel.InputError, match="at least k=4"):
-        search_by_bits(queries, corpus, 4, candidates=2)
-    with pytest.raises(gemel.InputError, match="8 dimensions to a byte"):
-        search_by_bits(queries[:, :9], corpus[:, :9], 4)
-
-
-def test_search_at_two_speeds(model):
+def test_search_with_a_student(model):
     texts = texts_of(1500, seed=3)
-    exact = search_texts(model, TEXTS[:5], texts, SearchQuestion(k=5), options=ONE)
-    question = SearchQuestion(k=5, dial=10)
-    found = search_texts(model, TEXTS[:5], texts, question, options=ONE, student=Blurred(model, 0.01))
+    exact = search_texts(model, TEXTS[:5], texts, k=5, options=ONE)
+    found = search_texts(model, TEXTS[:5], texts, k=5, options=ONE, student=Blurred(model, 0.01))
     np.testing.assert_array_equal(found.hits.index, exact.hits.index)
     assert found.hits.recall > 0.9
     assert found.encoded < len(set(texts))
     assert found.summary().endswith(f"{found.encoded:,} texts encoded")
 
 
-def test_two_speeds_and_words_score_texts_that_the_student_missed(model):
+def test_words_find_texts_that_the_student_missed(model):
     corpus = [*texts_of(900, seed=3), "xylophone 42"]
-    question = SearchQuestion(k=3, dial=1, hybrid=True, candidates=3)
-    found = search_texts(model, ["xylophone 42"], corpus, question, options=ONE, student=Blurred(model, 5))
+    steps = {"hybrid": True, "candidates": 3, "student": Blurred(model, 5), "student_candidates": 1}
+    found = search_texts(model, ["xylophone 42"], corpus, 3, options=ONE, **steps)
     rows = {row["text"]: row for row in found.rows()}
     assert rows["xylophone 42"]["cosine"] == pytest.approx(1, abs=1e-5)
 
@@ -252,46 +217,63 @@ def test_two_speeds_and_words_score_texts_that_the_student_missed(model):
     [
         ({"k": 0}, "k must be"),
         ({"k": 5, "candidates": 3}, "at least k=5"),
-        ({"coarse": "int4"}, "coarse must be one of"),
-        ({"coarse": "int8", "dial": 3}, "Choose one"),
+        ({"ids": ["a"]}, "there are 120 texts but 1 ids"),
     ],
 )
-def test_steps_that_do_not_fit_are_refused(settings, words):
+def test_options_that_do_not_fit_are_refused(model, settings, words):
     with pytest.raises(gemel.InputError, match=words):
-        SearchQuestion(**settings)
+        search_texts(model, ["a"], TEXTS, **settings)
 
 
 def test_nothing_to_search_is_refused(model):
-    with pytest.raises(gemel.InputError, match="corpus is empty"):
+    with pytest.raises(gemel.InputError, match="texts is empty"):
         search_texts(model, ["a"], [])
     with pytest.raises(gemel.InputError, match="queries is empty"):
         search_texts(model, [], ["a"])
-    with pytest.raises(gemel.InputError, match="both a dial and a student"):
-        search_texts(model, ["a"], ["b"], SearchQuestion(dial=3))
 
 
-def test_a_dial_is_a_whole_number(model):
-    with pytest.raises(gemel.InputError, match="dial must be a whole number"):
-        fast_pairs(model, model, TEXTS, k=1, dial=0)
-    with pytest.raises(gemel.InputError, match="need a student"):
-        fast_search(_NoStudent(), ["a"], ["b"], k=1, dial=1)
+def test_results_are_answers_as_an_index_gives_them(model):
+    ids = [f"id{position}" for position in range(len(TEXTS))]
+    found = search_texts(model, ["a man", "rain"], TEXTS, 4, ids=ids, options=ONE)
+    index = gemel.open_index(":memory:", model)
+    index.add(ids=ids, texts=TEXTS)
+    for answer, query in zip(found, found.queries, strict=True):
+        expected = index.search(query, k=4)
+        assert answer.scored_by == expected.scored_by and answer.exact
+        for hit, other in zip(answer, expected, strict=True):
+            assert (hit.id, hit.text, hit.part, hit.fields) == (
+                other.id,
+                other.text,
+                other.part,
+                other.fields,
+            )
+            assert hit.score == pytest.approx(other.score, abs=1e-6)
+    assert [row["id"] for row in found.rows()] == [hit.id for answer in found for hit in answer]
+    assert len(found) == 2
 
 
-class _NoStudent:
-    student = None
+def test_calibrated_results_have_a_percentile(model):
+    found = search_texts(model, ["a man"], TEXTS, 3, calibrated=True, options=ONE)
+    row = next(found.rows())
+    assert row["percentile"] == found.calibration.percentile(found[0][0].cosine)
 
 
-def test_two_speeds_use_the_threads_they_were_given_for_the_recall_too(model, monkeypatch):
-    asked = []
+def test_candidates_are_a_whole_number(model):
+    with pytest.raises(gemel.InputError, match="candidates must be a whole number"):
+        Cascade(model, model, 0)
+
+
+def test_a_cascade_uses_its_threads_for_the_recall_too(model, monkeypatch):
+    used = []
     for name in ("similar_pairs", "search"):
-        real = getattr(two_speeds, name)
+        real = getattr(cascade, name)
 
         def noted(*args, real=real, **settings):
-            asked.append(settings.get("threads"))
+            used.append(settings.get("threads"))
             return real(*args, **settings)
 
-        monkeypatch.setattr(two_speeds, name, noted)
-    fast_pairs(model, model, TEXTS, k=3, dial=2, threads=1)
-    sides = SimpleNamespace(queries=model, documents=model, student=model)
-    fast_search(sides, TEXTS[:2], TEXTS, k=2, dial=2, threads=1)
-    assert asked == [1] * 8
+        monkeypatch.setattr(cascade, name, noted)
+    both = Cascade(model, model, 2, threads=1)
+    both.pairs(TEXTS, 3)
+    both.search(TEXTS[:2], TEXTS, 2)
+    assert used == [1] * 8

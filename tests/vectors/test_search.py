@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError
 from gemel.vectors import search as nearest
-from gemel.vectors.quantize import quantize, rescore, search_by_bits
+from gemel.vectors.quantize import quantize, rescore
 from gemel.vectors.scan import native_scanner
 from gemel.vectors.scan.exact import exact_scores, squares
 from gemel.vectors.scan.native_scanner import levels
@@ -129,31 +129,9 @@ def test_a_wrong_filter_is_refused(where, message):
         search(np.eye(3), np.eye(3), where=where)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_int8_candidates_get_exact_scores_and_a_measured_recall(scanner, metric):
-    generator = np.random.default_rng(9)
-    queries, corpus = generator.normal(size=(30, 64)), generator.normal(size=(2000, 64))
-    hits = search(queries, corpus, k=10, precision="int8", metric=metric)
-    exact = search(queries, corpus, k=10, metric=metric)
-    assert hits.recall >= 0.99
-    same = [np.isin(a, b).mean() for a, b in zip(exact.index, hits.index, strict=True)]
-    assert hits.recall == pytest.approx(np.mean(same))
-    assert np.isin(hits.score, exact.score).mean() >= 0.99
-
-
-def test_int8_with_as_many_candidates_as_rows_is_exact():
-    rows = np.random.default_rng(9).normal(size=(200, 64))
-    hits, exact = search(rows, rows, precision="int8", candidates=200), search(rows, rows)
-    assert hits.index.tolist() == exact.index.tolist()
-    assert hits.recall == 1.0
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "int4"}, "precision must be one of float32, int8, got 'int4'"),
-        ({"candidates": 20}, "candidates must be at least k=10, and go with precision='int8'"),
-        ({"candidates": 5, "precision": "int8"}, "candidates must be at least k=10"),
         ({"threads": -1}, "threads must be a whole number"),
         ({"memory": "a lot"}, "memory must be bytes"),
         ({"metric": "manhatten"}, "Did you mean 'manhattan'"),
@@ -235,39 +213,6 @@ def test_one_query_vector_is_answered_with_what_to_write():
         search(np.ones(3), np.eye(3))
 
 
-def test_int8_candidates_keep_to_the_memory_and_are_the_same():
-    random = np.random.default_rng(4)
-    queries, corpus = (random.normal(size=(n, 16)).astype(np.float32) for n in (3000, 300))
-    much = search(queries, corpus, k=20, precision="int8", threads=2)
-    tracemalloc.start()
-    little = search(queries, corpus, k=20, precision="int8", threads=2, memory="2MB")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert np.array_equal(little.index, much.index)
-    assert np.array_equal(little.score, much.score)
-    assert little.recall == much.recall
-    assert peak < 5_000_000  # the answer is 0.7 MB; all candidates at once took 14
-
-
-def test_a_search_by_bits_has_the_scores_and_ties_of_an_exact_one():
-    random = np.random.default_rng(1)
-    row = random.normal(size=(1, 384)).astype(np.float32)
-    queries = (row + random.normal(size=(8, 384))).astype(np.float32)
-    for corpus in (np.repeat(row, 103, axis=0), random.normal(size=(50, 384)).astype(np.float32)):
-        by_bits, exact = (
-            search_by_bits(queries, corpus, 7, candidates=len(corpus)),
-            search(queries, corpus, 7),
-        )
-        assert np.array_equal(by_bits.index, exact.index)
-        assert np.array_equal(by_bits.score, exact.score)
-
-
-@pytest.mark.parametrize(("queries", "corpus"), [(3, 0), (0, 3), (0, 0)])
-def test_a_search_by_bits_of_nothing_gives_empty_hits(queries, corpus):
-    hits = search_by_bits(np.ones((queries, 8)), np.ones((corpus, 8)), 4)
-    assert (hits.index.shape, hits.score.shape, hits.recall) == ((queries, 0), (queries, 0), None)
-
-
 @pytest.mark.parametrize("output", ["float32", "float16", "int8", "binary"])
 def test_a_rescored_pair_does_not_depend_on_its_company(output):
     random = np.random.default_rng(2)
@@ -279,3 +224,23 @@ def test_a_rescored_pair_does_not_depend_on_its_company(output):
         assert np.array_equal(rescore(queries, small, np.full((2, 1), at))[:, 0], together[:, at])
     assert np.array_equal(together[:, 0], together[:, -1])
     assert not rescore(queries, np.zeros_like(corpus), np.zeros((2, 1), np.int64)).any()
+
+
+def test_rescored_candidates_have_the_bits_of_an_exact_search():
+    random = np.random.default_rng(1)
+    queries, corpus = (random.normal(size=(n, 384)).astype(np.float32) for n in (8, 50))
+    exact = search(queries, corpus, 50)
+    assert np.array_equal(rescore(queries, corpus, exact.index), exact.score)
+
+
+def test_a_large_search_keeps_to_its_memory():
+    random = np.random.default_rng(4)
+    queries, corpus = (random.normal(size=(n, 16)).astype(np.float32) for n in (3000, 300))
+    much = search(queries, corpus, k=80, threads=2)
+    tracemalloc.start()
+    little = search(queries, corpus, k=80, threads=2, memory="2MB")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(little.index, much.index)
+    assert np.array_equal(little.score, much.score)
+    assert peak < 8_000_000  # the answer is 2.9 MB; all queries at once take 24

@@ -126,7 +126,7 @@ def test_a_metric_is_one_record_that_scans_pairs_and_calibration_read(monkeypatc
     def table(left, right):
         return -np.abs(left[:, None] - right[None]).max(axis=2).astype(np.float32)
 
-    monkeypatch.setitem(METRICS._things, "chebyshev", Metric(scores=table, rows=rows, highest=0.0))
+    monkeypatch.setitem(METRICS._entries, "chebyshev", Metric(scores=table, rows=rows, highest=0.0))
     left, right = np.random.default_rng(3).normal(size=(2, 50, 8)).astype(np.float32)
     expected = scores(left, right, "chebyshev")
     hits = search(left, right, k=4, metric="chebyshev")

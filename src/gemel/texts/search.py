@@ -1,195 +1,193 @@
-"""Search, from texts: encode both sides with their prompts, find, fuse with words, rerank."""
+"""Search from texts: encode queries and documents with their prompts, find the nearest, fuse with words, rerank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from gemel.cross_model import CrossModel
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
+from gemel.index.query import Answer, Hit, ScoredBy
 from gemel.model import Model, WithOptions
 from gemel.options import CrossOptions, EncodeOptions
-from gemel.texts.cascade import FastHits, SomeVectors, fast_search, scores_of
+from gemel.texts.cascade import Cascade, CascadeHits, SomeVectors, scores_of
 from gemel.texts.pairs import Relations, relations_of
 from gemel.types import Encoder, Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
-from gemel.vectors.quantize import search_by_bits
+from gemel.vectors.calibration import Calibration, calibrate
 from gemel.vectors.search import Hits, search
 
-Coarse: TypeAlias = Literal["int8", "binary"]
-
-ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross"]
-
-_CANDIDATES = 50  # texts a query that fusion and reranking look at
+_CANDIDATES = 50  # texts per query that fusion and reranking look at
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchQuestion:
-    """How many answers, and by which steps."""
+def search_texts(  # noqa: PLR0913 - one question, and how to answer it
+    model: Model,
+    queries: Sequence[str],
+    texts: Sequence[str],
+    k: int = 10,
+    *,
+    ids: Sequence[str] | None = None,
+    hybrid: bool = False,
+    rerank: CrossModel | None = None,
+    candidates: int | None = None,
+    calibrated: bool = False,
+    student: Encoder | None = None,
+    student_candidates: int = 10,
+    options: EncodeOptions | None = None,
+    find: Callable[..., Hits] = search,
+) -> TextHits:
+    """The `k` best of `texts` for each query; every text is compared unless there is a `student`.
 
-    k: int = 10
-    """Answers a query."""
-    hybrid: bool = False
-    """Fuse the ranking by vectors with one by words (BM25)."""
-    candidates: int | None = None
-    """Texts a query that fusion and reranking look at. None: 50, or k if that is more."""
-    coarse: Coarse | None = None
-    """Find by 8-bit or one-bit vectors first, score those exactly. None: every text is scored exactly."""
-    dial: int | None = None
-    """Two speeds: candidates of the student for each answer that is asked for."""
+    The prompts of the checkpoint for queries and documents are used unless `options` name one.
 
-    def __post_init__(self) -> None:
-        for name in ("k", "candidates"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.coarse not in (None, *get_args(Coarse)):
-            raise InputError(f"coarse must be one of {', '.join(get_args(Coarse))}, got {self.coarse!r}")
-        if self.candidates is not None and self.candidates < self.k:
-            raise InputError(f"candidates must be at least k={self.k}, got {self.candidates}")
-        if self.dial is not None and self.coarse is not None:
-            raise InputError("two speeds and coarse vectors are two ways to find candidates. Choose one")
-
-    def width(self, rerank: CrossModel | None) -> int:
-        """Answers a query before the last step."""
-        return (self.candidates or max(self.k, _CANDIDATES)) if self.hybrid or rerank is not None else self.k
+    ids: names of the texts in the results; None: their positions.
+    hybrid: fuse the ranking by vectors with one by words (BM25).
+    rerank: a cross-encoder that sorts the candidates.
+    candidates: texts per query that fusion and reranking look at; None: 50, or k if that is more.
+    calibrated: give each result the percentile of its cosine among random pairs of the texts.
+    student: a fast encoder that proposes `student_candidates` texts for each result; the model encodes only those, and
+    the recall is measured.
+    find: compares queries with texts, called as `gemel.search`.
+    """
+    started = perf_counter()
+    settings = options or EncodeOptions()
+    _check(k, candidates, settings)
+    query_texts, documents = check_texts(queries, "queries"), check_texts(texts, "texts")
+    for name, given in (("queries", query_texts), ("texts", documents)):
+        if not given:
+            raise InputError(f"{name} is empty: there is nothing to search")
+    if ids is not None and len(ids) != len(documents):
+        raise InputError(f"there are {len(documents)} texts but {len(ids)} ids")
+    width = (candidates or max(k, _CANDIDATES)) if hybrid or rerank is not None else k
+    width = min(width, len(documents))
+    query_model = WithOptions(model, settings, "query")
+    document_model = WithOptions(model, settings, "document")
+    if student is None:
+        vectors, corpus = query_model.encode(query_texts), document_model.encode(documents)
+        hits = find(vectors, corpus, width, threads=settings.threads)
+        first = CascadeHits(hits, vectors, SomeVectors.all(corpus))
+    else:
+        cascade = Cascade(document_model, student, student_candidates, query_model, settings.threads)
+        first = cascade.search(query_texts, documents, width)
+    hits = first.hits
+    if hybrid:
+        hits = fuse([hits, BM25Index(documents).rank(query_texts, width)], width)
+    if rerank is not None:
+        hits = _reranked(rerank, query_texts, documents, hits, settings)
+    hits = Hits(hits.index[:, :k], hits.score[:, :k], recall=first.hits.recall)
+    # Words may have found texts that were no candidates of the student.
+    encoded = first.corpus.plus(document_model, documents, hits.index[hits.index >= 0])
+    rows = np.repeat(np.arange(len(query_texts)), hits.index.shape[1])
+    columns = np.maximum(hits.index.ravel(), 0)  # the scores at -1 are never shown
+    return TextHits(
+        hits=hits,
+        cosine=scores_of(first.queries, rows, encoded, columns).reshape(hits.index.shape),
+        scored_by="cross" if rerank is not None else "fusion" if hybrid else "cosine",
+        queries=query_texts,
+        texts=documents,
+        ids=ids,
+        relations=relations_of(model, settings, first.queries, rows, encoded, columns),
+        calibration=calibrate(encoded.vectors) if calibrated else None,
+        encoded=len(encoded.vectors),
+        seconds=perf_counter() - started,
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class TextHits:
-    """Answers with their texts, best first."""
+    """The results of `search_texts`: an `Answer` per query, of the same `Hit`s that an index gives."""
 
     hits: Hits
-    """Places of -1: fewer answers than asked for."""
+    """Positions and scores as arrays."""
     cosine: Vectors
-    """(q, k) of the model's vectors, whatever ordered the answers."""
+    """(q, k) of the model's vectors, whatever the results were sorted by."""
     scored_by: ScoredBy
     queries: Sequence[str]
-    corpus: Sequence[str]
+    texts: Sequence[str]
+    ids: Sequence[str] | None
     relations: Relations | None
-    """How query relates to answer, row after row, when the model keeps its relation head."""
+    """How query relates to text, row after row, when the model has a classification head."""
+    calibration: Calibration | None
     encoded: int
-    """Texts of the corpus that the model encoded."""
+    """Texts that the model encoded."""
+    seconds: float
 
-    def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """One dictionary an answer: query, rank, score, cosine where it is another number, labels, id and text."""
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __iter__(self) -> Iterator[Answer]:
+        return (self[query] for query in range(len(self)))
+
+    def __getitem__(self, query: int) -> Answer:
+        """The results of one query, best first."""
+        found = tuple(
+            Hit(
+                id=str(position) if self.ids is None else self.ids[position],
+                score=float(self.hits.score[query, rank]),
+                cosine=float(self.cosine[query, rank]),
+                text=self.texts[position],
+                part=0,
+                fields={},
+            )
+            for rank, position in enumerate(self.hits.index[query].tolist())
+            if position >= 0
+        )
+        return Answer(found, self.scored_by, exact=self.hits.recall is None, seconds=self.seconds)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One dictionary per result: query, rank, score, cosine and percentile where known, labels, id, text."""
         width = self.hits.index.shape[1]
-        for place, found in enumerate(self.hits.index.ravel().tolist()):
-            if found < 0:
+        for entry, position in enumerate(self.hits.index.ravel().tolist()):
+            if position < 0:
                 continue
-            at = divmod(place, width)
-            row: dict[str, Any] = {"query": self.queries[at[0]], "rank": at[1] + 1}
-            row["score"] = float(self.hits.score[at])
+            query, rank = divmod(entry, width)
+            row: dict[str, Any] = {"query": self.queries[query], "rank": rank + 1}
+            row["score"] = float(self.hits.score[query, rank])
             if self.scored_by != "cosine":
-                row["cosine"] = float(self.cosine[at])
+                row["cosine"] = float(self.cosine[query, rank])
+            if self.calibration is not None:
+                row["percentile"] = self.calibration.percentile(float(self.cosine[query, rank]))
             if self.relations is not None:
-                row |= self.relations.row(place)
-            yield {**row, "id": found if ids is None else ids[found], "text": self.corpus[found]}
+                row |= self.relations.row(entry)
+            row["id"] = position if self.ids is None else self.ids[position]
+            yield {**row, "text": self.texts[position]}
 
     def summary(self) -> str:
-        """One line for a person."""
-        asked = "1 query" if len(self.queries) == 1 else f"{len(self.queries):,} queries"
-        parts = [f"{asked}, {len(self.corpus):,} texts, scored by {self.scored_by}"]
+        """A description in one line."""
+        queries = "1 query" if len(self) == 1 else f"{len(self):,} queries"
+        parts = [f"{queries}, {len(self.texts):,} texts, scored by {self.scored_by}"]
         if self.hits.recall is None:
             parts.append("every text compared")
         else:
             parts.append(f"recall about {self.hits.recall:.1%} (measured on a sample)")
-        if self.encoded < len(set(self.corpus)):
+        if self.encoded < len(set(self.texts)):
             parts.append(f"{self.encoded:,} texts encoded")
         return ", ".join(parts)
 
 
-def search_texts(
-    model: Model,
-    queries: Sequence[str],
-    corpus: Sequence[str],
-    question: SearchQuestion | None = None,
-    *,
-    options: EncodeOptions | None = None,
-    rerank: CrossModel | None = None,
-    student: Encoder | None = None,
-    find: Callable[..., Hits] = search,
-) -> TextHits:
-    """The best texts of `corpus` for each query.
-
-    rerank: a cross-encoder that orders the candidates anew. student: with a `dial`, the fast encoder that proposes
-    them. A checkpoint's prompts for queries and documents are used unless `options` name one. find: what compares every
-    query with every text, with the arguments of `gemel.search`.
-    """
-    question, settings = question or SearchQuestion(), options or EncodeOptions()
-    if settings.output not in ("float32", "float16"):
-        raise InputError(f"search scores float32 vectors; output {settings.output!r} is for storing")
-    if (question.dial is None) != (student is None):
-        raise InputError("two speeds need both a dial and a student")
-    asked, known = check_texts(queries, "queries"), check_texts(corpus, "corpus")
-    for name, texts in (("queries", asked), ("corpus", known)):
-        if not texts:
-            raise InputError(f"{name} is empty: there is nothing to search")
-    sides = _Sides(WithOptions(model, settings, "query"), WithOptions(model, settings, "document"), student)
-    width = min(question.width(rerank), len(known))
-    found = _found(sides, asked, known, question, width, find)
-    hits = found.hits
-    if question.hybrid:
-        hits = fuse([hits, BM25Index(known).rank(asked, width)], width)
-    if rerank is not None:
-        hits = _reranked(rerank, asked, known, hits, settings)
-    hits = Hits(hits.index[:, : question.k], hits.score[:, : question.k], recall=found.hits.recall)
-    # Words may have found texts that were no candidates of the student.
-    vectors = found.corpus.plus(sides.documents, known, hits.index[hits.index >= 0])
-    rows = np.repeat(np.arange(len(asked)), hits.index.shape[1])
-    columns = np.maximum(hits.index.ravel(), 0)  # what stands at places of -1 is never shown
-    return TextHits(
-        hits=hits,
-        cosine=scores_of(found.queries, rows, vectors, columns).reshape(hits.index.shape),
-        scored_by="cross" if rerank is not None else "fusion" if question.hybrid else "cosine",
-        queries=asked,
-        corpus=known,
-        relations=relations_of(model, settings, found.queries, rows, vectors, columns),
-        encoded=len(vectors.vectors),
-    )
-
-
-@dataclass(frozen=True)
-class _Sides:
-    queries: WithOptions
-    documents: WithOptions
-    student: Encoder | None
-
-
-def _found(
-    sides: _Sides,
-    asked: list[str],
-    known: list[str],
-    question: SearchQuestion,
-    width: int,
-    find: Callable[..., Hits],
-) -> FastHits:
-    """The best by vectors, and the vectors themselves."""
-    threads = sides.queries.options.threads
-    if question.dial is not None and sides.student is not None:
-        return fast_search(sides, asked, known, k=width, dial=question.dial, threads=threads)
-    queries, corpus = sides.queries.encode(asked), sides.documents.encode(known)
-    if question.coarse == "binary":
-        hits = search_by_bits(queries, corpus, width, threads=threads)
-    elif question.coarse == "int8":
-        hits = search(queries, corpus, width, precision="int8", threads=threads)
-    else:
-        hits = find(queries, corpus, width, threads=threads)
-    return FastHits(hits, queries, SomeVectors.all(corpus))
+def _check(k: int, candidates: int | None, options: EncodeOptions) -> None:
+    for name, value in (("k", k), ("candidates", candidates)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if candidates is not None and candidates < k:
+        raise InputError(f"candidates must be at least k={k}, got {candidates}")
+    if options.output not in ("float32", "float16"):
+        raise InputError(f"search scores float32 vectors; output {options.output!r} is for storing")
 
 
 def _reranked(
-    cross: CrossModel, queries: list[str], corpus: list[str], hits: Hits, settings: EncodeOptions
+    cross: CrossModel, queries: list[str], texts: list[str], hits: Hits, settings: EncodeOptions
 ) -> Hits:
-    """The same texts in the order of the cross-encoder; ties keep their order."""
+    """The same texts sorted by the cross-encoder; ties keep their order."""
     rows, columns = np.nonzero(hits.index >= 0)
-    texts = [corpus[place] for place in hits.index[rows, columns]]
+    pairs = [queries[row] for row in rows], [texts[position] for position in hits.index[rows, columns]]
     options = CrossOptions(on_long="truncate", threads=settings.threads, progress=settings.progress)
     score = np.full(hits.index.shape, -np.inf, dtype=np.float32)
-    score[rows, columns] = cross.scores([queries[row] for row in rows], texts, options)
+    score[rows, columns] = cross.scores(*pairs, options)
     order = np.argsort(-score, axis=1, kind="stable")
     return Hits(np.take_along_axis(hits.index, order, 1), np.take_along_axis(score, order, 1))

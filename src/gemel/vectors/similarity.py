@@ -62,19 +62,34 @@ class Metric:
 METRICS: Registry[Metric] = Registry("metric")
 
 
+def cosine(left: ArrayLike, right: ArrayLike) -> Vectors:
+    """Cosine similarity of all rows of `left` with all rows of `right`: (n, dim) and (m, dim) -> (n, m).
+
+    A single vector (dim,) on either side gives a result without that axis: two of them, one number.
+    """
+    one, other = np.asarray(left), np.asarray(right)
+    table = scores(np.atleast_2d(one), np.atleast_2d(other))
+    drop = tuple(axis for axis, array in enumerate((one, other)) if array.ndim == 1)
+    return np.asarray(np.squeeze(table, axis=drop), dtype=np.float32)
+
+
 def normalize(vectors: ArrayLike) -> Vectors:
-    """Each row scaled to length 1; zeros stay zeros. A row's bits do not depend on the other rows."""
-    return _unit(checked(vectors, "vectors"))
+    """Each row of (n, dim) scaled to length 1, or a single vector (dim,); zeros stay zeros.
+
+    The bits of a row do not depend on the other rows.
+    """
+    array = np.asarray(vectors)
+    return _unit(checked(array[None], "vectors"))[0] if array.ndim == 1 else _unit(checked(array, "vectors"))
 
 
 def scores(left: ArrayLike, right: ArrayLike, metric: str = "cosine") -> Vectors:
-    """(n, m): how near each row of `left` is to each row of `right`. The whole table is held in memory."""
+    """(n, m): the score of each row of `left` with each row of `right`; the whole table is in memory."""
     chosen, one, other = _ready(left, right, metric)
     return chosen.scores(one, other)
 
 
 def row_scores(left: ArrayLike, right: ArrayLike, metric: str = "cosine") -> Vectors:
-    """(n,): how near row i of `left` is to row i of `right`."""
+    """(n,): the score of row i of `left` with row i of `right`."""
     chosen, one, other = _ready(left, right, metric)
     if len(one) != len(other):
         raise InputError(f"left has {len(one)} rows but right has {len(other)}; rows are compared one to one")
@@ -94,8 +109,8 @@ def checked(vectors: ArrayLike, name: str) -> Vectors:
 
 
 def shaped(vectors: ArrayLike, name: str) -> Vectors:
-    """As `checked`, for a caller that looks at every number anyway: whether all are finite is left to it."""
-    array: NDArray[Any] = np.asarray(vectors)  # any dtype comes in here; the next lines decide
+    """As `checked`, but finite numbers are left to the caller to check."""
+    array: NDArray[Any] = np.asarray(vectors)
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} must be numbers, got an array of {array.dtype}")
     if array.ndim != 2:

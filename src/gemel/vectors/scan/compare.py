@@ -190,11 +190,8 @@ class Scanner(Protocol):
         `floor` is called again before every part: it may rise.
         """
 
-    def nearest(self, block: Any, k: int, threads: int, *, exact: bool) -> Nearest:  # noqa: ANN401
-        """The `k` best right rows of each row of the block. Not `exact`: int8 estimates instead of scores."""
-
-    def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int) -> Vectors:
-        """(p,) scores of left rows `i` with right rows `j`."""
+    def nearest(self, block: Any, k: int, threads: int) -> Nearest:  # noqa: ANN401
+        """The `k` best right rows of each row of the block."""
 
 
 def thread_count(threads: int | None) -> int:

@@ -118,22 +118,18 @@ class NativeScanner:
                 self._end_int8()
                 state[2] = _ENDLESS
 
-    def nearest(self, block: _Block, k: int, threads: int, *, exact: bool = True) -> Nearest:
-        estimates = None
-        if not exact:
-            estimates = self._pack(block.begin, block.end, exact=False)
+    def nearest(self, block: _Block, k: int, threads: int) -> Nearest:
         heaps: list[Heaps] = []
         lock, own = threading.Lock(), threading.local()
 
         def work(begin: int) -> None:
-            packed = estimates or block.packed(self._form)
+            packed = block.packed(self._form)
             if not hasattr(own, "heaps"):
-                own.heaps, own.packed = Heaps.empty(packed, k, exact=exact), packed
+                own.heaps, own.packed = Heaps.empty(packed, k), packed
                 with lock:
                     heaps.append(own.heaps)
             end = min(begin + _STREAM, len(self._comparison.right))
-            patience = self._patience(block, end - begin) if exact else _ENDLESS
-            state = np.array([begin, patience], dtype=np.int64)
+            state = np.array([begin, self._patience(block, end - begin)], dtype=np.int64)
             while state[0] < end:
                 if own.packed is not packed:
                     own.heaps.move_to(packed, self._comparison)
@@ -151,24 +147,8 @@ class NativeScanner:
         order = np.lexsort((index, -score), axis=1)[:, :k]
         return Nearest(np.take_along_axis(score, order, 1), np.take_along_axis(index, order, 1))
 
-    def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int) -> Vectors:
-        i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
-        out = np.empty(len(i), dtype=np.float32)
-
-        def work(at: int) -> None:
-            count = min(_ROOM, len(i) - at)
-            positions = (array[at:].ctypes.data for array in (i, j))
-            self._library.gemel_exact(
-                self._code, self._left, self._right, *positions, count, out[at:].ctypes.data
-            )
-
-        in_threads(work, range(0, len(i), _ROOM), threads)
-        return out
-
-    def _pack(self, begin: int, end: int, *, exact: bool = True) -> Packed:
-        return pack(
-            self._library, self._comparison, begin, end, form=self._form, code=self._code, exact=exact
-        )
+    def _pack(self, begin: int, end: int) -> Packed:
+        return pack(self._library, self._comparison, begin, end, form=self._form, code=self._code)
 
     def _patience(self, block: _Block, rows: int) -> int:
         """Candidates that may turn out to be none before int8 is given up."""
@@ -315,9 +295,9 @@ class Packed:
 
 
 def pack(
-    compiled: ctypes.CDLL, comparison: ScanInput, begin: int, end: int, *, form: int, code: int, exact: bool
+    compiled: ctypes.CDLL, comparison: ScanInput, begin: int, end: int, *, form: int, code: int
 ) -> Packed:
-    """Left rows `begin` .. `end`. Not `exact`: int8 sums are estimates, not upper bounds."""
+    """Left rows `begin` .. `end`."""
     count, step = end - begin, int(compiled.gemel_lane_step())
     lanes = -(-count // step) * step
     dim = -(-comparison.left.rows.shape[1] // 16) * 16
@@ -333,7 +313,7 @@ def pack(
     view = BlockView(rows=ctypes.pointer(rows), begin=begin, count=count, **pointers)
     numbers = (comparison.scale, comparison.slack, comparison.relative)
     bounds = BoundsView(code, form, *numbers)
-    compiled.gemel_pack(view, bounds, exact)
+    compiled.gemel_pack(view, bounds, 1)
     return Packed(view, bounds, count, arrays)
 
 
@@ -348,12 +328,12 @@ class Heaps:
     bias: Vectors
 
     @classmethod
-    def empty(cls, packed: Packed, k: int, *, exact: bool) -> Heaps:
+    def empty(cls, packed: Packed, k: int) -> Heaps:
         score = np.full((packed.count, k), -np.inf, dtype=np.float32)
         index = np.full((packed.count, k), np.iinfo(np.int64).max, dtype=np.int64)  # after every real row
         filled = np.zeros(packed.count, dtype=np.int64)
         bias = np.full(len(packed.arrays["own"]), np.inf, dtype=np.float32)
-        view = HeapsView(*(array.ctypes.data for array in (score, index, filled, bias)), k, exact)
+        view = HeapsView(*(array.ctypes.data for array in (score, index, filled, bias)), k, 1)
         return cls(view, score, index, filled, bias)
 
     def move_to(self, packed: Packed, comparison: ScanInput) -> None:

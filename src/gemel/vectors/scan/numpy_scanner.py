@@ -39,7 +39,7 @@ class _NumpyBlock:
 
 
 class NumpyScanner:
-    """See `Scanner`. There is no int8 here: estimates are exact scores."""
+    """See `Scanner`. It has no int8."""
 
     block_rows = 1024
 
@@ -68,7 +68,7 @@ class NumpyScanner:
             if self._comparison.same:
                 upper = left < right
                 left, right = left[upper], right[upper]
-            score = self.exact(left, right)
+            score = self._exact(left, right)
             good = score >= least
             if good.any():
                 take(
@@ -77,7 +77,7 @@ class NumpyScanner:
                     )
                 )
 
-    def nearest(self, block: _NumpyBlock, k: int, threads: int, *, exact: bool = True) -> Nearest:
+    def nearest(self, block: _NumpyBlock, k: int, threads: int) -> Nearest:
         parts = [
             self._nearest(_NumpyBlock(block.begin + at, block.scaled[at : at + _QUERIES]), k)
             for at in range(0, len(block.scaled), _QUERIES)
@@ -100,11 +100,12 @@ class NumpyScanner:
                 least = np.maximum(least, own - slack)
             query, column = np.nonzero(sums >= least)
             position = right.positions(start, stop)[column]
-            found = self.exact(query + block.begin, position)
+            found = self._exact(query + block.begin, position)
             score, index = _merge(score, index, query, position, found)
         return Nearest(score, index)
 
-    def exact(self, i: NDArray[np.int64], j: NDArray[np.int64], threads: int = 1) -> Vectors:
+    def _exact(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> Vectors:
+        """(p,) scores of left rows `i` with right rows `j`."""
         metric, left, right = self._comparison.metric, self._comparison.left, self._comparison.right
         if metric.kernel is not None:
             weights = (left.inverse, right.inverse)
