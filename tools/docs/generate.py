@@ -19,7 +19,7 @@ from api_page import python_api
 
 from gemel.cli.flags import field_docs
 from gemel.cli.main import cli
-from gemel.training.objectives.base import OBJECTIVE_FILES, listed, objective_class
+from gemel.training.objectives.base import OBJECTIVES, list_objectives
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -101,12 +101,12 @@ def _fields() -> Iterator[tuple[str, str, str, str]]:
 def objectives() -> str:
     """The page with its tables made anew: a row for each objective, and one for each of its settings."""
     rows, settings = [], []
-    for row in listed():
+    for row in list_objectives():
         flags = [f"--{name} {', '.join(values)}" for name, values in row.when.items()]
         cells = [f"`{' '.join([row.name, *flags])}`", row.columns, row.needs.label or "–", row.about]
         rows.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
-    for name in sorted(OBJECTIVE_FILES):
-        cls = objective_class(name)
+    for name in OBJECTIVES:
+        cls = OBJECTIVES[name]
         docs = field_docs(cls)
         for field in fields(cls):
             cells = [name, f"`{field.name}`", f"`{field.default}`", docs[field.name]]

@@ -1,6 +1,6 @@
-"""Write docs/reference/serve-api.md: every route of the server asked for real, with what it answered.
+"""Write docs/reference/serve-api.md: a real request to every route of the server, with its answer.
 
-Not part of `generate.py`, because it needs the default model. Answers are shortened where they are long.
+This is not part of `generate.py`, because it needs the default model. Long answers are shortened.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ CHANGING = {
     *("created", "seconds", "engine", "uptime_seconds", "throughput", "total", "latency"),
     *("queue", "batches", "cache", "rejected", "memory_bytes"),
 }
-"""Of no use in a page: they are those of one moment on one machine."""
+"""Fields whose values differ between calls or machines; they are not shown."""
 
-HEAD = """# The server's routes
+HEAD = """# HTTP routes of the server
 
-Written by `tools/docs/serve_api.py`, which asked a server with all-MiniLM-L6-v2 and an index `notes`. Long answers are
-shortened with `…`, which also stands for what differs from call to call. How to start and run a server is in
-[how to serve](../how-to/serve.md); `GET /openapi.json` has every field.
+Written by `tools/docs/serve_api.py`, which sent these requests to a server with all-MiniLM-L6-v2 and an index `notes`.
+Long answers are shortened with `…`, which also replaces values that differ from call to call. To start and operate a
+server, see [how to serve](../how-to/serve.md); `GET /openapi.json` describes every field.
 
-Bodies are JSON and must say so (`content-type: application/json`), uncompressed. Where the server has keys, add
-`-H "authorization: Bearer KEY"`. A request over a limit gets 413, one that finds the queue full 429 with
-`retry-after`, one that cannot be read 400; the sentence in the answer says what is wrong.
+Bodies are uncompressed JSON with the header `content-type: application/json`. If the server has keys, add
+`-H "authorization: Bearer KEY"`. A request over a limit gets 413, a request that finds the queue full gets 429 with
+`retry-after`, an invalid request gets 400; the message in the answer states the problem.
 
-| routes | an error is |
+| routes | format of errors |
 |---|---|
-| `/v1/...` | `{"error": {"message", "type", "param", "code"}}`, as OpenAI's |
-| those of text-embeddings-inference | `{"error", "error_type"}`, as theirs |
+| `/v1/...` | `{"error": {"message", "type", "param", "code"}}`, as in the OpenAI API |
+| those of text-embeddings-inference | `{"error", "error_type"}`, as in text-embeddings-inference |
 | all others | `{"error": {"message", "type"}}` |
 """
 OPENAI = """## OpenAI
@@ -62,15 +62,15 @@ answer = client.embeddings.create(model="all-MiniLM-L6-v2", input=["A man is pla
 vector = answer.data[0].embedding
 ```
 
-`input` is a string, a list of strings, a list of token ids, or a list of such lists. **Token ids are those of the
-served model's own tokenizer**: they are turned back into text, without special tokens, and the text is encoded; ids
-that would not come out the same are refused. Ids of tiktoken mean other words, and a few of them may pass for words of
-this model. LangChain's `OpenAIEmbeddings` sends such ids unless it is made with `check_embedding_ctx_length=False`.
-`encoding_format` is `float` or `base64` (little-endian float32). `dimensions` keeps the first numbers and scales to
-length 1 again; it costs little only where the model was trained for it. Vectors have length 1. Texts over the model's
-length are cut; `usage` counts the tokens that were read, marks included. Two things of ours: `prompt_name` names a
-prompt that the model brings, and the model may be called with or without the owner of its repository. Fields that mean
-nothing here are ignored.
+`input` is a string, a list of strings, a list of token ids, or a list of such lists. **Token ids must come from the
+tokenizer of the served model**: they are decoded to text without special tokens, and the text is encoded; ids that do
+not survive this round trip are refused. Ids of tiktoken mean other words, and some of them may be valid ids of this
+model by accident. `OpenAIEmbeddings` of LangChain sends such ids unless it is created with
+`check_embedding_ctx_length=False`. `encoding_format` is `float` or `base64` (little-endian float32). `dimensions` keeps
+the first dimensions and normalizes again; use it with models that were trained for it (Matryoshka). Vectors have length
+1. Texts over the model's maximum length are truncated; `usage` counts the tokens that were used, including special
+tokens. There are two extensions: `prompt_name` selects a prompt of the model, and the model may be named with or
+without the owner of its repository. Fields that have no meaning here are ignored.
 """
 TEI = """## text-embeddings-inference
 
@@ -82,44 +82,45 @@ vectors = client.feature_extraction(["A man is playing a guitar."])
 scores = client.sentence_similarity("A man is playing a guitar.", other_sentences=["Someone plays an instrument."])
 ```
 
-`truncate: false` refuses texts that are longer than the model reads; else they are cut, at the end or, with
-`truncation_direction: "Left"`, at the beginning. `POST /` is `/embed`, or `/similarity` where `inputs` has a
+`truncate: false` refuses texts over the model's maximum length; otherwise they are truncated at the end or, with
+`truncation_direction: "Left"`, at the beginning. `POST /` is `/embed`, or `/similarity` if `inputs` has a
 `source_sentence`. `/embed_sparse` always answers 424.
 """
 RERANK = """
-`/rerank`, `/v2/rerank` and `/v1/rerank` score by the cross-encoder of `--rerank`, as the sigmoid of its output
-(`raw_scores`: the output itself). Without one they score by the cosine of the vectors, given as (1 + cosine) / 2
-(`raw_scores`: the cosine). The answer above is of the second kind.
+`/rerank`, `/v2/rerank` and `/v1/rerank` return the scores of the cross-encoder of `--rerank` after a sigmoid
+(`raw_scores`: the output itself). Without a cross-encoder they return (1 + cosine) / 2 (`raw_scores`: the cosine), as
+in the answer above.
 
-`/predict` and `/relation` need a model that keeps its relation head (`gemel train --objective classification`) or a
+`/predict` and `/relation` need a model with a classification head (`gemel train --objective classification`) or a
 cross-encoder with classes. Their inputs are pairs of texts. Without either:
 """
 OWN = """## Search, pairs, clusters
 
-`/search` looks into an index (`"index": "notes"`) or into texts of the request. `percentile` is the per cent of random
+`/search` searches an index (`"index": "notes"`) or the texts of the request. `percentile` is the percentage of random
 pairs of these texts, or of passages of the index, with a lower cosine; it is null for fewer than 46 texts. For an index
-it comes from a sample of up to 2,000 passages, taken anew when the index has grown by half. `relation` holds the
-probabilities of the model's relation head, null where there is none. `hybrid` fuses in a ranking by words, `rerank`
-orders the best anew by the cross-encoder; `scored_by` says what `score` is then. `k` and `offset` make pages.
+it is estimated from a sample of up to 2,000 passages, drawn again when the index has grown by half. `relation` contains
+the probabilities of the model's classification head, or null if there is none. `hybrid` adds a ranking by words,
+`rerank` sorts the best results again with the cross-encoder; `scored_by` says which score `score` is. Use `k` and
+`offset` for paging.
 """
 PAIRS = """
-One of `k`, `min_score` and `expected_false` (the number of random pairs that may get in; 46 texts or more) says
-which pairs; `other` compares two sets. At most 10,000 pairs come back; `complete` is false if there were more.
+Give one of `k`, `min_score` and `expected_false` (the number of random pairs that may be included; needs 46 texts or
+more); `other` compares two sets of texts. At most 10,000 pairs are returned; `complete` is false if there were more.
 """
 CLUSTERS = """
-`min_score` asks for communities, `k` for k-means; `method` can be any of `gemel cluster`. The places of the map
-come from t-SNE up to 1,000 texts and from PCA for more, or as `layout` says. Agglomerative clustering, HDBSCAN and an
-explicit t-SNE take at most 2,000 texts here: for more use `gemel cluster`.
+`min_score` selects communities, `k` selects k-means; `method` can be any method of `gemel cluster`. The coordinates of
+the map come from t-SNE for up to 1,000 texts and from PCA for more, or as `layout` says. Agglomerative clustering,
+HDBSCAN and an explicit t-SNE accept at most 2,000 texts here: for more use `gemel cluster`.
 """
-EXPLAIN = """## Why a score
+EXPLAIN = """## Explanations
 
-Both tables sum to the score; a negative cell speaks against. Texts may have up to 512 tokens.
+Both tables sum to the score; a negative cell lowers it. Texts may have up to 512 tokens.
 """
 INDEXES = """## Indexes
 
-Those that the operator opened with `--index`, by the names given there. A document has a `text`, an `id` (made of the
-text if no document has one) and `fields`; `existing` says what becomes of ids that are there: `error`, `replace`,
-`skip`. A write to a folder or to PostgreSQL is on disk when it is answered. `where` takes
+These routes use the indexes that the operator opened with `--index`, by the names given there. A document has a `text`,
+an `id` (derived from the text if no document has one) and `fields`; `existing` controls what happens to existing ids:
+`error`, `replace`, `skip`. A write to a folder or to PostgreSQL is on disk when it is answered. `where` accepts
 `"lang = 'en' and year >= 2020"` or `{"lang": "en", "year": {">=": 2020}}`.
 """
 
@@ -137,8 +138,8 @@ class Example(NamedTuple):
         if self.body is None:
             return f"curl {address}"
         verb = "" if self.method == "POST" else f"-X {self.method} "
-        said = json.dumps(self.body, ensure_ascii=False).replace("'", "'\\''")
-        return f"curl {verb}{address} -H 'content-type: application/json' \\\n  -d '{said}'"
+        content = json.dumps(self.body, ensure_ascii=False).replace("'", "'\\''")
+        return f"curl {verb}{address} -H 'content-type: application/json' \\\n  -d '{content}'"
 
 
 DOCUMENTS = [
@@ -166,7 +167,7 @@ PARTS: list[str | Example] = [
     Example("/predict", {"inputs": [GUITAR, MUSIC]}),
     "## Cohere",
     Example("/v2/rerank", {"model": MODEL, "query": "Who plays music?", "documents": TEXTS, "top_n": 2}),
-    "`/v1/rerank` is the older form that Jina and others share: documents may be objects with a `text`.",
+    "`/v1/rerank` is the older format that Jina and others use: documents may be objects with a `text`.",
     Example(
         "/v1/rerank",
         {
@@ -195,8 +196,8 @@ PARTS: list[str | Example] = [
     Example("/indexes/notes/get", {"ids": ["a1"]}),
     Example("/indexes/notes/documents", {"where": {"year": {"<": 2021}}}, "DELETE"),
     Example("/search", {"query": "falling shares", "index": "elsewhere"}),
-    "## The server itself\n\n`GET /status` has the figures that the page shows; `/health` and `/metrics` are in "
-    "[how to serve](../how-to/serve.md).",
+    "## The server itself\n\n`GET /status` returns the metrics of the web page; `/health` and `/metrics` are described "
+    "in [how to serve](../how-to/serve.md).",
     Example("/status", method="GET"),
 ]
 
@@ -219,7 +220,7 @@ def served() -> Iterator[httpx.Client]:
         thread.join()
 
 
-def asked(client: httpx.Client, example: Example) -> str:
+def run_example(client: httpx.Client, example: Example) -> str:
     """The request and its answer, as markdown."""
     answer = client.request(example.method, example.path, json=example.body)
     status = "" if answer.status_code == 200 else f"{answer.status_code}: "
@@ -229,7 +230,7 @@ def asked(client: httpx.Client, example: Example) -> str:
 
 
 def short(content: Any, key: str = "") -> Any:  # noqa: ANN401 - any JSON
-    """Long lists cut, numbers rounded, what differs from call to call left out: for reading."""
+    """The answer with long lists cut, numbers rounded and changing values left out."""
     if key in CHANGING or (key == "id" and isinstance(content, str) and len(content) == 36):
         return "…"
     if isinstance(content, dict):
@@ -254,7 +255,7 @@ def _wrapped(content: str, width: int = 116) -> str:
 
 def main() -> None:
     with served() as client:
-        parts = [part if isinstance(part, str) else asked(client, part) for part in PARTS]
+        parts = [part if isinstance(part, str) else run_example(client, part) for part in PARTS]
     PAGE.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
     sys.stderr.write(f"{PAGE} written\n")
 
