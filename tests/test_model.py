@@ -4,7 +4,9 @@ import json
 import os
 import threading
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ from gemel.encoder.engines import native
 from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError
 from gemel.model import Model, PreparedTexts
-from gemel.options import EncodeOptions
+from gemel.options import CrossKeywords, CrossOptions, EncodeKeywords, EncodeOptions
+from gemel.vectors.similarity import scores
 from tiny import tiny_bert, tiny_checkpoint
 
 TEXTS = [
@@ -448,3 +451,76 @@ def test_preparing_refuses_what_encoding_refuses(plain):
         plain.prepare(["a"], EncodeOptions(dim=33))
     with pytest.raises(InputError, match=r"texts\[1\] has 102 tokens, the model reads 64"):
         plain.prepare(["a", "a " * 100], EncodeOptions(on_long="error"))
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"), [(EncodeOptions, EncodeKeywords), (CrossOptions, CrossKeywords)]
+)
+def test_keywords_are_the_fields_of_the_options(options, keywords):
+    assert get_type_hints(keywords) == get_type_hints(options)
+    assert list(get_type_hints(keywords)) == [field.name for field in fields(options)]
+
+
+def test_all_methods_of_encoding_take_the_same_keywords():
+    for method in (
+        "encode",
+        "encode_query",
+        "encode_document",
+        "encode_report",
+        "encode_stream",
+        "tokens",
+        "passages",
+    ):
+        parameters = signature(getattr(gemel.Model, method)).parameters
+        assert parameters["options"].default is None
+        assert parameters["keywords"].annotation == "Unpack[EncodeKeywords]"
+    for method in ("scores", "probabilities", "rank", "logits", "relation"):
+        assert (
+            signature(getattr(gemel.CrossModel, method)).parameters["keywords"].annotation
+            == "Unpack[CrossKeywords]"
+        )
+
+
+def test_similarity_compares_all_rows(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "m"))
+    left, right = model.encode(["a man", "a dog"]), model.encode(["a man", "a woman", "the dog"])
+    found = model.similarity(left, right)
+    assert found.shape == (2, 3) and found.dtype == np.float32
+    assert found[0, 0] == pytest.approx(1)
+    assert np.array_equal(found, scores(left, right, "cosine"))
+    np.testing.assert_allclose(model.similarity(left, right, "dot"), left @ right.T, rtol=1e-5)
+    assert model.similarity(left, right, metric="euclidean")[0, 0] == pytest.approx(0)
+    with pytest.raises(InputError, match="unknown metric 'near'"):
+        model.similarity(left, right, "near")
+
+
+def test_similarity_is_that_of_the_checkpoint(tmp_path):
+    folder = tiny_bert(tmp_path / "m", normalize=False)
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "similarity_fn_name": "dot"}))
+    model = gemel.load(folder)
+    vectors = model.encode(["a man", "a dog"])
+    assert np.array_equal(model.similarity(vectors, vectors), model.similarity(vectors, vectors, "dot"))
+
+
+def test_a_model_with_fixed_options_encodes_as_with_those_options(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "m", prompts={"query": "q: ", "document": "d: "}))
+    fixed = model.with_options(EncodeOptions(normalize=True), dim=8)
+    texts = ["a man", "a dog"]
+    assert (fixed.dim, fixed.name, fixed.labels) == (8, model.name, None)
+    assert fixed.fingerprint == model.fingerprint_for(EncodeOptions(normalize=True, dim=8))
+    for method in ("encode", "encode_query", "encode_document"):
+        assert np.array_equal(
+            getattr(fixed, method)(texts), getattr(model, method)(texts, dim=8, normalize=True)
+        )
+    assert not np.array_equal(fixed.encode_query(texts), fixed.encode_document(texts))
+    own = model.with_options(prompt="own: ")
+    assert np.array_equal(own.encode_query(texts), own.encode(texts))
+
+
+def test_a_prompt_of_the_caller_wins_over_that_of_a_side(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "m", prompts={"query": "q: ", "document": "d: "}))
+    assert model.options_for("query").prompt_name == "query"
+    assert model.options_for("query", EncodeOptions(prompt="own: ")).prompt_name is None
+    assert model.options_for("query", prompt_name="document").prompt_name == "document"
+    assert model.options_for("query", prompt_name=None).prompt_name is None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from gemel.encoder.pair_tokenizer import (
 from gemel.encoder.tokenizer import warn_of_long
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError
-from gemel.options import CrossOptions, EncodeOptions, EngineName, Precision, changed
+from gemel.options import CrossKeywords, CrossOptions, EncodeOptions, EngineName, Precision
 from gemel.terminal import Progress
 from gemel.types import Vectors
 
@@ -138,21 +138,21 @@ class CrossModel:
         left: Sequence[str],
         right: Sequence[str],
         options: CrossOptions | None = None,
-        **changes: Any,
+        **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
         """(n,) one score for each pair `left[i]`, `right[i]`: from 0 to 1, or unbounded where the checkpoint says so.
 
-        `changes` are fields of CrossOptions by name: `scores(left, right, max_length=128)`.
+        `keywords` are fields of CrossOptions: `scores(left, right, max_length=128)`.
         """
         self._check_one_output("scores")
-        return self._score(self.logits(left, right, options, **changes))
+        return self._score(self.logits(left, right, options, **keywords))
 
     def probabilities(
         self,
         left: Sequence[str],
         right: Sequence[str],
         options: CrossOptions | None = None,
-        **changes: Any,
+        **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
         """(n, k) the probability of each of `labels` for each pair.
 
@@ -162,15 +162,17 @@ class CrossModel:
             raise InputError(
                 f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
             )
-        found = self.logits(left, right, options, **changes)
+        found = self.logits(left, right, options, **keywords)
         if self.checkpoint.activation == "sigmoid":
             return _sigmoid(found)
         powers = np.exp(found - found.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
 
-    def relation(self, left: Sequence[str], right: Sequence[str], **changes: Any) -> Vectors:
+    def relation(
+        self, left: Sequence[str], right: Sequence[str], **keywords: Unpack[CrossKeywords]
+    ) -> Vectors:
         """`probabilities`, under the name that a sentence encoder with a kept head has for it: task "nli" asks so."""
-        return self.probabilities(left, right, **changes)
+        return self.probabilities(left, right, **keywords)
 
     def rank(
         self,
@@ -178,7 +180,7 @@ class CrossModel:
         documents: Sequence[str],
         k: int | None = None,
         options: CrossOptions | None = None,
-        **changes: Any,
+        **keywords: Unpack[CrossKeywords],
     ) -> Ranking:
         """The `k` documents with the best scores for `query` (None: all of them), best first."""
         self._check_one_output("rank")
@@ -187,7 +189,7 @@ class CrossModel:
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
         texts = check_text_list(documents, "documents", "rank(query, [document])")
-        found = self.logits([query] * len(texts), texts, options, **changes)
+        found = self.logits([query] * len(texts), texts, options, **keywords)
         best = np.argsort(-found[:, 0], kind="stable")[:k]  # scores near 1 are equal where these still differ
         return Ranking(best, self._score(found[best]))
 
@@ -196,10 +198,10 @@ class CrossModel:
         left: Sequence[str],
         right: Sequence[str],
         options: CrossOptions | None = None,
-        **changes: Any,
+        **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
         """(n, k) what the network gives for each pair, before a sigmoid or softmax."""
-        settings = changed(options, changes)
+        settings = CrossOptions.of(options, keywords)
         pairs = check_pairs(left, right)
         where: dict[tuple[str, str], int] = {}
         rows = np.fromiter((where.setdefault(pair, len(where)) for pair in pairs), np.int64, len(pairs))

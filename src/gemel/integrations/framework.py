@@ -11,7 +11,7 @@ import json
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from gemel.errors import InputError
 from gemel.index.fields import check_name, infer
 from gemel.index.index import Index
 from gemel.index.port import FieldValue
-from gemel.model import Model, WithOptions, changed, load
+from gemel.model import ConfiguredModel, Model, load
+from gemel.options import EncodeKeywords, EncodeOptions
 from gemel.types import Encoder
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -32,12 +33,12 @@ class QueryDocumentEncoder:
     """
 
     def __init__(self, model: Model | str | Path, options: Mapping[str, Any]) -> None:
-        output = changed(None, dict(options)).output
-        if output != "float32":
+        self.options = dict(options)
+        self._options = EncodeOptions.of(None, cast("EncodeKeywords", self.options))
+        if (output := self._options.output) != "float32":
             raise InputError(
                 f"frameworks take vectors of floats; output {output!r} is for storing. Leave it out"
             )
-        self.options = dict(options)
         self._given = model
         self._model = model if isinstance(model, Model) else None
         self._loading = threading.Lock()
@@ -57,11 +58,14 @@ class QueryDocumentEncoder:
 
     def queries(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in order, with the query prompt."""
-        return self.model().encode_query(texts, **self.options).tolist()  # type: ignore[no-any-return]
+        return self._configured().encode_query(texts).tolist()  # type: ignore[no-any-return]
 
     def documents(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector a text, in order, with the document prompt."""
-        return self.model().encode_document(texts, **self.options).tolist()  # type: ignore[no-any-return]
+        return self._configured().encode_document(texts).tolist()  # type: ignore[no-any-return]
+
+    def _configured(self) -> ConfiguredModel:
+        return self.model().with_options(self._options)
 
 
 def encoder_of(model: Encoder, changes: dict[str, Any]) -> Encoder:
@@ -73,10 +77,10 @@ def encoder_of(model: Encoder, changes: dict[str, Any]) -> Encoder:
             kind = type(model).__name__
             raise InputError(f"options are for a gemel model, got a {kind}: leave {', '.join(changes)} out")
         return model
-    options = changed(None, changes)
+    options = EncodeOptions.of(None, cast("EncodeKeywords", changes))
     if options.output != "float32":
         raise InputError(f"vectors are float32 here, got output={options.output!r}: leave it out")
-    return WithOptions(model, options)
+    return model.with_options(options)
 
 
 REST = "more_metadata"

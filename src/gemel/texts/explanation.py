@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,18 @@ from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
 from gemel.evaluation.report.html import STYLE
 from gemel.evaluation.report.markup import Markup, element
-from gemel.model import Model, TokenEmbeddings, changed
-from gemel.options import EncodeOptions
+from gemel.model import Model, TokenEmbeddings
+from gemel.options import EncodeKeywords, EncodeOptions
 
 __all__ = ["Explanation", "explain"]
 
 
 def explain(
-    model: Model, left: str, right: str, options: EncodeOptions | None = None, **changes: Any
+    model: Model,
+    left: str,
+    right: str,
+    options: EncodeOptions | None = None,
+    **changes: Unpack[EncodeKeywords],
 ) -> Explanation:
     """The cosine of two texts, split exactly into what each pair of tokens adds.
 
@@ -118,11 +122,14 @@ class Parts:
 
 
 def parts_of(
-    model: Model, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+    model: Model,
+    texts: Sequence[str],
+    options: EncodeOptions | None = None,
+    **changes: Unpack[EncodeKeywords],
 ) -> list[Parts]:
     """The parts of each text's vector, or an error where it is no sum over tokens."""
     _check_sums(model)
-    settings = changed(options, changes)
+    settings = EncodeOptions.of(options, changes)
     if settings.dim is not None and settings.dim > model.dim:
         raise InputError(f"dim must be at most {model.dim}, the model's own, got {settings.dim}")
     dim = settings.dim or model.checkpoint.truncate_dim

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
-from gemel.model import Model, WithOptions
+from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.texts.cascade import Cascade, CascadePairs
 from gemel.types import Encoder, Vectors
@@ -57,7 +57,7 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
         raise InputError("pairs need k (how many), min_score or expected_false (how near)")
     first = check_texts(texts)
     second = None if other is None else check_texts(other, "other")
-    encoder = WithOptions(model, settings)
+    encoder = model.with_options(settings)
     calibration = None
     if student is not None:
         if k is None:
@@ -71,7 +71,7 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
         relations = relations_of(model, settings, cascade.left, pairs.left, cascade.right, pairs.right)
         encoded = len(cascade.left.vectors) + (0 if second is None else len(cascade.right.vectors))
     else:
-        vectors = encoder.encode([*first, *(second or [])])
+        vectors = np.asarray(encoder.encode([*first, *(second or [])]), np.float32)
         left, right = vectors[: len(first)], None if second is None else vectors[len(first) :]
         if calibrated or expected_false is not None:
             calibration = calibrate(left, other=right)

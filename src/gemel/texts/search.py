@@ -13,7 +13,7 @@ from gemel.cross_model import CrossModel
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
 from gemel.index.query import Answer, Hit, ScoredBy
-from gemel.model import Model, WithOptions
+from gemel.model import Model
 from gemel.options import CrossOptions, EncodeOptions
 from gemel.texts.cascade import Cascade, CascadeHits, SomeVectors, scores_of
 from gemel.texts.pairs import Relations, relations_of
@@ -65,10 +65,11 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
         raise InputError(f"there are {len(documents)} texts but {len(ids)} ids")
     width = (candidates or max(k, _CANDIDATES)) if hybrid or rerank is not None else k
     width = min(width, len(documents))
-    query_model = WithOptions(model, settings, "query")
-    document_model = WithOptions(model, settings, "document")
+    query_model = model.with_options(model.options_for("query", settings))
+    document_model = model.with_options(model.options_for("document", settings))
     if student is None:
-        vectors, corpus = query_model.encode(query_texts), document_model.encode(documents)
+        vectors = np.asarray(query_model.encode(query_texts), np.float32)
+        corpus = np.asarray(document_model.encode(documents), np.float32)
         hits = find(vectors, corpus, width, threads=settings.threads)
         first = CascadeHits(hits, vectors, SomeVectors.all(corpus))
     else:

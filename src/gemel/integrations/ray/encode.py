@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.encoder.tokenizer import check_texts, warn_of_long
 from gemel.errors import GemelError, InputError
-from gemel.files.lines import Row, TextRows
+from gemel.files.rows import Row, TextRows
 from gemel.integrations.ray.cluster import RayCluster
-from gemel.model import Model, changed, load
-from gemel.options import EncodeOptions, Precision
+from gemel.model import Model, load
+from gemel.options import EncodeKeywords, EncodeOptions, Precision
 from gemel.terminal import Progress
 from gemel.types import AnyVectors, EncodeReport
 
@@ -76,10 +76,10 @@ class ModelOnRay(Model):
         self._source = ModelSource(folder, checkpoint.name, self.precision, modes)
 
     def encode_report(
-        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Any
+        self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Unpack[EncodeKeywords]
     ) -> EncodeReport:
         """As `Model.encode_report`; the same bits."""
-        settings = changed(options, changes)
+        settings = EncodeOptions.of(options, changes)
         started, checked = perf_counter(), check_texts(texts)
         where: dict[str, int] = {}
         rows = np.fromiter((where.setdefault(text, len(where)) for text in checked), np.int64, len(checked))
