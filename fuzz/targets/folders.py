@@ -84,14 +84,14 @@ def _add_encoded(format: str) -> None:
     @target(
         f"encoded-{format}",
         "bytes",
-        "gemel.texts.encoded_folder",
+        "gemel.texts.encode_folder",
         "gemel.texts.journal",
         "gemel.texts.formats",
     )
     def make(folder: Path) -> Job:
         """Vectors on disk, read by `read_folder`, by `verify`, and by an encoding that goes on."""
         import gemel
-        from gemel.files.lines import Row
+        from gemel.files.rows import Row
         from tiny import tiny_bert
 
         model = gemel.load(tiny_bert(folder / "model", layers=1, width=8, heads=2))
@@ -135,7 +135,7 @@ def _add_json(name: str, file: str, *covers: str) -> None:
     @target(name, "json", *covers)
     def make(folder: Path) -> Job:
         import gemel
-        from gemel.files.lines import Row
+        from gemel.files.rows import Row
         from tiny import tiny_bert
 
         model = gemel.load(tiny_bert(folder / "model", layers=1, width=8, heads=2))
@@ -192,7 +192,7 @@ def _journal(folder: Path, rows: list[Any]) -> bytes:
 _add_json(
     "encoded-manifest",
     "manifest.json",
-    "gemel.texts.encoded_folder",
+    "gemel.texts.encode_folder",
     "gemel.texts.journal",
     "gemel.texts.encode_folder",
     "gemel.texts.journal",

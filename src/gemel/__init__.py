@@ -16,7 +16,7 @@ _HOMES = {
     "DistillResult": "training.distill.job",
     "EncodeOptions": "options",
     "EncodeReport": "types",
-    "EncodedFolder": "texts.encoded_folder",
+    "EncodedFolder": "texts.encode_folder",
     "Explanation": "texts.explanation",
     "Fingerprint": "checkpoint.fingerprint",
     "GemelError": "errors",
@@ -49,7 +49,7 @@ _HOMES = {
     "normalize": "vectors.similarity",
     "open_index": "index.open",
     "quantize": "vectors.quantize",
-    "read_folder": "texts.encoded_folder",
+    "read_folder": "texts.encode_folder",
     "repair_index": "index.open",
     "rescore": "vectors.quantize",
     "search": "vectors.search",
@@ -83,8 +83,8 @@ if TYPE_CHECKING:
     from gemel.model import load as load
     from gemel.options import EncodeOptions as EncodeOptions
     from gemel.texts.encode_folder import encode_to_folder as encode_to_folder
-    from gemel.texts.encoded_folder import EncodedFolder as EncodedFolder
-    from gemel.texts.encoded_folder import read_folder as read_folder
+    from gemel.texts.encode_folder import EncodedFolder as EncodedFolder
+    from gemel.texts.encode_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
     from gemel.texts.pairs import Relations as Relations

@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gemel
 from encode_child import DIM, rows, vector
 from gemel.errors import InputError, MissingExtra, WorkError
-from gemel.files.lines import Row
-from gemel.texts.encode_folder import encode_to_folder
-from gemel.texts.encoded_folder import read_folder
+from gemel.files.rows import Row
+from gemel.texts.encode_folder import encode_to_folder, read_folder
 from gemel.texts.journal import lock_job
+from tiny import tiny_bert
 
 FORMATS = ["npy", "safetensors", "parquet", "jsonl"]
 ROWS = 47  # shards of 20 rows, blocks of at most 7: 7 + 7 + 6, 7 + 7 + 6, 7
@@ -91,6 +92,27 @@ def encoded(out):
 # ---- what is in the folder
 
 
+def test_texts_and_a_model_are_enough(tmp_path):
+    model = gemel.load(tiny_bert(tmp_path / "model"))
+    texts = ["a man", "the rain", "a man"]
+    gemel.encode_to_folder(model, texts, tmp_path / "out")
+    folder = gemel.read_folder(tmp_path / "out")
+    assert folder.ids == ["0", "1", "2"]
+    assert np.array_equal(folder.vectors, model.encode(texts))
+    named = [(f"id{position}", text) for position, text in enumerate(texts)]
+    options = gemel.EncodeOptions(output="int8")
+    gemel.encode_to_folder(model, named, tmp_path / "small", options=options)
+    assert gemel.read_folder(tmp_path / "small").ids == ["id0", "id1", "id2"]
+    assert np.array_equal(gemel.read_folder(tmp_path / "small").vectors, model.encode(texts, options))
+    with pytest.raises(InputError, match=r"was made with other settings: fingerprint\.output is"):
+        gemel.encode_to_folder(model, named, tmp_path / "small")
+
+
+def test_an_encoder_without_a_fingerprint_needs_one(tmp_path):
+    with pytest.raises(InputError, match="has no fingerprint: pass fingerprint="):
+        encode_to_folder(Encoder(), ["a"], tmp_path / "out")
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("number", [0, 1, 7, 20, 40, 47])
 @pytest.mark.parametrize("keep_texts", [False, True])
@@ -108,7 +130,7 @@ def test_a_folder_gives_back_what_was_encoded(tmp_path, format, number, keep_tex
     if keep_texts:
         assert folder.texts == [row.text for row in rows(number)]
     else:
-        with pytest.raises(InputError, match="holds no texts"):
+        with pytest.raises(InputError, match="has no texts"):
             _ = folder.texts
     assert not [name for name in contents(tmp_path / "out") if name.endswith((".part", ".tmp", ".lock"))]
 
@@ -428,7 +450,7 @@ def test_a_complete_folder_that_was_changed_does_not_grow(tmp_path):
         (tmp_path / "out" / name).write_bytes(whole[name])
     assert contents(tmp_path / "out") == whole
     (tmp_path / "out" / "vectors-00000.safetensors").unlink()
-    with pytest.raises(InputError, match=r"is damaged: vectors-00000\.safetensors is gone"):
+    with pytest.raises(InputError, match=r"is damaged: vectors-00000\.safetensors is missing"):
         encode(tmp_path / "out", rows(31), format="safetensors")
     assert contents(tmp_path / "out").keys() == whole.keys() - {"vectors-00000.safetensors"}
 
@@ -465,7 +487,7 @@ def test_a_damaged_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match="shorter than recorded"):
         encode(tmp_path / "out", rows(ROWS))
     (saved / "ids.jsonl.part").unlink()
-    with pytest.raises(InputError, match=r"is damaged: ids\.jsonl\.part is gone"):
+    with pytest.raises(InputError, match=r"is damaged: ids\.jsonl\.part is missing"):
         encode(saved, rows(ROWS))
     encode(saved, rows(ROWS), overwrite=True)
     (saved / "vectors.npy").write_bytes(b"x")
@@ -607,9 +629,9 @@ def test_a_file_of_fewer_lines_is_not_read_as_numbers(tmp_path):
     """Rows that were missing at the end were whatever was in memory."""
     encode(tmp_path / "out", rows(ROWS), format="jsonl")
     damaged_by(tmp_path / "out" / "vectors.jsonl", "a line less")
-    with pytest.raises(InputError, match=r"damaged: it holds \(46, "):
+    with pytest.raises(InputError, match=r"damaged: it has \(46, "):
         _ = read_folder(tmp_path / "out").vectors
-    with pytest.raises(InputError, match="damaged: it holds 46 values"):
+    with pytest.raises(InputError, match="damaged: it has 46 values"):
         _ = read_folder(tmp_path / "out").ids
 
 

@@ -1,14 +1,8 @@
-"""What every format answers: what a block adds to which file, how a file is finished, how it is read.
+"""The formats of an encoded folder: npy, safetensors, jsonl and parquet. One class each, registered in `FORMATS`.
 
-npy and safetensors: raw rows behind a header of fixed length; ids and texts in files of JSON lines.
-
-The header has room for any number of rows, so it is filled in at the end and no row ever moves.
-
-jsonl: lines like {"id": "7", "vector": [0.25, -1]}, with "text" when texts are kept.
-
-parquet: shards with the columns id, text (when kept) and vector. The home of pyarrow on the writing side.
-
-A parquet file cannot grow, so rows wait in a spool of two files until a shard is full.
+npy and safetensors are raw rows behind a header of fixed length, which is written at the end, with ids and texts in
+files of JSON lines. jsonl has one {"id", "text", "vector"} per line. A parquet file cannot grow, so its rows wait in a
+spool of two files until a shard is full.
 """
 
 from __future__ import annotations
@@ -31,18 +25,18 @@ from gemel.types import AnyVectors
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Rows that are written and recorded together; they never cross the border of a shard."""
+    """Rows that are written and recorded together, all of one shard."""
 
     ids: Sequence[str]
     texts: Sequence[str] | None
-    """None: texts are not kept."""
+    """None: texts are not stored."""
     vectors: AnyVectors
     shard: int
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the vectors in one file."""
+    """Shape and type of the vectors in one file."""
 
     rows: int
     dim: int
@@ -50,7 +44,7 @@ class Shape:
 
 
 class Format(Protocol):
-    """One way to lay out rows. Growing files go by the name they will have in the end."""
+    """How rows are stored. Growing files are named as they will be in the end."""
 
     @property
     def sharded(self) -> bool:
@@ -61,23 +55,23 @@ class Format(Protocol):
         """Raise when a package that the format needs is missing, before any work."""
         ...
 
-    def gains(self, block: RowBlock) -> dict[str, bytes]:
-        """What each growing file gains with the block."""
+    def added(self, block: RowBlock) -> dict[str, bytes]:
+        """The bytes that the block adds to each growing file."""
         ...
 
     def header_bytes(self, name: str) -> int:
         """Bytes to leave free at the start of a growing file."""
         ...
 
-    def seal(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
-        """Make the shard's file out of the growing ones and take those out of `sizes`; the file's name.
+    def close(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
+        """Make the file of a full shard from the growing ones, which are removed from `sizes`; returns its name.
 
         Doing it twice gives the same bytes.
         """
         ...
 
     def reopen(self, folder: Path, file: str, shape: Shape) -> dict[str, int]:
-        """The growing files that `seal` made the file of, and their sizes; those that are gone are made anew."""
+        """The growing files that `close` made the file of, created again where missing, and their sizes."""
         ...
 
     def vectors(self, path: Path, shape: Shape) -> AnyVectors:
@@ -95,29 +89,39 @@ _SAFETENSORS_NAMES = {"float32": "F32", "float16": "F16", "int8": "I8", "uint8":
 
 _COLUMNS = {"id": "ids.jsonl", "text": "texts.jsonl"}
 
+_JSONL = "vectors.jsonl"
+
+_GROUP_ROWS = 8192  # rows of parquet written at a time, so that memory does not grow with the shard
+
+_SPOOL_ROWS, _SPOOL_VECTORS = "spool.rows", "spool.vectors"
+
+_DIGITS = {"float32": "%.9g", "float16": "%.5g"}  # enough for every value to come back as the same bits
+
 
 class _Raw:
+    """Rows as they are in memory, behind a header."""
+
     def __init__(self, pattern: str, header_bytes: int, *, sharded: bool) -> None:
         self.pattern = pattern
-        self.room = header_bytes
+        self.header_size = header_bytes
         self.sharded = sharded
 
     def check(self) -> None:
         pass
 
-    def gains(self, block: RowBlock) -> dict[str, bytes]:
-        gained = {
+    def added(self, block: RowBlock) -> dict[str, bytes]:
+        added = {
             self.pattern.format(block.shard): block.vectors.tobytes(),
             "ids.jsonl": json_values(block.ids),
         }
         if block.texts is not None:
-            gained["texts.jsonl"] = json_values(block.texts)
-        return gained
+            added["texts.jsonl"] = json_values(block.texts)
+        return added
 
     def header_bytes(self, name: str) -> int:
-        return 0 if name in _COLUMNS.values() else self.room
+        return 0 if name in _COLUMNS.values() else self.header_size
 
-    def seal(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
+    def close(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
         name = self.pattern.format(shard)
         finish_part(folder / name, sizes.pop(name), self.header(shape))
         return name
@@ -132,9 +136,9 @@ class _Raw:
         if not shape.rows:
             return np.zeros((0, shape.dim), shape.dtype)
         with path.open("rb") as file:
-            if file.read(self.room) != self.header(shape):
-                raise ValueError("it does not begin as it should")
-        return np.memmap(path, shape.dtype, "r", offset=self.room, shape=(shape.rows, shape.dim))
+            if file.read(self.header_size) != self.header(shape):
+                raise ValueError("its header is not the one that was written")
+        return np.memmap(path, shape.dtype, "r", offset=self.header_size, shape=(shape.rows, shape.dim))
 
     def column(self, folder: Path, files: Sequence[str], name: str) -> list[str]:
         with (folder / _COLUMNS[name]).open("rb") as lines:
@@ -148,7 +152,7 @@ class _Npy(_Raw):
         # Format 1.0 of numpy.lib.format: magic, version, length of the text, the text, spaces, a newline.
         descr = np.lib.format.dtype_to_descr(np.dtype(shape.dtype))
         text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({shape.rows}, {shape.dim}), }}"
-        length = self.room - 10
+        length = self.header_size - 10
         start = b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little")
         return start + text.encode("ascii").ljust(length - 1) + b"\n"
 
@@ -162,7 +166,7 @@ class _Safetensors(_Raw):
             "shape": [shape.rows, shape.dim],
             "data_offsets": [0, shape.rows * shape.dim * np.dtype(shape.dtype).itemsize],
         }
-        length = self.room - 8
+        length = self.header_size - 8
         text = json.dumps({"vectors": tensor}, separators=(",", ":"))
         return length.to_bytes(8, "little") + text.encode("ascii").ljust(length)
 
@@ -171,10 +175,6 @@ FORMATS.add("npy")(_Npy("vectors.npy", 128, sharded=False))
 
 FORMATS.add("safetensors")(_Safetensors("vectors-{:05d}.safetensors", 256, sharded=True))
 
-NAME = "vectors.jsonl"
-
-_DIGITS = {"float32": "%.9g", "float16": "%.5g"}  # enough for every value to come back as the same bits
-
 
 class _Jsonl:
     sharded = False
@@ -182,15 +182,15 @@ class _Jsonl:
     def check(self) -> None:
         pass
 
-    def gains(self, block: RowBlock) -> dict[str, bytes]:
-        return {NAME: b"".join(json_rows(block.ids, block.vectors, block.texts))}
+    def added(self, block: RowBlock) -> dict[str, bytes]:
+        return {_JSONL: b"".join(json_rows(block.ids, block.vectors, block.texts))}
 
     def header_bytes(self, name: str) -> int:
         return 0
 
-    def seal(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
-        finish_part(folder / NAME, sizes.pop(NAME), b"")
-        return NAME
+    def close(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
+        finish_part(folder / _JSONL, sizes.pop(_JSONL), b"")
+        return _JSONL
 
     def reopen(self, folder: Path, file: str, shape: Shape) -> dict[str, int]:
         return {file: (folder / file).stat().st_size}
@@ -204,7 +204,7 @@ class _Jsonl:
         return vectors[:count]
 
     def column(self, folder: Path, files: Sequence[str], name: str) -> list[str]:
-        with (folder / NAME).open("rb") as lines:
+        with (folder / _JSONL).open("rb") as lines:
             return [json.loads(line)[name] for line in lines]
 
 
@@ -212,12 +212,12 @@ FORMATS.add("jsonl")(_Jsonl())
 
 
 def json_values(values: Iterable[object]) -> bytes:
-    """One JSON value a line, as UTF-8."""
+    """One JSON value per line, as UTF-8."""
     return b"".join(_json_line(value) for value in values)
 
 
 def json_rows(ids: Sequence[str], vectors: AnyVectors, texts: Sequence[str] | None = None) -> Iterator[bytes]:
-    """One {"id", "vector"} object a line; the numbers read back as exactly the same values."""
+    """One {"id", "vector"} object per line; the numbers read back as exactly the same values."""
     template = "[" + ", ".join([_DIGITS.get(str(vectors.dtype), "%d")] * vectors.shape[1]) + "]"
     for row, name in enumerate(ids):
         numbers = template % tuple(vectors[row].tolist())
@@ -226,15 +226,8 @@ def json_rows(ids: Sequence[str], vectors: AnyVectors, texts: Sequence[str] | No
 
 
 def _json_line(value: object) -> bytes:
-    # Lone surrogates, which have no UTF-8, and what could steer a terminal are escaped.
+    # Lone surrogates, which have no UTF-8, and control characters of terminals are escaped.
     return (printable_json(value) + "\n").encode("utf-8")
-
-
-GROUP_ROWS = 8192  # rows written at a time, so that memory does not grow with the shard
-
-ROWS = "spool.rows"
-
-VECTORS = "spool.vectors"
 
 
 class _Parquet:
@@ -243,34 +236,34 @@ class _Parquet:
     def check(self) -> None:
         _pyarrow()
 
-    def gains(self, block: RowBlock) -> dict[str, bytes]:
+    def added(self, block: RowBlock) -> dict[str, bytes]:
         _refuse_surrogates(block)
         rows = (
             [[name] for name in block.ids]
             if block.texts is None
             else zip(block.ids, block.texts, strict=True)
         )
-        return {VECTORS: block.vectors.tobytes(), ROWS: json_values(rows)}
+        return {_SPOOL_VECTORS: block.vectors.tobytes(), _SPOOL_ROWS: json_values(rows)}
 
     def header_bytes(self, name: str) -> int:
         return 0
 
-    def seal(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
+    def close(self, folder: Path, shard: int, shape: Shape, sizes: dict[str, int]) -> str:
         name = f"vectors-{shard:05d}.parquet"
         with atomic_file(folder / name, exclusive=True) as temporary:
-            _write_shard(temporary, part(folder / ROWS), part(folder / VECTORS), shape)
-        del sizes[ROWS], sizes[VECTORS]
+            _write_shard(temporary, part(folder / _SPOOL_ROWS), part(folder / _SPOOL_VECTORS), shape)
+        del sizes[_SPOOL_ROWS], sizes[_SPOOL_VECTORS]
         return name
 
     def reopen(self, folder: Path, file: str, shape: Shape) -> dict[str, int]:
-        """The spool, out of the shard."""
-        sizes = {VECTORS: 0, ROWS: 0}
+        """The spool, made from the shard."""
+        sizes = {_SPOOL_VECTORS: 0, _SPOOL_ROWS: 0}
         with _pyarrow().parquet.ParquetFile(folder / file) as shard:
-            for batch in shard.iter_batches(batch_size=GROUP_ROWS):
+            for batch in shard.iter_batches(batch_size=_GROUP_ROWS):
                 texts = batch.column("text").to_pylist() if "text" in batch.schema.names else None
                 flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
                 block = RowBlock(batch.column("id").to_pylist(), texts, flat.reshape(-1, shape.dim), shard=0)
-                for name, data in self.gains(block).items():
+                for name, data in self.added(block).items():
                     sizes[name] = append(folder / name, sizes[name], data)
         return sizes
 
@@ -308,8 +301,8 @@ def _write_shard(path: Path, rows: Path, vectors: Path, shape: Shape) -> None:
         schema = pa.schema([*((name, pa.string()) for name in names), ("vector", kind)])
         settings = {"compression": "zstd", "use_dictionary": False, "write_statistics": names}
         with pa.parquet.ParquetWriter(path, schema, **settings) as writer:
-            for start in range(0, shape.rows, GROUP_ROWS):
-                group = np.array(numbers[start : start + GROUP_ROWS])
+            for start in range(0, shape.rows, _GROUP_ROWS):
+                group = np.array(numbers[start : start + _GROUP_ROWS])
                 columns = list(zip(*(json.loads(line) for line in islice(lines, len(group))), strict=True))
                 vector = pa.FixedSizeListArray.from_arrays(pa.array(group.reshape(-1)), type=kind)
                 arrays = [*(pa.array(column, pa.string()) for column in columns), vector]
@@ -317,7 +310,7 @@ def _write_shard(path: Path, rows: Path, vectors: Path, shape: Shape) -> None:
 
 
 def _refuse_surrogates(block: RowBlock) -> None:
-    """Parquet stores UTF-8 only. Said when the row arrives, not when its shard is full."""
+    """Parquet stores UTF-8 only. Raised when the row arrives, not when its shard is full."""
     for row, name in enumerate(block.ids):
         try:
             name.encode("utf-8")

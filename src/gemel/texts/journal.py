@@ -1,8 +1,7 @@
-"""What a job knows about itself: the plan that two runs must share, and how far the work is safe on disk.
+"""The two JSON files of an encoded folder: progress.json while a job runs, manifest.json when it is finished.
 
-The shape of manifest.json and progress.json: every value is checked before it is used, for files get damaged.
-
-Names of files are checked too: a folder that a stranger hands over must not lead to files outside of it.
+Every value is checked before it is used, as files get damaged. So are file names: a folder from somebody else must not
+lead to files outside of it.
 """
 
 from __future__ import annotations
@@ -30,10 +29,20 @@ VERSION = 1
 
 Json = dict[str, Any]  # what json.loads gives for an object
 
+_DTYPES = ("float32", "float16", "int8", "uint8")
+
+_LARGEST = 2**48  # rows, numbers and bytes
+
+# Every name that a job may create, and so may remove; nothing else in the folder is ever touched.
+_OURS = re.compile(
+    r"(manifest\.json|progress\.json|(ids|texts)\.jsonl|vectors\.(npy|jsonl)|spool\.(vectors|rows)"
+    r"|vectors-\d{5,}\.(safetensors|parquet))(\.part|\.tmp)?"
+)
+
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """What decides the bytes of the result, besides the input."""
+    """What the bytes of the result depend on, besides the input."""
 
     fingerprint: Json
     format: str
@@ -41,9 +50,9 @@ class FolderPlan:
     shard_rows: int | None
     """None: all rows in one file."""
 
-    def refuse_other(self, found: FolderPlan, folder: Path) -> None:
-        """Raise when the folder was begun with another plan, naming every difference."""
-        before, now = _flat(asdict(found)), _flat(asdict(self))
+    def refuse_other(self, earlier: FolderPlan, folder: Path) -> None:
+        """Raise if the folder was begun with another plan, naming every difference."""
+        before, now = _flat(asdict(earlier)), _flat(asdict(self))
         missing = "nothing"
         differences = [
             f"{name} is {before.get(name, missing)!r} there and {now.get(name, missing)!r} here"
@@ -67,17 +76,17 @@ class Shard:
 
 @dataclass(frozen=True)
 class Journal:
-    """The state after the last block that is safe on disk. Replaced as a whole: never half-written."""
+    """The state after the last block on disk, written atomically."""
 
     plan: FolderPlan
     rows: int = 0
     input_sha256: str = hashlib.sha256().hexdigest()
-    """Of all rows up to here; see source.py."""
+    """`InputHash` of these rows."""
     dtype: str | None = None
-    """Known from the first block on."""
+    """None before the first block."""
     dim: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Growing files: the bytes of each that count. Anything behind them is to be cut off."""
+    """Growing files: the valid bytes of each. What follows them is cut off."""
     shards: tuple[Shard, ...] = ()
 
     @property
@@ -94,16 +103,16 @@ def load_journal(folder: Path) -> Journal | None:
     """The journal of an unfinished job; None when there is none."""
     if not (folder / JOURNAL).exists():
         return None
-    found = read_json(folder / JOURNAL)
+    content = _read_json(folder / JOURNAL)
     try:
         return Journal(
-            plan=FolderPlan(**found["plan"]),
-            rows=found["rows"],
-            input_sha256=found["input_sha256"],
-            dtype=found["dtype"],
-            dim=found["dim"],
-            sizes=found["sizes"],
-            shards=tuple(Shard(**shard) for shard in found["shards"]),
+            plan=FolderPlan(**content["plan"]),
+            rows=content["rows"],
+            input_sha256=content["input_sha256"],
+            dtype=content["dtype"],
+            dim=content["dim"],
+            sizes=content["sizes"],
+            shards=tuple(Shard(**shard) for shard in content["shards"]),
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / JOURNAL} is damaged: {error!r}. {START_AGAIN}") from error
@@ -113,7 +122,7 @@ def load_manifest(folder: Path) -> Json | None:
     """The manifest of a finished job; None when there is none."""
     if not (folder / MANIFEST).exists():
         return None
-    manifest = read_json(folder / MANIFEST)
+    manifest = _read_json(folder / MANIFEST)
     try:
         plan_of(manifest)
         for entry in manifest["shards"]:
@@ -128,13 +137,14 @@ def load_manifest(folder: Path) -> Json | None:
 
 
 def plan_of(manifest: Json) -> FolderPlan:
+    """The plan that a manifest was written under."""
     return FolderPlan(
         **{name: manifest[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")}
     )
 
 
-def read_json(path: Path) -> Json:
-    """An object that a job of this version wrote."""
+def _read_json(path: Path) -> Json:
+    """The object that a job of this version wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -145,10 +155,10 @@ def read_json(path: Path) -> Json:
         raise InputError(f"{path} was not made by gemel. Choose another folder")
     if content.get("version") != VERSION:
         raise InputError(
-            f"{path} has version {content.get('version')!r}; this gemel knows version {VERSION}. "
+            f"{path} has version {content.get('version')!r}; this gemel reads version {VERSION}. "
             "Use the gemel that made it, or choose another folder"
         )
-    check_shape(path, content)
+    _check_values(path, content)
     return content
 
 
@@ -162,13 +172,8 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Json:
     return flat
 
 
-_DTYPES = ("float32", "float16", "int8", "uint8")
-
-_LARGEST = 2**48  # rows, numbers and bytes
-
-
-def check_shape(path: Path, content: dict[str, Any]) -> None:
-    """Refuse what no job can have written; the rest is up to the caller."""
+def _check_values(path: Path, content: Json) -> None:
+    """Raise at a value that no job can have written; whether they fit together is for the caller to check."""
     plan = content.get("plan", content)
     begun = content.get("dtype") is not None
     checks = {
@@ -201,7 +206,7 @@ def _is_shard(value: object) -> bool:
 
 
 def _are_files(entries: object, *counts: str) -> bool:
-    """A list of files of ours, each with its hash and these counts."""
+    """Whether this is a list of files that a job creates, each with its hash and these counts."""
     return isinstance(entries, list) and all(
         isinstance(entry, dict)
         and is_ours(entry.get("file"))
@@ -215,13 +220,6 @@ def _are_sizes(sizes: object) -> bool:
     return isinstance(sizes, dict) and all(is_ours(name) and _is_count(size) for name, size in sizes.items())
 
 
-# Every name that a job may create, and so may remove; nothing else in the folder is ever touched.
-_OURS = re.compile(
-    r"(manifest\.json|progress\.json|(ids|texts)\.jsonl|vectors\.(npy|jsonl)|spool\.(vectors|rows)"
-    r"|vectors-\d{5,}\.(safetensors|parquet))(\.part|\.tmp)?"
-)
-
-
 def is_ours(name: object) -> bool:
     """Whether a job could have created a file of this name; False for a name with a path in it."""
     return isinstance(name, str) and _OURS.fullmatch(name) is not None
@@ -233,7 +231,7 @@ def ours(folder: Path) -> list[str]:
 
 
 def check_file(path: Path, sha256: str) -> None:
-    """Refuse a finished file that is not what was written."""
+    """Raise unless a finished file is what was written."""
     if not path.is_file() or sha256_of(path) != sha256:
         raise InputError(
             f"{path} is missing or has changed since it was written: it is damaged. {START_AGAIN}"
@@ -241,7 +239,7 @@ def check_file(path: Path, sha256: str) -> None:
 
 
 def lock_job(folder: Path) -> AbstractContextManager[None]:
-    """One job per folder."""
+    """A lock that allows one job per folder."""
     return lock_folder(
         folder, f"another process is encoding to {folder}. Wait for it, or choose another folder (-o)"
     )

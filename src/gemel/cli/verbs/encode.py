@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from gemel.cli.ray import Machine, On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.files.lines import TextRows
+    from gemel.files.rows import TextRows
     from gemel.options import EncodeOptions
     from gemel.texts.encode_folder import FolderProgress, FolderResult
     from gemel.types import AnyVectors
@@ -170,7 +170,11 @@ class _CountingEncoder:
     options: EncodeOptions
     counts: _Counts = field(default_factory=_Counts)
 
-    def encode(self, texts: list[str]) -> AnyVectors:
+    @property
+    def dim(self) -> int:
+        return int(self.options.dim or self.model.dim)
+
+    def encode(self, texts: Sequence[str]) -> AnyVectors:
         report = self.model.encode_report(texts, self.options)
         cut = report.truncated
         self.counts.texts += len(texts)
