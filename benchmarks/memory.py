@@ -72,7 +72,7 @@ def inside(options: argparse.Namespace) -> None:
     from protocol import die_with_parent, memory_mb
 
     import gemel
-    from gemel.files.lines import Row
+    from gemel.files.rows import Row
     from gemel.texts.encode_folder import FolderProgress, encode_to_folder
 
     die_with_parent()

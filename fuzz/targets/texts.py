@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fuzz.target import Job, WrongAnswerError, target
 
-LINES = ("gemel.files.lines", "gemel.files.lines", "gemel.files.rows", "gemel.files.records")
+LINES = ("gemel.files.rows", "gemel.files.records")
 SEEDS = {
     "txt": [b"a man\nthe cat\n\n", b"\xef\xbb\xbfone\r\ntwo"],
     "csv": [b'id,text,year\n1,"a, ""b""",2\n2,"two\nlines",3\n', b"text\r\nhello\r\n"],
@@ -24,9 +24,8 @@ SEEDS = {
 def _read_all(path: Path) -> None:
     """As texts, and as a table with all its columns, with and without rows that are skipped."""
     from gemel.errors import GemelError
-    from gemel.files.lines import Columns
     from gemel.files.records import RecordFile
-    from gemel.files.rows import read_rows
+    from gemel.files.rows import Columns, read_rows, text_column_of
 
     refused: GemelError | None = None
     for skip in (True, False):
@@ -41,7 +40,7 @@ def _read_all(path: Path) -> None:
     table = RecordFile(path)
     names = table.columns()
     table.types()
-    table.text_column(Columns(None, None, str(path)))
+    text_column_of(table, Columns(None, None, str(path)))
     list(table.records(names, optional=names))
     if refused is not None:
         raise refused
@@ -90,7 +89,7 @@ def parquet(folder: Path) -> Job:
 @target(
     "training-data",
     "lines",
-    *(f"gemel.training.data.{name}" for name in ("columns", "labels", "read", "sources", "store", "ranking")),
+    *(f"gemel.training.data.{name}" for name in ("columns", "labels", "read", "sources", "store")),
 )
 def training_data(folder: Path) -> Job:
     """A file of pairs with labels or scores, as `gemel train` reads it for three objectives."""
@@ -98,7 +97,7 @@ def training_data(folder: Path) -> Job:
 
     from gemel.errors import GemelError
     from gemel.training.data.read import open_all
-    from gemel.training.objectives.base import objective_class
+    from gemel.training.objectives.base import OBJECTIVES
 
     path = folder / "pairs.jsonl"
 
@@ -109,7 +108,7 @@ def training_data(folder: Path) -> Job:
             for skip in (False, True):
                 try:
                     for part in open_all(
-                        path, objective_class(objective)().needs, skip_bad=skip, objective=objective
+                        path, OBJECTIVES[objective]().needs, skip_bad=skip, objective=objective
                     ):
                         part.batch(np.arange(min(3, len(part))))
                         part.fingerprint()

@@ -17,7 +17,7 @@ import gemel
 from gemel.cli.flags import DEFAULT_MODEL, field_docs
 from gemel.cli.main import main
 from gemel.cli.verbs.encode import command
-from gemel.files.rows import InputFormat
+from gemel.files.records import InputFormat
 from gemel.options import EncodeOptions
 from gemel.texts.formats import FORMATS
 from tiny import tiny_bert

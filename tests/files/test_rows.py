@@ -11,10 +11,9 @@ import tracemalloc
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.files import lines
-from gemel.files.lines import Row
+from gemel.files import records
 from gemel.files.records import RecordFile
-from gemel.files.rows import read_rows
+from gemel.files.rows import Row, read_rows
 
 ODD = "a\u2028b\x0bc\x85d\x1ce\u2029f\x00g"  # str.splitlines would cut this into pieces; it is one text
 
@@ -215,7 +214,7 @@ def test_a_bad_integer_id_is_a_bad_row(tmp_path):
 
 
 def test_a_line_over_the_limit_is_refused_or_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LINE_LIMIT", 10)
+    monkeypatch.setattr(records, "LINE_LIMIT", 10)
     path = write(tmp_path, "a.txt", "0123456789\n" + "x" * 35 + "\nend\n")
     with pytest.raises(InputError, match=r"a\.txt:2: the line is longer than 10 bytes"):
         texts(path)
@@ -223,7 +222,7 @@ def test_a_line_over_the_limit_is_refused_or_skipped(tmp_path, monkeypatch):
 
 
 def test_an_open_quote_cannot_fill_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LINE_LIMIT", 100)
+    monkeypatch.setattr(records, "LINE_LIMIT", 100)
     path = write(tmp_path, "a.csv", 'text,n\n"open,1\n' + "y,2\n" * 100)
     with pytest.raises(InputError, match=r"a\.csv:2: the record is longer than 100 characters; is a quote"):
         texts(path)
@@ -253,7 +252,7 @@ def test_names_that_cannot_be_read_are_refused(tmp_path):
         read_rows(tmp_path / "a", format="xml")
     with pytest.raises(InputError, match=r"unpack the \.gz first"):
         read_rows(write(tmp_path, "a.parquet.gz", "x"))
-    with pytest.raises(InputError, match="2 columns are called 'text'"):
+    with pytest.raises(InputError, match="two columns 'text'"):
         texts(write(tmp_path, "a.csv", "text,text\nx,y\n"))
 
 

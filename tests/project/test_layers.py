@@ -51,7 +51,7 @@ HOMES = {
         "index/lance/",
         "integrations/tables.py",
         "evaluation/word_vectors.py",
-        "files/rows.py",
+        "files/records.py",
         "files/write_rows.py",
         "texts/formats.py",
         "vectors/pair_scan.py",

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from gemel.errors import GemelError
-from gemel.files.lines import Row
+from gemel.files.rows import Row
 from gemel.texts.encode_folder import encode_to_folder
 
 DIM = 6

@@ -1,4 +1,4 @@
-"""Rows of a file as documents: which column is the text, which the id, and the fields with their types."""
+"""Rows of a file as documents of an index: the column with the text, the one with the id, and typed fields."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from types import GenericAlias
 from typing import Any, get_args
 
 from gemel.errors import InputError
-from gemel.files.lines import Bad, Columns, Row, row_of
-from gemel.files.records import Record, RecordFile
-from gemel.files.rows import read_rows
+from gemel.files.records import Bad, RecordFile
+from gemel.files.rows import Columns, read_rows, row_of, text_column_of
 from gemel.files.write_rows import as_json
 from gemel.index.fields import TYPES, checked_time, plain_value
 from gemel.index.port import LISTS, FieldType
@@ -39,7 +38,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class DocumentFile:
-    """A file and the part that each of its columns plays."""
+    """A file with the role of each of its columns."""
 
     file: RecordFile
     text: str
@@ -49,27 +48,20 @@ class DocumentFile:
 
     def documents(self, fields: Mapping[str, Any]) -> Iterator[InputDocument]:
         """The rows, with these of the fields; one that a row of .jsonl lacks is null."""
-        names = [self.text, *([self.id] if self.id else []), *fields]
-        needed = {self.text, self.id}
-        records = self.file.records(names, optional=[name for name in fields if name not in needed])
+        named = [self.text, *([self.id] if self.id else [])]
+        records = self.file.records(
+            [*named, *fields], optional=[name for name in fields if name not in named]
+        )
         for number, record in enumerate(records):
             if isinstance(record, Bad):
-                raise self._refusal(record)
-            row = self._row(record, number)
+                raise self.file.error(record)
+            row = row_of(record, named, number)
             if isinstance(row, Bad):
-                raise self._refusal(row)
-            place = f"{self.file.path}:{record.place}"
-            values = zip(fields.items(), record.values[len(names) - len(fields) :], strict=True)
-            typed = {name: _typed(value, kind, f"{place}: {name}") for (name, kind), value in values}
+                raise self.file.error(row)
+            values = zip(fields.items(), record.values[len(named) :], strict=True)
+            where = f"{self.file.name}:{record.line}"
+            typed = {name: _typed(value, kind, f"{where}: {name}") for (name, kind), value in values}
             yield InputDocument(number, row.text, row.id if self.id else None, typed)
-
-    def _row(self, record: Record, number: int) -> Row | Bad:
-        """Text and id by the rules of `read_rows`."""
-        value = dict(zip([self.text, *([self.id] if self.id else [])], record.values, strict=False))
-        return row_of(value, self.text, self.id, number, record.place)
-
-    def _refusal(self, bad: Bad) -> InputError:
-        return InputError(f"{self.file.path}:{bad.place}: {bad.reason}")
 
 
 def document_file(
@@ -79,9 +71,9 @@ def document_file(
     file = RecordFile(path)
     types = file.types()
     key = id_column or (default_id if default_id in types else None)
-    asked = Columns(text_column, key, path)
-    asked.check(list(types))
-    text = file.text_column(asked)
+    columns = Columns(text_column, key, path)
+    columns.check(list(types))
+    text = text_column_of(file, columns)
     fields = {name: _kept_as(file, kinds) for name, kinds in types.items() if name not in (text, key)}
     return DocumentFile(file, text, key, fields)
 
@@ -109,13 +101,13 @@ def documents_of(
 
 def check_columns(file: DocumentFile, names: Mapping[str, Any]) -> None:
     """Refuse fields that the file does not have."""
-    there = [file.text, *([file.id] if file.id else []), *file.fields]
+    columns = [file.text, *([file.id] if file.id else []), *file.fields]
     for name in names:
-        Columns(name, None, str(file.file.path)).check(there)
+        Columns(name, None, file.file.name).check(columns)
 
 
 def _kept_as(file: RecordFile, kinds: set[Any]) -> FieldType:
-    """Values of JSON and parquet keep their type; columns of .csv and .tsv are texts unless said otherwise."""
+    """Values of JSON and parquet keep their type; columns of .csv and .tsv are texts unless a type is given."""
     if file.kind not in ("jsonl", "parquet"):
         return "text"
     lists = {kind for kind in kinds if kind is list or isinstance(kind, GenericAlias)}
@@ -137,14 +129,14 @@ def _one_type(kinds: set[Any]) -> FieldType | None:
     return names.get(next(iter(kinds))) if len(kinds) == 1 else None
 
 
-def _typed(value: object, kind: FieldType, place: str) -> object:
+def _typed(value: object, kind: FieldType, where: str) -> object:
     """What a cell means in a column of this type; an empty cell of another type than text is null."""
     if value is None or (value == "" and kind != "text"):
         return None
     if kind in LISTS:
-        return _list(value, kind, place)
+        return _list(value, kind, where)
     if not isinstance(value, str):
-        return _as_text(value) if kind == "text" else _number(value, kind, place)
+        return _as_text(value) if kind == "text" else _number(value, kind, where)
     try:
         if kind == "int":
             return int(value)
@@ -153,8 +145,8 @@ def _typed(value: object, kind: FieldType, place: str) -> object:
         if kind == "bool":
             return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[value.lower()]
     except (ValueError, KeyError):
-        raise InputError(f"{place} is {value[:40]!r}, which is no {kind}") from None
-    return checked_time(place, value, kind) if kind in ("date", "datetime") else value
+        raise InputError(f"{where} is {value[:40]!r}, which is no {kind}") from None
+    return checked_time(where, value, kind) if kind in ("date", "datetime") else value
 
 
 def _as_text(value: object) -> str:
@@ -162,8 +154,8 @@ def _as_text(value: object) -> str:
     return as_json(value) if isinstance(value, list | dict) else str(value)
 
 
-def _list(value: object, kind: FieldType, place: str) -> list[object]:
-    """A list out of JSON or parquet; in .csv and .tsv it is written as JSON."""
+def _list(value: object, kind: FieldType, where: str) -> list[object]:
+    """A list from JSON or parquet; in .csv and .tsv it is written as JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -171,20 +163,20 @@ def _list(value: object, kind: FieldType, place: str) -> list[object]:
             value = str(value)
     if not isinstance(value, list):
         raise InputError(
-            f"{place} is {repr(value)[:40]}, which is no list. In a table write it as JSON: [...]"
+            f"{where} is {repr(value)[:40]}, which is no list. In a table write it as JSON: [...]"
         )
-    return [_typed(each, LISTS[kind], place) for each in value]
+    return [_typed(each, LISTS[kind], where) for each in value]
 
 
-def _number(value: object, kind: FieldType, place: str) -> object:
-    """A number, bool or time out of JSON or parquet; one that would lose something is refused."""
+def _number(value: object, kind: FieldType, where: str) -> object:
+    """A number, bool or time from JSON or parquet; one that would lose something is refused."""
     if kind == "int" and isinstance(value, float) and value.is_integer():
         return int(value)  # pandas keeps whole numbers as floats where some are missing
     if kind in ("date", "datetime"):
-        return checked_time(place, plain_value(value), kind)
+        return checked_time(where, plain_value(value), kind)
     fits = {"int": (int,), "float": (int, float), "bool": (bool,)}[kind]
     if type(value) not in fits:
-        raise InputError(f"{place} is {repr(value)[:40]}, which is no {kind}")
+        raise InputError(f"{where} is {repr(value)[:40]}, which is no {kind}")
     return value
 
 

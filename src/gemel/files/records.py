@@ -1,97 +1,119 @@
-"""Files as tables, streamed: the names of the columns, then some of the columns row by row.
+r"""RecordFile: one streaming reader for .txt, .csv, .tsv, .jsonl (each also .gz), .parquet and standard input.
 
-Reads .tsv (no quoting), .csv, .jsonl, .txt (one column, "text"), each also .gz, and .parquet.
+Lines end at "\n" only: U+2028, \x0b and \x85 are part of a text. Each line is one item, good or bad, so that counting
+items counts lines; a bad row is reported as `file:line: reason`.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
+import json
+import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from gemel.errors import InputError
-from gemel.files.lines import (
-    Bad,
-    Columns,
-    LineFile,
-    bare,
-    csv_records,
-    existing_file,
-    format_of,
-    kind_of,
-    listed,
-    parse_json,
-    tsv_records,
-)
-from gemel.files.rows import parquet_columns, parquet_records, parquet_types
+from gemel.errors import InputError, MissingExtra
 
-_JSON_LOOKED_AT = 20  # rows of a .jsonl file that are searched for names of columns
+InputFormat = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
+
+LINE_LIMIT = 16 * 2**20  # bytes of a line (csv: of a record): a file without newlines cannot fill memory
+
+_SUFFIXES: dict[str, str] = {f".{name}": name for name in get_args(InputFormat)} | {".ndjson": "jsonl"}
+
+_JSON_HEADER_ROWS = 20  # rows of a .jsonl file that are searched for names of columns
+
+_BATCH_ROWS = 1024  # of parquet
 
 
 class Record(NamedTuple):
-    """The asked columns of one row, and where it stands."""
+    """The requested columns of one row."""
 
-    place: int | str
+    line: int | str
+    """The number of the line, from 1; in parquet, which has no lines, "row 12", from 0."""
     values: tuple[Any, ...]
-    """Strings; out of JSON and parquet also numbers, lists and None."""
+    """Strings; from JSON and parquet also numbers, lists and None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A row that cannot be used."""
+
+    line: int | str
+    reason: str
+
+
+Choose: TypeAlias = Callable[[Mapping[str, str]], Sequence[str]]
+"""From the columns of a file, each with what it contains ("string" for texts), to those that should be read."""
 
 
 class RecordFile:
-    """One file with named columns. Nothing is kept in memory; each call reads the file anew."""
+    """A file with named columns. Nothing is kept in memory: each call reads it again, standard input only once."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, format: str | None = None) -> None:
+        """`path` "-" is standard input. `format`: where the name does not say it; "txt" for standard input."""
+        self.name = "<stdin>" if str(path) == "-" else str(path)
+        self._read: Callable[[], float | None] = lambda: 0.0
+        if str(path) == "-":
+            self.path, self.kind = Path("-"), format or "txt"
+            if self.kind == "parquet":
+                raise InputError(
+                    "parquet cannot be read from standard input: its index is at the end. Give a file"
+                )
+            self._read = lambda: None
+            return
         self.path = existing_file(Path(path))
-        self.kind = format_of(self.path)
-        if self.kind == "parquet" and self.path.suffix.lower() == ".gz":
-            raise InputError(f"{self.path}: parquet is compressed inside; unpack the .gz first")
+        self.kind = format or _format_of(self.path)
+        if self.kind == "parquet":
+            if self.path.suffix.lower() == ".gz":
+                raise InputError(f"{self.path}: parquet is compressed inside; unpack the .gz first")
+            _pyarrow()
 
-    def columns(self, *, rows: int = _JSON_LOOKED_AT) -> list[str]:
+    def fraction(self) -> float | None:
+        """The part of the file that the last call has read, 0 to 1; None if nobody knows (standard input)."""
+        return self._read()
+
+    def columns(self, *, rows: int = _JSON_HEADER_ROWS) -> list[str]:
         """Names of the columns, in the order of the file; for .jsonl those of the first `rows` rows."""
         if self.kind == "parquet":
-            return parquet_columns(self.path)
+            with _open_parquet(self.path) as file:
+                return list(file.schema_arrow.names)
         if self.kind == "txt":
             return ["text"]
-        names = list(self._json_types(rows)) if self.kind == "jsonl" else self._header()
+        if self.kind == "jsonl":
+            names = list(self._json_types(rows))
+        else:
+            _, names = next(self._table(), (0, []))
         if not names:
-            raise InputError(f"{self.path} is empty: expected names of columns and rows")
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise InputError(f"{self.path} has two columns {twice[0]!r}. Rename one of them")
+            raise InputError(f"{self.name} is empty: expected names of columns and rows")
+        self._check_unique(names, names)
         return names
 
     def types(self) -> dict[str, set[Any]]:
         """Every column with the types of its values, nulls left out. A .jsonl file is read to its end for that."""
         if self.kind == "parquet":
-            return {name: {kind} for name, kind in parquet_types(self.path).items()}
+            with _open_parquet(self.path) as file:
+                return {field.name: {_python_type(field.type)} for field in file.schema_arrow}
         found = self._json_types(None) if self.kind == "jsonl" else {}
         return found or {name: {str} for name in self.columns()}
 
-    def text_column(self, asked: Columns) -> str:
-        """The column with the texts, by the rule of `read_rows`; of .jsonl the first object decides."""
-        if self.kind == "jsonl":
-            first = next((row for _, row in self._json_rows() if isinstance(row, dict | str)), {})
-            fields = {"text": first} if isinstance(first, str) else first
-            return asked.choose_text(list(fields), [name for name in fields if isinstance(fields[name], str)])
-        names = self.columns()
-        strings = [name for name, kinds in self.types().items() if kinds == {str}]
-        return asked.choose_text(names, strings)
-
     def records(self, names: Sequence[str], *, optional: Collection[str] = ()) -> Iterator[Record | Bad]:
         """These columns of every row, in the order of `names`; a row of .jsonl without an optional one has None."""
-        try:
-            yield from self._records(names, optional)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+        if self.kind in ("csv", "tsv"):
+            self.columns()  # an empty file is an error
+        return self.scan(lambda _: names, optional=optional)
 
     def good_records(self, names: Sequence[str]) -> Iterator[Record]:
         """`records`, where the first bad row raises an InputError that names file and line."""
         for record in self.records(names):
             if isinstance(record, Bad):
-                raise self._error(record)
+                raise self.error(record)
             yield record
 
     def rows(self) -> Iterator[tuple[int | str, dict[str, Any]]]:
@@ -101,107 +123,326 @@ class RecordFile:
             for line, values in self.good_records(names):
                 yield line, dict(zip(names, values, strict=True))
             return
-        try:
-            for line, row in self._json_rows():
-                if isinstance(row, dict | str):
-                    yield line, {"text": row} if isinstance(row, str) else row
-                else:
-                    kind = f"expected an object or a string, got {kind_of(row)}"
-                    raise self._error(row if isinstance(row, Bad) else Bad(line, kind))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
+        for line, row in self._json():
+            if isinstance(row, Bad):
+                raise self.error(row)
+            yield line, row
 
-    def _error(self, bad: Bad) -> InputError:
-        return InputError(f"{self.path}:{bad.place}: {bad.reason}")
-
-    def _records(self, names: Sequence[str], optional: Collection[str]) -> Iterator[Record | Bad]:
+    def scan(self, choose: Choose, *, optional: Collection[str] = ()) -> Iterator[Record | Bad]:
+        """The rows in one pass: `choose` is called once with the columns (of .jsonl: of the first row)."""
         if self.kind == "parquet":
-            for place, values in parquet_records(self.path, names):
-                yield values if isinstance(values, Bad) else Record(place, values)
+            yield from self._parquet_records(choose)
         elif self.kind == "txt":
-            for number, line in enumerate(LineFile(self.path).lines(), 1):
-                yield line if isinstance(line, Bad) else Record(number, (bare(line),) * len(names))
+            names = choose({"text": "string"})
+            for number, line in enumerate(self._lines(), 1):
+                yield line if isinstance(line, Bad) else Record(number, (_bare(line),) * len(names))
         elif self.kind == "jsonl":
-            yield from _json_records(self._json_rows(), names, optional)
+            yield from self._json_records(choose, optional)
         else:
-            yield from _table_records(self._fields(), self.columns(), names)
+            yield from self._table_records(choose)
 
-    def _fields(self) -> Iterator[tuple[int, list[str] | Bad]]:
-        lines = LineFile(self.path).lines()
-        return tsv_records(lines) if self.kind == "tsv" else csv_records(lines)
+    def error(self, bad: Bad) -> InputError:
+        """The error for a bad row: `file:line: reason`."""
+        return InputError(f"{self.name}:{bad.line}: {bad.reason}")
 
-    def _header(self) -> list[str]:
-        try:
-            place, header = next(self._fields(), (1, []))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
-        if isinstance(header, Bad):
-            raise InputError(f"{self.path}:{place}: {header.reason}")
-        return header
+    def _table_records(self, choose: Choose) -> Iterator[Record | Bad]:
+        rows = self._table()
+        first = next(rows, None)
+        if first is None:
+            return
+        header = first[1]
+        names = choose(dict.fromkeys(header, "string"))
+        self._check_unique(names, header)
+        indices = [header.index(name) for name in names]
+        for line, fields in rows:
+            if isinstance(fields, Bad):
+                yield fields
+            elif len(fields) == len(header):
+                yield Record(line, tuple([fields[index] for index in indices]))
+            elif fields != [""]:  # an empty line is not a row
+                yield Bad(line, f"{len(fields)} fields, but the first line names {len(header)} columns")
 
-    def _json_rows(self) -> Iterator[tuple[int, object]]:
-        for number, line in enumerate(LineFile(self.path).lines(), 1):
-            if isinstance(line, Bad):
-                yield number, line
-            elif line.strip(" \t\r\n"):
-                yield number, parse_json(line, number)
+    def _table(self) -> Iterator[tuple[int, Any]]:
+        """The header, then the fields of each row, with their lines."""
+        lines = self._lines()
+        rows = _csv_fields(lines) if self.kind == "csv" else _tsv_fields(lines)
+        for number, (line, fields) in enumerate(rows):
+            if number == 0 and isinstance(fields, Bad):
+                raise self.error(fields)
+            yield line, fields
+
+    def _check_unique(self, names: Sequence[str], columns: Sequence[str]) -> None:
+        for name in names:
+            if columns.count(name) > 1:
+                raise InputError(f"{self.name} has two columns {name!r}. Rename one of them")
+
+    def _json_records(self, choose: Choose, optional: Collection[str]) -> Iterator[Record | Bad]:
+        names: Sequence[str] | None = None
+        for line, row in self._json():
+            if isinstance(row, Bad):
+                yield row
+                continue
+            if names is None:
+                names = choose({name: kind_of(value).removeprefix("a ") for name, value in row.items()})
+            missing = [name for name in names if name not in row and name not in optional]
+            if missing:
+                yield Bad(line, f"no field {missing[0]!r}; this row has {listed(list(row))}")
+            else:
+                yield Record(line, tuple(row.get(name) for name in names))
+
+    def _json(self) -> Iterator[tuple[int, dict[str, Any] | Bad]]:
+        """Objects with their lines; a string is an object with the field "text". Blank lines are not rows."""
+        for number, line in enumerate(self._lines(), 1):
+            if isinstance(line, str) and not line.strip(" \t\r\n"):
+                continue
+            value = line if isinstance(line, Bad) else _parse_json(line, number)
+            if isinstance(value, str):
+                yield number, {"text": value}
+            elif isinstance(value, dict | Bad):
+                yield number, value
+            else:
+                yield number, Bad(number, f"expected an object or a string, got {kind_of(value)}")
 
     def _json_types(self, rows: int | None) -> dict[str, set[Any]]:
-        """Names and types in the first `rows` rows; None: in all."""
+        """Fields of the first `rows` rows with the types of their values. Texts that are no JSON have none."""
         found: dict[str, set[Any]] = {}
+        for line, row in islice(self._json(), rows):
+            if isinstance(row, Bad):
+                if rows is not None and row.reason.startswith("expected"):
+                    raise self.error(Bad(line, row.reason))
+                continue
+            for name, value in row.items():
+                kinds = found.setdefault(name, set())
+                if value is not None:
+                    kinds |= types_of(value)
+        return found
+
+    def _parquet_records(self, choose: Choose) -> Iterator[Record | Bad]:
+        with _open_parquet(self.path) as file:
+            names = choose(
+                {
+                    each.name: "string" if _is_string(each.type) else str(each.type)
+                    for each in file.schema_arrow
+                }
+            )
+            row, total = 0, max(file.metadata.num_rows, 1)
+            self._read = lambda: row / total
+            for batch in _batches(file, self.path, list(dict.fromkeys(names))):
+                columns = [_without_nanoseconds(batch.column(name)) for name in names]
+                for index in range(batch.num_rows):
+                    line = f"row {row}"
+                    row += 1
+                    try:
+                        yield Record(line, tuple(column[index].as_py() for column in columns))
+                    except UnicodeDecodeError:
+                        yield Bad(line, "not UTF-8")
+                    except LookupError as error:  # a dictionary that lacks its own entries
+                        raise _damaged(self.path, error) from error
+
+    def _lines(self) -> Iterator[str | Bad]:
+        """Each line with its ending; a name that ends in .gz is unpacked."""
+        if self.name == "<stdin>":
+            yield from _decoded_lines(sys.stdin.buffer)
+            return
         try:
-            for place, row in islice(self._json_rows(), rows):
-                if isinstance(row, list | int | float) or row is None:
-                    what = type(row).__name__
-                    raise InputError(f"{self.path}:{place}: expected an object with named fields, got {what}")
-                fields = {"text": row} if isinstance(row, str) else row if isinstance(row, dict) else {}
-                for name, value in fields.items():
-                    kinds = found.setdefault(name, set())
-                    if value is not None:
-                        kinds |= types_of(value)
+            raw = self.path.open("rb")
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror}") from error
+        size = max(self.path.stat().st_size, 1) if self.path.is_file() else None  # a pipe has no size
+        self._read = lambda: None if size is None else 1.0 if raw.closed else raw.tell() / size
+        with raw, self._gzip_errors():
+            packed = self.path.suffix.lower() == ".gz"
+            yield from _decoded_lines(cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw)
+
+    @contextmanager
+    def _gzip_errors(self) -> Iterator[None]:
+        try:
+            yield
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{self.path}: the gzip data is damaged or cut off ({error})") from error
-        return found
+
+
+def existing_file(path: Path) -> Path:
+    """The path, if there is something to read at it."""
+    if path.is_dir() or not path.exists():
+        raise InputError(f"{path} is a folder, not a file" if path.is_dir() else f"no file at {path}")
+    return path
+
+
+def kind_of(value: object) -> str:
+    """What a value from JSON is called in a message."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+
+
+def listed(names: list[str]) -> str:
+    """Names in quotes, for a message."""
+    return ", ".join(repr(name) for name in names) or "none"
 
 
 def types_of(value: object) -> set[Any]:
-    """The type of a value; of a list `list[str]` and the like for what is in it, `list` if that is nothing."""
+    """The type of a value; of a list `list[str]` and the like for its items, `list` if it has none."""
     if not isinstance(value, list):
         return {type(value)}
     inside = {type(each) for each in value if each is not None}
     return {list[kind] for kind in inside} or {list}  # type: ignore[valid-type]
 
 
-def _table_records(
-    rows: Iterable[tuple[int, list[str] | Bad]], header: list[str], names: Sequence[str]
-) -> Iterator[Record | Bad]:
-    places = [header.index(name) for name in names]
-    pick = itemgetter(*places) if len(places) > 1 else lambda fields: (fields[places[0]],)
-    rows = iter(rows)
-    next(rows)
-    for place, fields in rows:
-        if isinstance(fields, Bad):
-            yield fields
-        elif len(fields) == len(header):
-            yield Record(place, pick(fields))
-        elif fields != [""]:  # an empty line is no row
-            yield Bad(place, f"{len(fields)} fields, but the first line names {len(header)} columns")
+def _format_of(path: Path) -> str:
+    """The format that the name of the file says, before .gz."""
+    name = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    kind = _SUFFIXES.get(name.suffix.lower())
+    if kind is None:
+        known = ", ".join(sorted(_SUFFIXES))
+        raise InputError(
+            f"cannot tell the format of {path} from its name. Known endings: {known} (and .gz after them); "
+            "or name the format (--input-format)"
+        )
+    return kind
 
 
-def _json_records(
-    rows: Iterable[tuple[int, object]], names: Sequence[str], optional: Collection[str]
-) -> Iterator[Record | Bad]:
-    needed = [name for name in names if name not in optional]
-    for place, row in rows:
-        if isinstance(row, Bad):
-            yield row
+def _decoded_lines(stream: BinaryIO) -> Iterator[str | Bad]:
+    number = 0
+    while raw := stream.readline(LINE_LIMIT + 1):
+        number += 1
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
+            if not raw:
+                return
+        if len(raw) > LINE_LIMIT and not raw.endswith(b"\n"):
+            while (rest := stream.readline(LINE_LIMIT)) and not rest.endswith(b"\n"):
+                pass
+            yield Bad(number, f"the line is longer than {LINE_LIMIT:,} bytes")
             continue
-        fields = {"text": row} if isinstance(row, str) else row
-        if not isinstance(fields, dict):
-            yield Bad(place, f"expected an object with named fields, got {type(row).__name__}")
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            yield Bad(number, f"not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start}")
+
+
+def _bare(line: str) -> str:
+    """The line without its ending."""
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def _parse_json(line: str, number: int) -> object:
+    """The value, or a `Bad` that says why there is none."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        return Bad(number, f"not JSON: {error.msg} at position {error.pos}")
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, 100,000 brackets
+        return Bad(number, f"not JSON that can be read: {error}")
+
+
+def _tsv_fields(lines: Iterator[str | Bad]) -> Iterator[tuple[int, list[str] | Bad]]:
+    """Line number and fields; quotes have no meaning."""
+    return ((n, x if isinstance(x, Bad) else _bare(x).split("\t")) for n, x in enumerate(lines, 1))
+
+
+def _csv_fields(lines: Iterator[str | Bad]) -> Iterator[tuple[int, list[str] | Bad]]:
+    """Number of the first line and fields; a quoted field may contain newlines. Blank lines are not rows."""
+    feed = _CsvFeed(lines)
+    reader = csv.reader(feed, strict=True)
+    while True:
+        number = feed.number + 1
+        feed.record_chars = 0
+        before = csv.field_size_limit(
+            LINE_LIMIT
+        )  # one value for the whole process: raised for this call only
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, _BadLineError) as error:
+            yield number, Bad(number, f"not CSV: {error}" if isinstance(error, csv.Error) else str(error))
             continue
-        missing = [name for name in needed if name not in fields]
-        if missing:
-            yield Bad(place, f"no field {missing[0]!r}; this row has {listed(list(fields))}")
-        else:
-            yield Record(place, tuple(fields.get(name) for name in names))
+        finally:
+            csv.field_size_limit(before)
+        if record:
+            yield number, record
+
+
+class _BadLineError(Exception):
+    """Carries the reason through csv.reader."""
+
+
+class _CsvFeed(Iterator[str]):
+    """Lines for csv.reader. A class, since a generator that raised could not continue after a bad line."""
+
+    def __init__(self, lines: Iterator[str | Bad]) -> None:
+        self._lines = lines
+        self.number = 0
+        self.record_chars = 0
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        if isinstance(line, Bad):
+            raise _BadLineError(line.reason)
+        self.record_chars += len(line)
+        if self.record_chars > LINE_LIMIT:
+            raise _BadLineError(
+                f"the record is longer than {LINE_LIMIT:,} characters; is a quote not closed?"
+            )
+        return line
+
+
+def _pyarrow() -> Any:  # noqa: ANN401 - the module; it has no stubs
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("reading parquet", "pyarrow", "parquet") from error
+    return pyarrow
+
+
+def _open_parquet(path: Path) -> Any:  # noqa: ANN401 - a pyarrow file
+    pa = _pyarrow()
+    try:
+        return pa.parquet.ParquetFile(path)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a parquet file that can be read ({error})") from error
+
+
+def _batches(file: Any, path: Path, columns: list[str]) -> Iterator[Any]:  # noqa: ANN401 - of pyarrow
+    """Only these columns, one batch at a time; the footer may be intact where a page is not."""
+    try:
+        yield from file.iter_batches(batch_size=_BATCH_ROWS, columns=columns)
+    except (_pyarrow().ArrowException, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: the parquet file is damaged: a page cannot be read ({error})")
+
+
+def _without_nanoseconds(column: Any) -> Any:  # noqa: ANN401 - a pyarrow array
+    """A time as Python's datetime can represent it."""
+    pa, kind = _pyarrow(), column.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+        return column
+    return column.cast(pa.timestamp("us", kind.tz), safe=False)
+
+
+def _python_type(kind: Any) -> Any:  # noqa: ANN401 - a pyarrow type
+    """The type of the values in Python: texts, numbers, bools, times, or `list[...]` of these; `object` for others."""
+    types = _pyarrow().types
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return list[_python_type(kind.value_type)]  # type: ignore[misc]
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (
+        (_is_string, str),
+        (types.is_boolean, bool),
+        (types.is_integer, int),
+        (types.is_floating, float),
+        (types.is_date, date),
+        (types.is_timestamp, datetime),
+    )
+    return next((python for fits, python in tests if fits(kind)), object)
+
+
+def _is_string(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow type
+    types = _pyarrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))

@@ -16,8 +16,8 @@ from typing import Any
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.report.html import STYLE
 from gemel.evaluation.report.markup import Markup, element, join
-from gemel.files.lines import Columns, kind_of
-from gemel.files.records import RecordFile
+from gemel.files.records import RecordFile, kind_of
+from gemel.files.rows import Columns
 from gemel.files.write_rows import write_rows
 from gemel.groups.dedupe import DedupeResult, DuplicateGroup
 

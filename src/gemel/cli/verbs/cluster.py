@@ -26,7 +26,7 @@ from gemel.cli.output import cell, echo, echo_json
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.files.lines import Row
+    from gemel.files.rows import Row
     from gemel.groups.cluster import Clusters
     from gemel.groups.cluster_folder import ClusteredTexts
     from gemel.options import EncodeOptions

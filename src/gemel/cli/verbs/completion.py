@@ -113,6 +113,6 @@ def _tasks() -> Iterable[str]:
 
 
 def _objectives() -> Iterable[str]:
-    from gemel.training.objectives.base import OBJECTIVE_FILES
+    from gemel.training.objectives.base import OBJECTIVES
 
-    return OBJECTIVE_FILES
+    return OBJECTIVES

@@ -269,7 +269,7 @@ def build(  # noqa: PLR0913 - one argument a flag
     there is left alone.
     """
     import gemel
-    from gemel.files.lines import existing_file
+    from gemel.files.records import existing_file
 
     if file != "-":
         existing_file(Path(file))  # before an index is made for nothing

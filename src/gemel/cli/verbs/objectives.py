@@ -12,9 +12,9 @@ from gemel.cli.output import echo, echo_json
 @json_option("lines")
 def command(as_json: bool) -> None:
     """List the objectives of training with the columns each needs."""
-    from gemel.training.objectives.base import listed
+    from gemel.training.objectives.base import list_objectives
 
-    for row in listed():
+    for row in list_objectives():
         if as_json:
             echo_json(row.to_json())
             continue

@@ -25,7 +25,7 @@ from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.files.lines import Row
+    from gemel.files.rows import Row
     from gemel.options import EncodeOptions
 
 EXAMPLES = """\b

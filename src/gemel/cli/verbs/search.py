@@ -28,7 +28,7 @@ from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
-    from gemel.files.lines import Row
+    from gemel.files.rows import Row
     from gemel.options import EncodeOptions
 
 EXAMPLES = """\b
@@ -135,7 +135,7 @@ def _meeting(
 ) -> Iterator[Row]:
     """Only the columns that the condition names are read. Without an id column, `id` is "id", else the number."""
     from gemel.cli.documents import check_columns, document_file, field_types
-    from gemel.files.lines import Row
+    from gemel.files.rows import Row
     from gemel.index.where import fields_of, matches
     from gemel.index.where_parse import parse_where
 

@@ -15,7 +15,7 @@ from gemel.errors import MissingExtra
 from gemel.serve.options import ANY_ORIGIN, ServeOptions
 
 if TYPE_CHECKING:
-    from gemel.serve.services import ServerServices
+    from gemel.serve.services import Services
 
 EXAMPLES = """\b
 Examples:
@@ -55,15 +55,15 @@ def command(model: str, options: ServeOptions) -> None:
     stops at once.
     """
     try:
-        from gemel.serve.run import Running
+        from gemel.serve.run import ServerProcess
 
-        Running(model, options, _say_ready(options)).run()
+        ServerProcess(model, options, _say_ready(options)).run()
     except ModuleNotFoundError as error:
         raise MissingExtra("gemel serve", str(error.name), "serve") from error
 
 
-def _say_ready(options: ServeOptions) -> Callable[[str, ServerServices], None]:
-    def say(address: str, services: ServerServices) -> None:
+def _say_ready(options: ServeOptions) -> Callable[[str, Services], None]:
+    def say(address: str, services: Services) -> None:
         name = services.model_name
         if ANY_ORIGIN in options.cors_origin:
             echo(CORS_WARNING, err=True)

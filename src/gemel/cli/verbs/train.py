@@ -9,7 +9,7 @@ import click
 
 from gemel.cli.flags import Function, field_docs, flag_of, json_option, options_of, out_option
 from gemel.cli.output import echo, echo_json
-from gemel.training.objectives.base import OBJECTIVE_FILES, Setting, all_settings
+from gemel.training.objectives.base import OBJECTIVES, Setting, all_settings
 from gemel.training.options import TrainOptions
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _help(setting: Setting) -> str:
     "--objective",
     required=True,
     metavar="NAME",
-    help=f"What to learn: {', '.join(sorted(OBJECTIVE_FILES))}. See: gemel objectives.",
+    help=f"What to learn: {', '.join(OBJECTIVES)}. See: gemel objectives.",
 )
 @out_option("A folder for the model and its run.", place="FOLDER", required=True)
 @click.option(

@@ -29,11 +29,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gemel.errors import InputError
-from gemel.files.lines import Row
+from gemel.files.rows import Row
 from gemel.model import Model, load
 from gemel.terminal import Progress
-from gemel.texts.encode_folder import FolderProgress, encode_to_folder
-from gemel.texts.encoded_folder import read_folder
+from gemel.texts.encode_folder import FolderProgress, encode_to_folder, read_folder
 from gemel.training.data import open_all
 from gemel.training.data.columns import choose_columns
 from gemel.training.data.sources import is_several, source_of
