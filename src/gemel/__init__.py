@@ -10,31 +10,54 @@ __version__ = "0.1.0"
 _HOMES = {
     "Answer": "index.query",
     "Calibration": "vectors.calibration",
+    "Cluster": "groups.cluster",
     "Clusters": "groups.cluster",
+    "ConfiguredModel": "model",
+    "Count": "index.port",
+    "CrossKeywords": "options",
     "CrossModel": "cross_model",
+    "CrossOptions": "options",
     "DedupeResult": "groups.dedupe",
     "DistillResult": "training.distill.job",
+    "DuplicateGroup": "groups.dedupe",
+    "EncodeKeywords": "options",
     "EncodeOptions": "options",
     "EncodeReport": "types",
     "EncodedFolder": "texts.encode_folder",
+    "Encoder": "types",
     "Explanation": "texts.explanation",
     "Fingerprint": "checkpoint.fingerprint",
+    "FolderProgress": "texts.encode_folder",
+    "FolderResult": "texts.encode_folder",
     "GemelError": "errors",
     "Hit": "index.query",
     "Hits": "vectors.search",
     "Index": "index.index",
+    "IndexDocument": "index.index",
+    "IndexStats": "index.index",
     "InputError": "errors",
+    "MigrateResult": "index.migrate",
     "MissingExtra": "errors",
     "Model": "model",
     "ModelError": "errors",
     "Pairs": "vectors.pair_scan",
+    "Ranking": "cross_model",
     "Relations": "texts.pairs",
+    "RepairResult": "index.open",
+    "Score": "evaluation.task",
+    "Scores": "evaluation.task",
+    "SparedPair": "groups.dedupe",
+    "Store": "index.port",
+    "StudentAgreement": "training.distill.teacher",
     "TextHits": "texts.search",
     "TextPairs": "texts.pairs",
+    "TokenEmbeddings": "model",
     "TrainOptions": "training.options",
     "TrainResult": "training.run",
     "TruncationWarning": "encoder.tokenizer",
+    "VerifyResult": "index.verify",
     "WorkError": "errors",
+    "WriteResult": "index.ingest",
     "calibrate": "vectors.calibration",
     "cluster": "groups.cluster",
     "cosine": "vectors.similarity",
@@ -62,6 +85,7 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint as Fingerprint
     from gemel.cross_model import CrossModel as CrossModel
+    from gemel.cross_model import Ranking as Ranking
     from gemel.cross_model import load_cross as load_cross
     from gemel.encoder.tokenizer import TruncationWarning as TruncationWarning
     from gemel.errors import GemelError as GemelError
@@ -70,20 +94,40 @@ if TYPE_CHECKING:
     from gemel.errors import ModelError as ModelError
     from gemel.errors import WorkError as WorkError
     from gemel.evaluation.evaluate import evaluate as evaluate
+    from gemel.evaluation.task import Score as Score
+    from gemel.evaluation.task import Scores as Scores
+    from gemel.groups.cluster import Cluster as Cluster
     from gemel.groups.cluster import Clusters as Clusters
     from gemel.groups.cluster import cluster as cluster
     from gemel.groups.dedupe import DedupeResult as DedupeResult
+    from gemel.groups.dedupe import DuplicateGroup as DuplicateGroup
+    from gemel.groups.dedupe import SparedPair as SparedPair
     from gemel.groups.dedupe import dedupe as dedupe
     from gemel.index.index import Index as Index
+    from gemel.index.index import IndexDocument as IndexDocument
+    from gemel.index.index import IndexStats as IndexStats
+    from gemel.index.ingest import WriteResult as WriteResult
+    from gemel.index.migrate import MigrateResult as MigrateResult
+    from gemel.index.open import RepairResult as RepairResult
     from gemel.index.open import open_index as open_index
     from gemel.index.open import repair_index as repair_index
+    from gemel.index.port import Count as Count
+    from gemel.index.port import Store as Store
     from gemel.index.query import Answer as Answer
     from gemel.index.query import Hit as Hit
+    from gemel.index.verify import VerifyResult as VerifyResult
+    from gemel.model import ConfiguredModel as ConfiguredModel
     from gemel.model import Model as Model
+    from gemel.model import TokenEmbeddings as TokenEmbeddings
     from gemel.model import load as load
+    from gemel.options import CrossKeywords as CrossKeywords
+    from gemel.options import CrossOptions as CrossOptions
+    from gemel.options import EncodeKeywords as EncodeKeywords
     from gemel.options import EncodeOptions as EncodeOptions
-    from gemel.texts.encode_folder import encode_to_folder as encode_to_folder
     from gemel.texts.encode_folder import EncodedFolder as EncodedFolder
+    from gemel.texts.encode_folder import FolderProgress as FolderProgress
+    from gemel.texts.encode_folder import FolderResult as FolderResult
+    from gemel.texts.encode_folder import encode_to_folder as encode_to_folder
     from gemel.texts.encode_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
@@ -94,10 +138,12 @@ if TYPE_CHECKING:
     from gemel.texts.search import search_texts as search_texts
     from gemel.training.distill.distill import distill as distill
     from gemel.training.distill.job import DistillResult as DistillResult
+    from gemel.training.distill.teacher import StudentAgreement as StudentAgreement
     from gemel.training.options import TrainOptions as TrainOptions
     from gemel.training.run import TrainResult as TrainResult
     from gemel.training.train import train as train
     from gemel.types import EncodeReport as EncodeReport
+    from gemel.types import Encoder as Encoder
     from gemel.vectors.calibration import Calibration as Calibration
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.pair_scan import Pairs as Pairs

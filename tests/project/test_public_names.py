@@ -1,7 +1,11 @@
 """What `gemel` offers, as a literal list: a change to the surface is a visible diff here."""
 
+import ast
+import inspect
 import re
+import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,45 +15,92 @@ import gemel
 PUBLIC = [
     "Answer",
     "Calibration",
+    "Cluster",
     "Clusters",
+    "ConfiguredModel",
+    "Count",
+    "CrossKeywords",
     "CrossModel",
+    "CrossOptions",
     "DedupeResult",
     "DistillResult",
+    "DuplicateGroup",
+    "EncodeKeywords",
     "EncodeOptions",
     "EncodeReport",
     "EncodedFolder",
+    "Encoder",
     "Explanation",
     "Fingerprint",
+    "FolderProgress",
+    "FolderResult",
     "GemelError",
+    "Hit",
     "Hits",
     "Index",
+    "IndexDocument",
+    "IndexStats",
     "InputError",
+    "MigrateResult",
     "MissingExtra",
     "Model",
     "ModelError",
     "Pairs",
+    "Ranking",
+    "Relations",
+    "RepairResult",
+    "Score",
+    "Scores",
+    "SparedPair",
+    "Store",
+    "StudentAgreement",
+    "TextHits",
+    "TextPairs",
+    "TokenEmbeddings",
     "TrainOptions",
     "TrainResult",
     "TruncationWarning",
+    "VerifyResult",
     "WorkError",
+    "WriteResult",
     "calibrate",
     "cluster",
+    "cosine",
     "dedupe",
     "distill",
     "encode_to_folder",
     "evaluate",
     "explain",
+    "find_pairs",
     "load",
     "load_cross",
+    "normalize",
     "open_index",
     "quantize",
     "read_folder",
     "repair_index",
     "rescore",
     "search",
+    "search_texts",
     "similar_pairs",
     "train",
 ]
+
+# Classes of the inside that appear in the annotations of public things, and that a user neither makes nor unpacks.
+INTERNAL = {
+    "Anchors",
+    "Check",
+    "Engine",
+    "Header",
+    "ModelSide",
+    "PreparedPassage",
+    "PreparedTexts",
+    "ProbabilityCurve",
+    "Sample",
+    "Table",
+    "Tail",
+    "TextTokenizer",
+}
 
 
 def test_the_public_names_are_these():
@@ -82,3 +133,36 @@ def test_a_public_function_is_not_hidden_by_a_module_of_its_name():
     """Importing gemel.x makes `gemel.x` the module: a module must not be called as a public name is."""
     modules = {path.stem for path in Path(gemel.__file__).parent.iterdir()}
     assert not modules & set(gemel.__all__)
+
+
+def annotated(thing):
+    """The functions of a public thing, and itself if its fields are annotated."""
+    yield thing
+    if inspect.isclass(thing):
+        for name, member in inspect.getmembers(thing):
+            function = member.fget if isinstance(member, property) else member
+            if not name.startswith("_") and (inspect.isfunction(function) or inspect.ismethod(function)):
+                yield function
+
+
+def classes_of(thing):
+    """The classes of gemel that the annotations of a function or class name."""
+    module = sys.modules[thing.__module__]
+    imported = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for annotation in getattr(thing, "__annotations__", {}).values():
+        for name in re.findall(r"[A-Za-z_][\w.]*", str(annotation)):
+            home, original = imported.get(name, (module.__name__, name))
+            found = getattr(import_module(home), original, None) if home.startswith("gemel") else None
+            if inspect.isclass(found) and found.__module__.startswith("gemel"):
+                yield found.__name__
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_types_of_public_functions_are_public(name):
+    used = {cls for each in annotated(getattr(gemel, name)) for cls in classes_of(each) if cls[0] != "_"}
+    assert used <= set(PUBLIC) | INTERNAL, f"export from gemel: {sorted(used - set(PUBLIC) - INTERNAL)}"
