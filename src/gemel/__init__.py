@@ -142,8 +142,8 @@ if TYPE_CHECKING:
     from gemel.training.options import TrainOptions as TrainOptions
     from gemel.training.run import TrainResult as TrainResult
     from gemel.training.train import train as train
-    from gemel.types import EncodeReport as EncodeReport
     from gemel.types import Encoder as Encoder
+    from gemel.types import EncodeReport as EncodeReport
     from gemel.vectors.calibration import Calibration as Calibration
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.pair_scan import Pairs as Pairs
