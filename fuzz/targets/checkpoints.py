@@ -11,7 +11,7 @@ from fuzz.target import Job, WrongAnswerError, target
 
 READERS = (
     "gemel.checkpoint.folder",
-    "gemel.checkpoint.json_file",
+    "gemel.checkpoint.files",
     "gemel.checkpoint.folder",
     "gemel.checkpoint.head",
 )
@@ -26,7 +26,7 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
     import numpy as np
 
     import gemel
-    from gemel.checkpoint.json_file import read_object_if_there
+    from gemel.checkpoint.files import read_object_if_there
     from gemel.checkpoint.architecture import model_types
 
     known = read_object_if_there(folder / "config.json").get("model_type") in [*model_types(), "model2vec"]
@@ -175,12 +175,12 @@ def static_config(folder: Path) -> Job:
     return _one_file(model, "config.json", _encoded)
 
 
-@target("safetensors", "bytes", "gemel.checkpoint.tensors")
+@target("safetensors", "bytes", "gemel.checkpoint.files")
 def safetensors(folder: Path) -> Job:
     import numpy as np
     from safetensors.numpy import save
 
-    from gemel.checkpoint.tensors import Tensors
+    from gemel.checkpoint.files import Tensors
 
     path = folder / "model.safetensors"
     small = {
@@ -200,10 +200,10 @@ def safetensors(folder: Path) -> Job:
     return Job([save(small), save({"x": np.ones(1, np.int8)}, {"format": "pt"})], read)
 
 
-@target("safetensors-header", "json", "gemel.checkpoint.tensors")
+@target("safetensors-header", "json", "gemel.checkpoint.files")
 def safetensors_header(folder: Path) -> Job:
     """The header as JSON, with a right length before it and enough bytes behind it."""
-    from gemel.checkpoint.tensors import Tensors
+    from gemel.checkpoint.files import Tensors
 
     path = folder / "model.safetensors"
 
@@ -223,7 +223,7 @@ def safetensors_header(folder: Path) -> Job:
     )
 
 
-@target("model-weights", "bytes", "gemel.checkpoint.tensors", "gemel.encoder.weights")
+@target("model-weights", "bytes", "gemel.checkpoint.files", "gemel.encoder.weights")
 def model_weights(folder: Path) -> Job:
     """The whole file of weights, from its header to a vector."""
     from tiny import tiny_bert, tiny_vocabulary
@@ -240,7 +240,7 @@ def model_weights(folder: Path) -> Job:
     return _one_file(folder / "model", "model.safetensors", _encoded)
 
 
-@target("weights-index", "json", "gemel.checkpoint.tensors", "gemel.checkpoint.json_file")
+@target("weights-index", "json", "gemel.checkpoint.files", "gemel.checkpoint.files")
 def weights_index(folder: Path) -> Job:
     from safetensors.numpy import load_file
 

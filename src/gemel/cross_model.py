@@ -24,7 +24,7 @@ from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.batches import Lanes, Positions, run
 from gemel.encoder.cross_head import CrossHead, read_head, with_token_types
-from gemel.encoder.engines.choose import EnginePool
+from gemel.encoder.engines.engine import EnginePool
 from gemel.encoder.engines.torch import TorchPairEngine
 from gemel.encoder.pair_tokenizer import (
     PairTokenizer,

@@ -21,8 +21,7 @@ from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.head import ClassificationHead
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.encoder.batches import Keep, Lanes, Positions, run
-from gemel.encoder.engines.choose import EnginePool
-from gemel.encoder.engines.port import Engine
+from gemel.encoder.engines.engine import Engine, EnginePool
 from gemel.encoder.head import check_finite, classification_probabilities, finish
 from gemel.encoder.pooling import POOLINGS, pool_each
 from gemel.encoder.tokenizer import (

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gemel.checkpoint.convert import convert
+from gemel.checkpoint.files import reason_of
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.json_file import reason_of
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.errors import InputError, MissingExtra, ModelError
 from tiny import tiny_bert

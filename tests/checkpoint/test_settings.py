@@ -17,7 +17,7 @@ import pytest
 import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.checkpoint.keys import refuse_unknown_config
+from gemel.checkpoint.settings import refuse_unknown_config
 from gemel.errors import InputError, ModelError
 from tiny import tiny_bert, tiny_checkpoint
 

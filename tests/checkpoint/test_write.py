@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import gemel
+from gemel.checkpoint.files import Tensors
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.checkpoint.head import Coupling, Dense, Flow
-from gemel.checkpoint.tensors import Tensors
 from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.texts.whitening import Settings, save_postprocessed

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import gemel
 from gemel.checkpoint.folder import read_checkpoint
-from gemel.encoder.engines.choose import open_engine
+from gemel.encoder.engines.engine import open_engine
 from gemel.encoder.engines.torch import TorchEngine
 from gemel.errors import InputError, ModelError
 from tiny import tiny_bert, tiny_checkpoint

@@ -82,7 +82,7 @@ class HeadLayout:
 ARCHITECTURES: Registry[Architecture] = Registry(
     "architecture",
     package="gemel.encoder.architectures",
-    skip=("bert_family", "config"),
+    skip=("config",),
     error=ModelError,
 )
 """HF `model_type` to its record."""

@@ -12,9 +12,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gemel.checkpoint.files import (
+    PICKLES,
+    has_safetensors,
+    inside,
+    pickles,
+    read_json,
+    read_object,
+    reason_of,
+)
 from gemel.checkpoint.folder import sentencepiece_file
-from gemel.checkpoint.json_file import inside, read_json, read_object, reason_of
-from gemel.checkpoint.tensors import PICKLES, has_safetensors, pickles
 from gemel.checkpoint.tokenizer import has_wordpiece_vocabulary
 from gemel.errors import InputError, MissingExtra, ModelError
 from gemel.files.atomic import atomic_file

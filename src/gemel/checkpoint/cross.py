@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import architecture_of, model_types
+from gemel.checkpoint.files import read_object_if_there
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
-from gemel.checkpoint.json_file import read_object_if_there
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.checkpoint.write import TOKENIZER_FILES, check_target
 from gemel.errors import ModelError

@@ -18,8 +18,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint import keys as known_keys
 from gemel.checkpoint.architecture import max_positions
+from gemel.checkpoint.files import (
+    Tensors,
+    inside,
+    module_weights,
+    other_format,
+    read_json,
+    read_object,
+    read_object_if_there,
+)
 from gemel.checkpoint.head import (
     FLOW,
     ClassificationHead,
@@ -30,12 +38,21 @@ from gemel.checkpoint.head import (
     read_flow,
     read_pooling,
 )
-from gemel.checkpoint.json_file import inside, read_json, read_object, read_object_if_there
-from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings
-from gemel.checkpoint.tensors import Tensors, module_weights, other_format
+from gemel.checkpoint.settings import Side, TransformerSettings, read_transformer_settings, refuse_unknown
 from gemel.errors import ModelError
 
 __all__ = ["Checkpoint", "Dense", "PoolingConfig", "is_model_folder", "read_checkpoint"]
+
+_SETTINGS_KEYS = frozenset(
+    {"model_type", "prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"}
+)
+"""config_sentence_transformers.json: followed."""
+
+_SETTINGS_HARMLESS = frozenset({"__version__", "requirements", "activation_fn", "dtype", "torch_dtype"})
+"""config_sentence_transformers.json: versions, and `activation_fn`, which `checkpoint/cross.py` reads."""
+
+_NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
+"""config.json of a Normalize."""
 
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What checkpoints call the prompts of the side that asks and of the side that is searched."""
@@ -252,7 +269,7 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
         raise ModelError(f"{path}: 'prompts' must be an object of names to texts")
     if default is not None and default not in list(prompts):
         raise ModelError(f"{path}: default prompt {default!r} is not among the prompts {sorted(prompts)}")
-    known_keys.refuse_unknown(path, settings, known_keys.SETTINGS, known_keys.SETTINGS_HARMLESS)
+    refuse_unknown(path, settings, _SETTINGS_KEYS, _SETTINGS_HARMLESS)
     dim = settings.get("truncate_dim")
     if dim is not None and _positive(dim) is None:
         raise ModelError(f"{path}: 'truncate_dim' must be a whole number of at least 1, got {dim!r}")
@@ -407,7 +424,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 
 def _check_normalize(folder: Path) -> None:
     config = read_object_if_there(folder / "config.json")
-    known_keys.refuse_unknown(folder / "config.json", config, known_keys.NORMALIZE)
+    refuse_unknown(folder / "config.json", config, _NORMALIZE_KEYS)
     for key, value in config.items():
         if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
             raise ModelError(f"{folder}: normalising {value!r} is not supported, only the pooled vector")

@@ -20,11 +20,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint import keys as known_keys
-from gemel.checkpoint.json_file import read_object
-from gemel.checkpoint.tensors import module_weights
+from gemel.checkpoint.files import module_weights, read_object
+from gemel.checkpoint.settings import refuse_unknown
 from gemel.errors import InputError, ModelError
-from gemel.files.atomic import write_json
+
+_POOLING_KEYS = frozenset(
+    {
+        "embedding_dimension",
+        "word_embedding_dimension",
+        "pooling_mode",
+        "include_prompt",
+        "pooling_mode_cls_token",
+        "pooling_mode_max_tokens",
+        "pooling_mode_mean_tokens",
+        "pooling_mode_mean_sqrt_len_tokens",
+        "pooling_mode_weightedmean_tokens",
+        "pooling_mode_lasttoken",
+    }
+)
+"""config.json of a Pooling."""
+
+_DENSE_KEYS = frozenset(
+    {
+        "in_features",
+        "out_features",
+        "bias",
+        "activation_function",
+        "module_input_name",
+        "module_output_name",
+        "use_residual",
+    }
+)
+"""config.json of a Dense."""
 
 # In the order in which their results are joined when a config switches on several of them.
 _FLAGS = {
@@ -72,7 +99,7 @@ class Dense:
 def read_pooling(folder: Path) -> PoolingConfig:
     """The pooling of a config with one flag per mode (older) or with the modes by name (newer)."""
     config = read_object(folder / "config.json")
-    known_keys.refuse_unknown(folder / "config.json", config, known_keys.POOLING)
+    refuse_unknown(folder / "config.json", config, _POOLING_KEYS)
     named = config.get("pooling_mode")
     if named is None:
         modes = tuple(mode for flag, mode in _FLAGS.items() if config.get(flag) is True) or ("mean",)
@@ -109,7 +136,7 @@ def dense_config(dense: Dense) -> dict[str, Any]:
 def read_dense(model: Path, folder: Path) -> Dense:
     """The layer in `folder`, a sub-folder of `model`."""
     config = read_object(folder / "config.json")
-    known_keys.refuse_unknown(folder / "config.json", config, known_keys.DENSE)
+    refuse_unknown(folder / "config.json", config, _DENSE_KEYS)
     _check_plain_dense(folder, config)
     weights = module_weights(model, folder)
     if "linear.weight" not in weights:
@@ -278,6 +305,8 @@ def read_classification_head(model: Path) -> ClassificationHead | None:
 def write_classification_head(head: ClassificationHead, model: Path) -> None:
     """Put the head into the folder of a model that has none."""
     from safetensors.numpy import save_file
+
+    from gemel.files.atomic import write_json
 
     check_classification_head(head)
     folder = model / FOLDER

@@ -177,7 +177,7 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
 
 
 def _why_no_model(folder: Path) -> str:
-    from gemel.checkpoint.tensors import other_format  # needs numpy
+    from gemel.checkpoint.files import other_format  # needs numpy
 
     return other_format(folder) or "it is not a model"
 

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, process
 from tokenizers.models import WordPiece
 
 from gemel.checkpoint.architecture import architecture_of
+from gemel.checkpoint.files import MAX_TOKENIZER, read_object_if_there
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.json_file import MAX_TOKENIZER, read_object_if_there
 from gemel.checkpoint.settings import Side
 from gemel.errors import ModelError
 

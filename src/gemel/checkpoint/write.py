@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.checkpoint.files import Tensors, read_object_if_there
 from gemel.checkpoint.folder import Checkpoint, is_model_folder
 from gemel.checkpoint.head import (
     FLOW,
@@ -24,8 +25,6 @@ from gemel.checkpoint.head import (
     pooling_config,
     write_classification_head,
 )
-from gemel.checkpoint.json_file import read_object_if_there
-from gemel.checkpoint.tensors import Tensors
 from gemel.errors import InputError, ModelError
 from gemel.files.atomic import atomic_folder, write_json
 

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.engines.port import Engine, MixingEngine
+from gemel.encoder.engines.engine import Engine, MixingEngine
 from gemel.encoder.tokenizer import TokenIds
 from gemel.options import parse_bytes
 from gemel.types import Vectors

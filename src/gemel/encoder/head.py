@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gemel.checkpoint.files import is_finite
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.head import ClassificationHead, Coupling, Dense, Flow, parse_concat
-from gemel.checkpoint.tensors import is_finite
 from gemel.errors import InputError, ModelError
 from gemel.types import Vectors
 from gemel.vectors.similarity import check_same_dim, checked, normalize

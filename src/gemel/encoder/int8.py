@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.tensors import Tensors
+from gemel.checkpoint.files import Tensors
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.network import Array, Linear, Network
 from gemel.errors import ModelError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemel.checkpoint.architecture import Config, architecture_of, model_types
-from gemel.checkpoint.tensors import Tensors, is_finite
+from gemel.checkpoint.files import Tensors, is_finite
 from gemel.encoder.network import Array, Linear, Network, Norm
 from gemel.errors import ModelError
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.json_file import read_object_if_there
+from gemel.checkpoint.files import read_object_if_there
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.encoder.engines.onnx_graph import OPSET
 from gemel.errors import InputError, WorkError

@@ -18,7 +18,7 @@ from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
 from gemel.checkpoint.head import Coupling, Dense, Flow
 from gemel.encoder.engines.onnx_graph import FAR, Attribute, Multiply, Nodes, add_network, multiply_float32
-from gemel.encoder.engines.onnx_int8 import MultiplyInt8
+from gemel.encoder.engines.onnx_graph import MultiplyInt8
 from gemel.encoder.int8 import quantize_linear, smoothing_factors
 from gemel.encoder.network import Array, Network
 from gemel.encoder.pooling import POOLINGS

@@ -1,66 +1,99 @@
-"""The batcher: texts of many requests in, each request's vectors out. Knows neither HTTP nor the network.
+"""The batcher: texts of many requests in, the vectors of each request out. Knows neither HTTP nor the network.
 
-Lives on one event loop. A text that was computed a moment ago for a client, or is being computed for it, is not
-computed again; what other clients sent makes no difference.
-
-One request on its way through the batcher: the rows it has, and the jobs it waits for.
+Runs on one event loop, with the workers of `queue.py` behind it. A text that was encoded a moment ago for a client, or
+is being encoded for it, is not encoded again; what other clients sent makes no difference.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.encoder.batches import usable_cores
-from gemel.encoder.engines.port import MixingEngine
+from gemel.encoder.engines.engine import MixingEngine
 from gemel.encoder.tokenizer import Windows, check_texts
 from gemel.errors import InputError
 from gemel.model import Model, PreparedTexts
-from gemel.serve.cache import Known, VectorCache
-from gemel.serve.counters import Figures
-from gemel.serve.limits import EncodeFailed, Limits, Overloaded, TooLarge, TooLate, late
-from gemel.serve.port import Ask, BatchKey, BatchKeys, Embedded
-from gemel.serve.queue import Job, Priority, QueueState
-from gemel.serve.workers import Finished, Workers
+from gemel.options import EncodeOptions
+from gemel.serve.counters import Counters
+from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
+from gemel.serve.queue import BatchKey, FinishedBatch, Priority, QueuedText, QueueState, Workers
 from gemel.types import Vectors
 
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
-
 SMALL_TOKENS = 512  # if it has at most so many tokens
-
-INLINE_CHARACTERS = 4000  # tokenised at once; more goes to a thread, so that the event loop answers others
-
-PIECE = 128  # texts tokenised between two looks at whether the client is still there,
-
-PIECE_CHARACTERS = (
+INLINE_CHARACTERS = (
+    4000  # tokenized on the event loop; more goes to a thread, so that others are answered meanwhile
+)
+CHUNK_TEXTS = 128  # texts tokenized between two checks whether the client is still connected,
+CHUNK_CHARACTERS = (
     100_000  # if they have at most so many characters: tokens take many times the memory of a text
+)
+MOST_BATCH_KEYS = 256  # that are remembered; a client may invent prompts without end
+CACHE_OVERHEAD = (
+    400  # bytes of a cached vector beside its numbers: the key, the dictionary's entry, the objects
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """How the texts of one request are encoded, and for which client."""
+
+    client: str = ""
+    """For fairness between clients: the name of a key or an address. Never logged with texts."""
+    prompt_name: str | None = None
+    prompt: str | None = None
+    normalize: bool | None = None
+    dim: int | None = None
+    truncate: bool = True
+    """False: a text over the model's length is refused; else it is truncated and counted in `EmbedResult.kept`."""
+    seconds: float | None = None
+    """The caller's own deadline, from now; never longer than the server's."""
+
+
+@dataclass(frozen=True, eq=False)
+class EmbedResult:
+    """Vectors in the order of the texts, bit for bit those of `Model.encode`."""
+
+    vectors: Vectors
+    tokens: NDArray[np.int64]
+    """(n,) of each text before truncation, special tokens included."""
+    kept: NDArray[np.int64]
+    """(n,) of each text as the model reads it."""
+
+    @property
+    def total_tokens(self) -> int:
+        return int(self.kept.sum())
+
+
 class Batcher:
-    """One for a model. Made inside the event loop that uses it."""
+    """The batcher of one model. Made inside the event loop that uses it."""
 
     def __init__(
         self,
         model: Model,
         limits: Limits,
-        figures: Figures,
+        counters: Counters,
         *,
         threads: int | None = None,
         cache_bytes: int = 64_000_000,
     ) -> None:
         self.threads = threads or usable_cores()
         self.cache = VectorCache(cache_bytes)
-        self._model, self._limits, self._figures = model, limits, figures
-        self._kinds = BatchKeys(self.threads, lambda options: model.prepare([], options))
+        self._model, self._limits, self._counters = model, limits, counters
+        self._batch_keys = BatchKeys(self.threads, lambda options: model.prepare([], options))
         self._loop = asyncio.get_running_loop()
-        self._flying: dict[bytes, Job] = {}
-        self._arriving = 0  # tokens of requests that are being tokenised, guessed
-        self._tokenising = ThreadPoolExecutor(1, thread_name_prefix="gemel-tokenise")
+        self._in_flight: dict[bytes, QueuedText] = {}
+        self._arriving = 0  # tokens of requests that are being tokenized, estimated
+        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix="gemel-tokenize")
         self.workers = Workers(
             self._compute,
             self._deliver,
@@ -72,205 +105,191 @@ class Batcher:
     @property
     def queue_tokens(self) -> int:
         """Tokens that wait."""
-        return self.workers.waiting.tokens + self._arriving
+        return self.workers.queue.tokens + self._arriving
 
-    async def embed(self, texts: Sequence[str], ask: Ask, *, urgent: bool = False) -> Embedded:
-        """See `Services.embed`. `urgent` goes before everything, past a full queue too, and is not remembered."""
+    async def embed(
+        self, texts: Sequence[str], options: EmbedOptions, *, urgent: bool = False
+    ) -> EmbedResult:
+        """See `Services.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
+
+        How many texts there are and how long each is was checked by the caller; tokens are counted here.
+        """
         started = perf_counter()
-        checked = self._check(texts)
-        kind = self._kinds.of(ask)
-        request = PendingRequest(len(checked), ask.dim or self._model.dim, self._loop.create_future())
-        seconds = min(ask.seconds or self._limits.seconds, self._limits.seconds)
-        deadline = self._loop.call_later(seconds, request.fail, TooLate(late(seconds)))
+        checked = check_texts(texts)
+        batch_key = self._batch_keys.of(options)
+        request = PendingRequest(len(checked), options.dim or self._model.dim, self._loop.create_future())
+        seconds = min(options.seconds or self._limits.seconds, self._limits.seconds)
+        deadline = self._loop.call_later(seconds, request.fail, DeadlineExceeded(deadline_message(seconds)))
         try:
-            missing = self._join(request, kind.keys(checked, ask.client))
+            missing = self._join(request, batch_key.cache_keys(checked, options.client))
             if missing:
                 new = [checked[rows[0]] for rows in missing.values()]
-                windows = await self._tokenise(new, kind, urgent)
-                self._begin(request, missing, windows, kind, ask.client, urgent)
+                windows = await self._tokenize(new, batch_key, urgent)
+                self._enqueue(request, missing, windows, batch_key, options.client, urgent)
             if request.missing:
                 await request.future
-            self._check_tokens(int(request.tokens.sum()))
-            if not ask.cut:
-                _refuse_cut(request)
+            # All texts count, so that the answer does not depend on what was cached.
+            self._limits.check_tokens(int(request.tokens.sum()))
+            if not options.truncate:
+                _refuse_truncated(request)
         except BaseException as error:
-            self._leave(request, error)
+            self._abandon(request, error)
             raise
         finally:
             deadline.cancel()
-        self._figures.stage("total", perf_counter() - started)
-        self._figures.texts.add(len(checked))
-        return request.embedded()
+        self._counters.stage("total", perf_counter() - started)
+        self._counters.texts.add(len(checked))
+        return request.result()
 
     async def close(self) -> None:
-        """Ends the threads; what waits is never answered."""
+        """End the threads; what waits is never answered."""
         await asyncio.to_thread(self.workers.stop)
-        self._tokenising.shutdown(wait=False, cancel_futures=True)
+        self._tokenizing.shutdown(wait=False, cancel_futures=True)
 
-    # In: checked, looked up, tokenised, queued.
-
-    def _check(self, texts: Sequence[str]) -> list[str]:
-        limits = self._limits
-        if len(texts) > limits.texts and not isinstance(texts, str):
-            raise TooLarge(
-                f"the request has {len(texts):,} texts, at most {limits.texts:,} are taken at once"
-            )
-        checked = check_texts(texts)
-        for position, text in enumerate(checked):
-            if len(text) > limits.characters:
-                raise TooLarge(
-                    f"texts[{position}] has {len(text):,} characters, at most {limits.characters:,} are taken"
-                )
-        return checked
+    # In: looked up, tokenized, queued.
 
     def _join(self, request: PendingRequest, keys: Sequence[bytes]) -> dict[bytes, list[int]]:
-        """Rows that are known are filled, those under way are waited for; the rest is returned by key."""
+        """Fill the rows whose vectors are cached, wait for those in flight, and return the rows of the rest by key."""
         missing: dict[bytes, list[int]] = {}
         for row, key in enumerate(keys):
-            known = self.cache.get(key)
-            if known is not None:
-                request.put(row, known)
-                self._figures.cache_hits += 1
-            elif key in self._flying:
-                request.wait_for(self._flying[key], row)
-                self._figures.shared += 1
+            cached = self.cache.get(key)
+            if cached is not None:
+                request.put(row, cached)
+                self._counters.cache_hits += 1
+            elif key in self._in_flight:
+                request.wait_for(self._in_flight[key], row)
+                self._counters.shared += 1
             else:
                 missing.setdefault(key, []).append(row)
-        self._figures.cache_misses += len(missing)
+        self._counters.cache_misses += len(missing)
         return missing
 
-    async def _tokenise(self, texts: list[str], kind: BatchKey, urgent: bool) -> Sequence[Windows]:
+    async def _tokenize(self, texts: list[str], batch_key: BatchKey, urgent: bool) -> Sequence[Windows]:
         characters = sum(map(len, texts))
-        guess = characters // 4 + len(texts)
+        estimate = characters // 4 + len(texts)
         if not urgent:
-            self._admit(guess)
+            self._admit(estimate)
         started = perf_counter()
-        self._arriving += guess
+        self._arriving += estimate
         try:
             if characters <= INLINE_CHARACTERS:
-                windows = self._model.prepare(texts, kind.options).windows
+                windows = self._model.prepare(texts, batch_key.options).windows
             else:
-                windows = await self._tokenise_aside(texts, kind)
+                windows = await self._tokenize_in_thread(texts, batch_key)
         finally:
-            self._arriving -= guess
-        self._figures.stage("tokenise", perf_counter() - started)
-        self._check_tokens(sum(window.tokens for window in windows))
+            self._arriving -= estimate
+        self._counters.stage("tokenise", perf_counter() - started)
+        self._limits.check_tokens(sum(window.tokens for window in windows))
         if not urgent:
             self._admit(sum(window.kept for window in windows))
         return windows
 
-    def _check_tokens(self, tokens: int) -> None:
-        """Of what is new, before it is computed; of all texts at the end, so that the answer does not depend on what
-        others asked for a moment ago."""
-        if tokens > self._limits.tokens:
-            raise TooLarge(f"the request has {tokens:,} tokens, at most {self._limits.tokens:,} are taken")
-
-    async def _tokenise_aside(self, texts: list[str], kind: BatchKey) -> tuple[Windows, ...]:
-        """In pieces, so that two large requests take turns and one that is cancelled ends soon."""
-        found: list[Windows] = []
+    async def _tokenize_in_thread(self, texts: list[str], batch_key: BatchKey) -> tuple[Windows, ...]:
+        """In chunks, so that two large requests take turns and one that is cancelled ends soon."""
+        windows: list[Windows] = []
         tokens = 0
-        for part in _pieces(texts):
+        for chunk in _chunks(texts):
             prepared = await self._loop.run_in_executor(
-                self._tokenising, self._model.prepare, part, kind.options
+                self._tokenizing, self._model.prepare, chunk, batch_key.options
             )
-            found.extend(prepared.windows)
+            windows.extend(prepared.windows)
             tokens += sum(window.tokens for window in prepared.windows)
-            self._check_tokens(tokens)
-        return tuple(found)
+            self._limits.check_tokens(tokens)
+        return tuple(windows)
 
     def _admit(self, tokens: int) -> None:
         most, waiting = self._limits.queue_tokens, self.queue_tokens
         if waiting and waiting + tokens > most:
-            self._figures.rejected["queue"] += 1
+            self._counters.rejected["queue"] += 1
             seconds = max(1.0, self.workers.wait_seconds())
             raise Overloaded(
                 f"{waiting:,} tokens are waiting and at most {most:,} may. Try again in {seconds:.0f} s",
                 seconds,
             )
 
-    def _begin(
+    def _enqueue(
         self,
         request: PendingRequest,
         missing: dict[bytes, list[int]],
         windows: Sequence[Windows],
-        kind: BatchKey,
+        batch_key: BatchKey,
         client: str,
         urgent: bool,
     ) -> None:
-        if request.future.done():  # the deadline passed while it was tokenised
+        if request.future.done():  # the deadline passed while it was tokenized
             return
         small = len(windows) <= SMALL_TEXTS and sum(window.kept for window in windows) <= SMALL_TOKENS
-        rank = Priority.URGENT if urgent else Priority.SMALL if small else Priority.LARGE
-        now, jobs = perf_counter(), []
+        priority = Priority.URGENT if urgent else Priority.SMALL if small else Priority.LARGE
+        now, new = perf_counter(), []
         for (key, rows), window in zip(missing.items(), windows, strict=True):
-            job = self._flying.get(key)
-            if job is None:
-                job = self._flying[key] = Job(key, window, kind, client, rank, now)
-                jobs.append(job)
+            text = self._in_flight.get(key)
+            if text is None:
+                text = self._in_flight[key] = QueuedText(key, window, batch_key, client, priority, now)
+                new.append(text)
             for row in rows:
-                request.wait_for(job, row)
-        if jobs:
-            self.workers.put(jobs)
+                request.wait_for(text, row)
+        if new:
+            self.workers.put(new)
 
-    # On a worker's thread.
+    # On the thread of a worker.
 
-    def _compute(self, kind: BatchKey, windows: Sequence[Windows], alone: bool) -> Vectors:
-        return self._model.run(PreparedTexts(tuple(windows), kind.alone if alone else kind.options))
+    def _compute(self, batch_key: BatchKey, windows: Sequence[Windows], alone: bool) -> Vectors:
+        return self._model.run(PreparedTexts(tuple(windows), batch_key.alone if alone else batch_key.options))
 
-    def _deliver(self, finished: Finished) -> None:
+    def _deliver(self, finished: FinishedBatch) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._finish, finished)
 
-    # Out: vectors to those who wait, or to nobody.
+    # Out: vectors to the requests that wait for them.
 
-    def _finish(self, finished: Finished) -> None:
-        figures, tokens = self._figures, 0
-        for job, result in zip(finished.jobs, finished.results, strict=True):
-            self._flying.pop(job.key, None)
-            figures.stage("queue", finished.taken - job.queued)
-            tokens += job.length
+    def _finish(self, finished: FinishedBatch) -> None:
+        counters, tokens = self._counters, 0
+        for text, result in zip(finished.texts, finished.results, strict=True):
+            self._in_flight.pop(text.key, None)
+            counters.stage("queue", finished.taken - text.queued)
+            tokens += text.length
             if isinstance(result, Exception):
-                figures.failed_batches += 1
-                for request, row in job.waiters:
+                counters.failed_batches += 1
+                for request, row in text.waiters:
                     request.fail_row(row, result)
                 continue
-            known = Known(np.array(result), job.windows.tokens, job.windows.kept)
-            if job.rank is not Priority.URGENT:
-                self.cache.put(job.key, known)
-            for request, row in job.waiters:
-                request.put(row, known)
-        figures.stage("compute", finished.seconds)
-        figures.batch_texts.add(len(finished.jobs))
-        figures.tokens.add(tokens)
+            cached = CachedVector(np.array(result), text.windows.tokens, text.windows.kept)
+            if text.priority is not Priority.URGENT:
+                self.cache.put(text.key, cached)
+            for request, row in text.waiters:
+                request.put(row, cached)
+        counters.stage("compute", finished.seconds)
+        counters.batch_texts.add(len(finished.texts))
+        counters.tokens.add(tokens)
 
-    def _leave(self, request: PendingRequest, error: BaseException) -> None:
-        """The request failed or its client went away: what only it waits for is not computed."""
-        if isinstance(error, TooLate):
-            self._figures.rejected["deadline"] += 1
-        alone = request.leave()
-        self.workers.drop(alone)
-        for job in alone:
-            if job.state is QueueState.DROPPED and self._flying.get(job.key) is job:
-                del self._flying[job.key]
+    def _abandon(self, request: PendingRequest, error: BaseException) -> None:
+        """The request failed or its client disconnected: texts that only it waits for are not encoded."""
+        if isinstance(error, DeadlineExceeded):
+            self._counters.rejected["deadline"] += 1
+        unwanted = request.leave()
+        self.workers.drop(unwanted)
+        for text in unwanted:
+            if text.state is QueueState.DROPPED and self._in_flight.get(text.key) is text:
+                del self._in_flight[text.key]
 
 
-def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in lists of at most PIECE texts and PIECE_CHARACTERS characters, or of one that is longer."""
-    piece: list[str] = []
+def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Lists of at most CHUNK_TEXTS texts and CHUNK_CHARACTERS characters, or of one text that is longer."""
+    chunk: list[str] = []
     characters = 0
     for text in texts:
-        if piece and (len(piece) == PIECE or characters + len(text) > PIECE_CHARACTERS):
-            yield piece
-            piece, characters = [], 0
-        piece.append(text)
+        if chunk and (len(chunk) == CHUNK_TEXTS or characters + len(text) > CHUNK_CHARACTERS):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append(text)
         characters += len(text)
-    yield piece
+    yield chunk
 
 
-def _refuse_cut(request: PendingRequest) -> None:
-    lost = np.flatnonzero(request.kept < request.tokens)
-    if len(lost):
-        row = int(lost[0])
+def _refuse_truncated(request: PendingRequest) -> None:
+    rows = np.flatnonzero(request.kept < request.tokens)
+    if len(rows):
+        row = int(rows[0])
         raise InputError(
             f"texts[{row}] has {request.tokens[row]:,} tokens, the model reads {request.kept[row]:,}. "
             "Shorten it, or let it be cut"
@@ -278,9 +297,9 @@ def _refuse_cut(request: PendingRequest) -> None:
 
 
 class PendingRequest:
-    """Used by the answering thread only."""
+    """One request in the batcher: the rows it has, and the texts it waits for. Used on the event loop only."""
 
-    __slots__ = ("_jobs", "future", "kept", "missing", "tokens", "vectors")
+    __slots__ = ("_texts", "future", "kept", "missing", "tokens", "vectors")
 
     def __init__(self, rows: int, dim: int, future: asyncio.Future[None]) -> None:
         self.vectors = np.empty((rows, dim), dtype=np.float32)
@@ -288,20 +307,20 @@ class PendingRequest:
         self.kept = np.zeros(rows, dtype=np.int64)
         self.missing = rows
         self.future = future
-        self._jobs: list[Job] = []
+        self._texts: list[QueuedText] = []
 
-    def wait_for(self, job: Job, row: int) -> None:
-        job.waiters.append((self, row))
-        self._jobs.append(job)
+    def wait_for(self, text: QueuedText, row: int) -> None:
+        text.waiters.append((self, row))
+        self._texts.append(text)
 
-    def put(self, row: int, known: Known) -> None:
-        self.vectors[row], self.tokens[row], self.kept[row] = known.vector, known.tokens, known.kept
+    def put(self, row: int, cached: CachedVector) -> None:
+        self.vectors[row], self.tokens[row], self.kept[row] = cached.vector, cached.tokens, cached.kept
         self.missing -= 1
         if not self.missing and not self.future.done():
             self.future.set_result(None)
 
     def fail_row(self, row: int, error: Exception) -> None:
-        """An error of ours keeps its words; of any other nothing leaves the server."""
+        """The message of an InputError reaches the client; that of any other error does not leave the server."""
         if isinstance(error, InputError):
             self.fail(error)
         else:
@@ -314,17 +333,87 @@ class PendingRequest:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # seen, also when nobody waits yet
+            self.future.exception()  # marks it as retrieved, also when nobody waits yet
 
-    def leave(self) -> list[Job]:
-        """Wait for nothing any more; returns the jobs that now nobody waits for."""
-        left = []
-        for job in self._jobs:
-            job.waiters = [(request, row) for request, row in job.waiters if request is not self]
-            if not job.waiters:
-                left.append(job)
-        self._jobs = []
-        return left
+    def leave(self) -> list[QueuedText]:
+        """Wait for nothing any more. Returns the texts that nobody waits for now."""
+        unwanted = []
+        for text in self._texts:
+            text.waiters = [(request, row) for request, row in text.waiters if request is not self]
+            if not text.waiters:
+                unwanted.append(text)
+        self._texts = []
+        return unwanted
 
-    def embedded(self) -> Embedded:
-        return Embedded(self.vectors, self.tokens, self.kept)
+    def result(self) -> EmbedResult:
+        return EmbedResult(self.vectors, self.tokens, self.kept)
+
+
+class BatchKeys:
+    """The batch key of each combination of options, made once."""
+
+    def __init__(self, threads: int, check: Callable[[EncodeOptions], object]) -> None:
+        """`check` refuses options that the model does not have."""
+        self._threads, self._check = threads, check
+        self._keys: dict[tuple[object, ...], BatchKey] = {}
+
+    def of(self, options: EmbedOptions) -> BatchKey:
+        name = (options.prompt_name, options.prompt, options.normalize, options.dim)
+        key = self._keys.get(name)
+        if key is None:
+            if len(self._keys) >= MOST_BATCH_KEYS:
+                self._keys.clear()
+            key = self._make(options, repr(name))
+            self._check(key.options)
+            self._keys[name] = key
+        return key
+
+    def _make(self, options: EmbedOptions, name: str) -> BatchKey:
+        single = EncodeOptions(
+            prompt_name=options.prompt_name,
+            prompt=options.prompt,
+            normalize=options.normalize,
+            dim=options.dim,
+            on_long="truncate",
+            threads=1,
+        )
+        salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return BatchKey(single, replace(single, threads=self._threads), salt)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedVector:
+    """The vector of one text, and how many of its tokens it stands for."""
+
+    vector: Vectors
+    """(dim,)"""
+    tokens: int
+    kept: int
+
+
+class VectorCache:
+    """Vectors of recent texts, bounded by bytes; the least recently used goes first. Used on the event loop only."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        self._vectors: OrderedDict[bytes, CachedVector] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def get(self, key: bytes) -> CachedVector | None:
+        cached = self._vectors.get(key)
+        if cached is not None:
+            self._vectors.move_to_end(key)
+        return cached
+
+    def put(self, key: bytes, cached: CachedVector) -> None:
+        size = cached.vector.nbytes + CACHE_OVERHEAD
+        if size > self.most_bytes or key in self._vectors:
+            return
+        self._vectors[key] = cached
+        self.bytes += size
+        while self.bytes > self.most_bytes:
+            _, old = self._vectors.popitem(last=False)
+            self.bytes -= old.vector.nbytes + CACHE_OVERHEAD

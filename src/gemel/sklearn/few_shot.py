@@ -27,7 +27,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from gemel.checkpoint.json_file import read_object
+from gemel.checkpoint.files import read_object
 from gemel.errors import InputError, ModelError
 from gemel.evaluation.probe import one_thread
 from gemel.files.atomic import atomic_folder, write_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
-from gemel.encoder.architectures.bert_family import CONFIG_KEYS, position_table
+from gemel.encoder.architectures.bert import CONFIG_KEYS, position_table
 from gemel.encoder.architectures.config import (
     MOST_LAYERS,
     activation_of,

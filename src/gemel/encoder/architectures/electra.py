@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
-from gemel.encoder.architectures.bert_family import CONFIG_KEYS, read_bert_like
+from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
 from gemel.encoder.architectures.config import positive
 from gemel.encoder.network import Array, Network
 from gemel.encoder.weights import CheckpointWeights

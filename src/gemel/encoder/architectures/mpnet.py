@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
-from gemel.encoder.architectures.bert_family import CONFIG_KEYS, padding_token
+from gemel.encoder.architectures.bert import CONFIG_KEYS, padding_token
 from gemel.encoder.architectures.config import activation_of, epsilon_of, heads_of, layers_of, positive
 from gemel.encoder.network import Array, Block, Network
 from gemel.encoder.weights import CheckpointWeights

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.engines.port import check_ids
+from gemel.encoder.engines.engine import check_ids
 from gemel.encoder.int8 import Int8Store, smoothing_factors
 from gemel.encoder.network import Block, Linear, Network, Norm, rotary_tables
 from gemel.errors import InputError

@@ -12,9 +12,15 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from gemel.encoder.engines.onnx_graph import Graph, Multiply, build_graph, multiply_float32
-from gemel.encoder.engines.onnx_int8 import MultiplyInt8, safe_weight_bits
-from gemel.encoder.engines.port import check_ids
+from gemel.encoder.engines.engine import check_ids
+from gemel.encoder.engines.onnx_graph import (
+    Graph,
+    Multiply,
+    MultiplyInt8,
+    build_graph,
+    multiply_float32,
+    safe_weight_bits,
+)
 from gemel.encoder.int8 import smoothing_factors
 from gemel.encoder.network import Network, has_padding, position_rows
 from gemel.errors import InputError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
+from gemel.checkpoint.files import reason_of
 from gemel.checkpoint.folder import Checkpoint
-from gemel.checkpoint.json_file import reason_of
 from gemel.encoder.weights import (
     check_sizes,
     is_harmless,

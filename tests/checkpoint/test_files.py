@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from gemel.checkpoint.tensors import Tensors
+from gemel.checkpoint.files import Tensors
 from gemel.errors import ModelError
 
 

@@ -1,0 +1,208 @@
+"""What an engine is, which one runs a checkpoint, and the engines of a model: one per precision.
+
+An engine turns token ids into hidden states, and does nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, get_args, runtime_checkable
+
+from gemel.checkpoint.architecture import architecture_of, model_types
+from gemel.checkpoint.folder import Checkpoint, static_table
+from gemel.errors import InputError, MissingExtra, ModelError
+from gemel.options import EngineName, Precision
+from gemel.types import Ids, Vectors
+
+if TYPE_CHECKING:
+    from gemel.encoder.network import Array, Network
+
+
+class Engine(Protocol):
+    """Runs one network. Safe to call from several threads at once.
+
+    Batch invariance: the hidden states of a row are the same bits whatever the other rows are, and on any number of
+    threads.
+    """
+
+    name: str
+    width: int
+    batch_tokens: int
+    """Tokens per call at which this engine is fastest."""
+
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
+        """(b, t) token ids, all rows of t real tokens -> (b, t, width) float32.
+
+        The call uses one core, or up to `threads` of them where the engine can share one call.
+        """
+        ...
+
+    def bytes_per_text(self, tokens: int) -> int:
+        """Working memory for one text of so many tokens while it runs, result included."""
+        ...
+
+
+@runtime_checkable
+class MixingEngine(Engine, Protocol):
+    """An engine that takes groups of several lengths in one call, so that few texts of many lengths fill it."""
+
+    def hidden_many(self, groups: Sequence[Ids], threads: int = 1) -> list[Vectors]:
+        """`hidden` of each group."""
+        ...
+
+
+class EnginePool:
+    """The engines of one model, opened on first use. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        engine: EngineName,
+        device: str,
+        network: Network | None = None,
+        typed: bool | None = None,
+    ) -> None:
+        """`typed`: a cross-encoder that torch runs with its head. `network` is run instead of the checkpoint's own."""
+        self._typed = typed
+        self._checkpoint, self._engine, self._device, self._network = checkpoint, engine, device, network
+        self._opened: dict[Precision, Engine] = {}
+        self._opening = threading.Lock()
+
+    def __getitem__(self, precision: Precision) -> Engine:
+        with self._opening:
+            if precision not in self._opened:
+                self._opened[precision] = self._open(precision)
+            return self._opened[precision]
+
+    def _open(self, precision: Precision) -> Engine:
+        if self._typed is None:
+            return open_engine(
+                self._checkpoint,
+                precision=precision,
+                device=self._device,
+                engine=self._engine,
+                network=self._network,
+            )
+        if self._engine not in ("auto", "torch"):
+            raise InputError(_cannot_read(self._checkpoint, self._engine))
+        requested = self._engine == "torch"
+        return _torch(self._checkpoint, precision, self._device, requested=requested, typed=self._typed)
+
+
+def open_engine(
+    checkpoint: Checkpoint,
+    *,
+    precision: Precision = "float32",
+    device: str = "cpu",
+    engine: EngineName = "auto",
+    network: Network | None = None,
+) -> Engine:
+    """The engine for a checkpoint; `network` is run instead of its own, where a caller has changed it.
+
+    "auto" takes the native kernel on the CPU, ONNX Runtime where the kernel cannot run or for another device, and torch
+    for an architecture that gemel does not read itself.
+    """
+    if engine not in get_args(EngineName):
+        raise InputError(f"engine must be one of {', '.join(get_args(EngineName))}, got {engine!r}")
+    if checkpoint.kind == "static":
+        return StaticEngine(static_table(checkpoint))
+    known = architecture_of(checkpoint.config) is not None
+    if not known and engine not in ("auto", "torch"):
+        raise InputError(_cannot_read(checkpoint, engine))
+    if engine == "torch" or not known:
+        return _torch(checkpoint, precision, device, requested=engine == "torch")
+    return _own_engine(checkpoint, precision, device, engine, network)
+
+
+def _own_engine(
+    checkpoint: Checkpoint, precision: Precision, device: str, engine: EngineName, network: Network | None
+) -> Engine:
+    from gemel.encoder.engines.native import NativeEngine, why_not
+    from gemel.encoder.weights import read_network
+
+    network = network or read_network(checkpoint.config, checkpoint.weights)
+    reason = "it runs on the CPU only" if device != "cpu" else why_not(network, precision)
+    if engine == "native" and reason:
+        raise InputError(f"engine 'native' cannot run {checkpoint.name}: {reason}. Use engine='onnxruntime'")
+    if reason or engine == "onnxruntime":
+        from gemel.encoder.engines.onnx import OnnxEngine
+
+        return OnnxEngine(network, precision=precision, device=device)
+    if precision == "float32":
+        return NativeEngine(network, precision=precision)
+    from gemel.encoder.int8 import Int8Store
+
+    return NativeEngine(network, precision=precision, store=Int8Store(checkpoint.folder, checkpoint.parts))
+
+
+def _torch(
+    checkpoint: Checkpoint, precision: Precision, device: str, *, requested: bool, typed: bool | None = None
+) -> Engine:
+    """`typed`: a cross-encoder, and whether it gets token types. None: a sentence encoder."""
+    from gemel.encoder.engines.torch import TorchEngine, TorchPairEngine
+    from gemel.encoder.head import check_weights
+
+    kind = checkpoint.config.get("model_type")
+    known = ", ".join(model_types())
+    if precision != "float32":
+        raise ModelError(f"architecture {kind!r} runs in torch, which has float32 only; int8 is for: {known}")
+    check_weights(checkpoint)
+    try:
+        if typed is None:
+            return TorchEngine(checkpoint, device=device)
+        return TorchPairEngine(checkpoint, typed=typed, device=device)
+    except MissingExtra as error:
+        if requested:
+            raise
+        raise ModelError(
+            f"{checkpoint.name} has the architecture {kind!r}, which gemel cannot read itself. Known: {known}. "
+            "With torch it may run: pip install 'gemel[train]'"
+        ) from error
+
+
+def _cannot_read(checkpoint: Checkpoint, engine: EngineName) -> str:
+    kind = checkpoint.config.get("model_type")
+    return (
+        f"engine {engine!r} cannot run {checkpoint.name}: gemel cannot read its architecture {kind!r} itself. "
+        f"Known: {', '.join(model_types())}. Use engine='torch'"
+    )
+
+
+class StaticEngine:
+    """The engine of a static model: the vector of a token is its row of a table, which may be a view of a file."""
+
+    name = "static"
+    batch_tokens = 65_536
+
+    def __init__(self, table: Array) -> None:
+        self._table = table
+        self.width = int(table.shape[1])
+
+    def hidden(self, ids: Ids, threads: int = 1) -> Vectors:
+        """(b, t) token ids -> (b, t, width): the rows."""
+        check_ids(ids, vocabulary=len(self._table), max_positions=ids.shape[1] if ids.ndim == 2 else 0)
+        rows: Vectors = self._table[ids]
+        return rows
+
+    def bytes_per_text(self, tokens: int) -> int:
+        """The rows themselves, twice: once gathered, once summed."""
+        return 8 * tokens * self.width
+
+
+def check_ids(ids: Ids, *, vocabulary: int, max_positions: int) -> None:
+    """Refuse token ids that are not those of at least one text, inside the vocabulary and the positions."""
+    if ids.ndim != 2 or 0 in ids.shape:
+        raise InputError(f"token ids must be (texts, tokens) with at least one of each, got {ids.shape}")
+    if ids.shape[1] > max_positions:
+        raise InputError(
+            f"the texts have {ids.shape[1]} tokens, the network has {max_positions} positions. Cut them first"
+        )
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocabulary:
+        bad = low if low < 0 else high
+        raise InputError(
+            f"token id {bad} is outside the vocabulary (0 to {vocabulary - 1}). "
+            "The tokenizer and the weights belong to different models"
+        )
