@@ -48,7 +48,7 @@ with gemel.open_index(":memory:", model="model", stemming="english") as index:
     assert index.search("connected", k=1, hybrid=True)[0].id == "a"
 """,
     "serve": """
-import fastapi, orjson, prometheus_client, uvicorn
+import orjson, prometheus_client, pydantic, starlette, uvicorn
 import gemel.serve.app, gemel.serve.run
 """,
     "ray": """
