@@ -67,7 +67,7 @@ NEEDS = {
     "lance": "lance",
     "torch": "transformers",
     "hub": "huggingface_hub",
-    "server": "fastapi",
+    "server": "starlette",
 }
 
 
