@@ -132,7 +132,7 @@ def test_a_model_that_changed_in_its_folder_is_noticed_when_it_is_loaded(tmp_pat
 def test_an_index_of_vectors_takes_no_model(model):
     there = MemoryStore()
     open_index(there, dim=32)
-    with pytest.raises(ModelError, match="bound to no model"):
+    with pytest.raises(ModelError, match="vectors only and no model"):
         open_index(there, model)
     with pytest.raises(InputError, match="dim is 5, but the index :memory: has 32 dimensions"):
         open_index(there, dim=5)

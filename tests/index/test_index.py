@@ -14,11 +14,11 @@ import pytest
 import gemel
 from gemel.errors import InputError, MissingExtra
 from gemel.index import verify
-from gemel.index.encoder import unit
+from gemel.index.binding import unit
+from gemel.index.ingest import WriteResult
 from gemel.index.lance.store import LanceStore
 from gemel.index.open import open_index
 from gemel.index.port import Header
-from gemel.index.results import WriteResult
 from gemel.options import EncodeOptions
 from gemel.vectors.bm25 import RRF_K, WordRules
 from tiny import TEXT, tiny_bert
@@ -105,6 +105,23 @@ def test_of_a_long_document_only_changed_passages_are_encoded(index, model):
     assert index.upsert([LONG + " guitar"], ids=["long"]).encoded == 1
     assert index.upsert(["cat"], ids=["long"]).encoded == 1
     assert index.count().passages == 1
+
+
+def test_a_document_is_tokenized_once(index, model, monkeypatch):
+    tokenizer, seen = type(model._tokenizer), []
+    content = tokenizer.content
+
+    def counted(self, texts, **options):
+        seen.extend(texts)
+        return content(self, texts, **options)
+
+    monkeypatch.setattr(tokenizer, "content", counted)
+    index.add([*TEXTS, ""])
+    assert sorted(seen) == sorted(["", *TEXTS])
+    long, seen[:] = " ".join(TEXTS), []
+    assert index.add([long]).encoded > 1
+    passages = [text for text in seen if text != long]
+    assert "".join(passages) == long and seen.count(long) == 1  # measured as a whole, then passage by passage
 
 
 def test_long_documents_lose_nothing(index):
@@ -317,7 +334,7 @@ def test_stats_say_whose_vectors_they_are(filled, model):
     assert (stats.documents, stats.passages, stats.dim, stats.model) == (60, 60, 32, "model")
     assert stats.fields == {"year": "int", "even": "bool"}
     assert stats.fingerprint == model.fingerprint.digest
-    assert stats.to_json()["place"] == filled.place
+    assert stats.to_json()["location"] == filled.location
 
 
 def test_get_keeps_the_order_asked(filled):
@@ -475,7 +492,7 @@ def test_a_place_without_an_index_is_not_made_by_chance(model):
         open_index(":memory:", model, create=False)
     with pytest.raises(InputError, match="no index at :memory:"):
         open_index(":memory:", model, read_only=True)
-    with pytest.raises(InputError, match="place of an index is empty"):
+    with pytest.raises(InputError, match="location of an index is empty"):
         open_index("")
     with pytest.raises(InputError, match="Known types: text, int, float, bool"):
         open_index(":memory:", model, fields={"year": "decimal"})

@@ -51,4 +51,4 @@ def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypat
     monkeypatch.setattr(recovery, "look", look_late)
     second = LanceStore(tmp_path / "notes").open()
     second.write(rows_of(["b"]), replace=False)
-    assert sorted(second.known(["a", "b"])) == ["a", "b"]
+    assert sorted(second.digests(["a", "b"])) == ["a", "b"]

@@ -44,15 +44,23 @@ class Counting:
 
     def __init__(self, model, monkeypatch):
         self.calls, self.texts, self.at = 0, 0, {}
-        inner = model.encode_report
+        encode, run = model.encode_report, model.run
 
-        def counted(texts, *rest, **options):
+        def counted(count):
             self.calls += 1
-            self.texts += len(texts)
+            self.texts += count
             self.at.pop(self.calls, lambda: None)()
-            return inner(texts, *rest, **options)
 
-        monkeypatch.setattr(model, "encode_report", counted)
+        def encode_counted(texts, *rest, **options):  # canaries
+            counted(len(texts))
+            return encode(texts, *rest, **options)
+
+        def run_counted(prepared):  # passages
+            counted(len(prepared.windows))
+            return run(prepared)
+
+        monkeypatch.setattr(model, "encode_report", encode_counted)
+        monkeypatch.setattr(model, "run", run_counted)
 
 
 def same_as_made_anew(index, model):
@@ -133,7 +141,7 @@ def dying(owner, name, calls):
 migrating._BLOCK = 10
 place, model, moment = sys.argv[1:]
 index = open_index(place)
-dying(Model, "encode_report", 4) if moment == "copy" else dying(LanceStore, "switch", 1)
+dying(Model, "run", 3) if moment == "copy" else dying(LanceStore, "switch", 1)
 index.migrate(model)
 """
 
@@ -205,12 +213,12 @@ def test_a_handle_of_the_old_table_fails_clearly(place, models):
 def test_writes_during_the_switch_go_to_the_new_table(place, models, monkeypatch):
     index, written = open_index(place, models[0]), []
     writer = threading.Thread(target=lambda: written.append(index.add(["a cat"], ids=["cat"])))
-    table, place = index._state.table, index._place
-    known = table.known
+    table, place = index._state.table, index._store
+    digests = table.digests
 
     def late(ids):
         """The table is asked, and before the answer is used the switch has begun."""
-        answer = known(ids)
+        answer = digests(ids)
         if ids == ["cat"]:
             asked.set()
             switched.wait()
@@ -225,7 +233,7 @@ def test_writes_during_the_switch_go_to_the_new_table(place, models, monkeypatch
         switched.set()
         return table
 
-    monkeypatch.setattr(table, "known", late)
+    monkeypatch.setattr(table, "digests", late)
     monkeypatch.setattr(place, "switch", announced)
     index.migrate(models[1])
     writer.join()

@@ -296,7 +296,7 @@ def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, m
         proxy.cut = moment
         table.write(rows_of(["d"], seed=1), replace=False)  # done twice, this would say that "d" is there
         assert (proxy.cut, proxy.cuts) == (None, 1)
-        assert sorted(table.known(["a", "b", "c", "d"])) == ["a", "b", "c", "d"]
+        assert sorted(table.digests(["a", "b", "c", "d"])) == ["a", "b", "c", "d"]
         proxy.cut = moment
         assert table.delete(["a", "b", "never"]) == 2
         assert proxy.cuts == 2
@@ -339,15 +339,15 @@ def test_what_was_acknowledged_survives_a_kill_of_the_server(server, make):
     assert len(set(names)) - len(acknowledged) <= 1
     assert all(names.count(name) == 3 for name in set(names))
     table.write(rows_of(["after"]), replace=False)
-    assert store.place().open().known(["after"]) == {"after": "d-after"}
+    assert store.place().open().digests(["after"]) == {"after": "d-after"}
 
 
 def test_a_password_is_never_shown(server, store, monkeypatch):
     monkeypatch.delenv("PGPASSWORD", raising=False)
     good = PostgresStore(f"{server.tcp_url('tests', PASSWORD)}#{store.name}")
     table = good.create(Header(DIM, {}, {}))
-    assert PASSWORD not in table.place + good.name + repr(good) + repr(table)
-    assert table.place == f"postgresql://postgres@127.0.0.1:{server.port}/tests#{store.name}"
+    assert PASSWORD not in table.location + good.name + repr(good) + repr(table)
+    assert table.location == f"postgresql://postgres@127.0.0.1:{server.port}/tests#{store.name}"
     table.close()
     good.close()
     bad = PostgresStore(f"{server.tcp_url('tests', 'wrong-' + PASSWORD)}#{store.name}")
@@ -404,7 +404,7 @@ def test_what_was_opened_to_read_cannot_be_written(make):
     table.write(rows_of(["a"]), replace=False)
     place = PostgresStore(store.url, read_only=True)
     reader = place.open()
-    assert reader.known(["a"]) == {"a": "d-a"}
+    assert reader.digests(["a"]) == {"a": "d-a"}
     for change in (
         lambda: reader.write(rows_of(["b"]), replace=False),
         lambda: reader.delete(["a"]),

@@ -16,8 +16,7 @@ import gemel
 from gemel.errors import GemelError, InputError, WorkError
 from gemel.index.lance.recovery import RecoveredWarning
 from gemel.index.lance.store import LanceStore
-from gemel.index.port import Header
-from gemel.index.results import digest_of
+from gemel.index.port import Header, digest_of
 from index_contract import clusters, rows_of
 
 DIM, LARGE = 16, 400

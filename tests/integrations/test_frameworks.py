@@ -8,7 +8,6 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, MissingExtra
-from gemel.index.for_frameworks import is_of_its_model, passage_vectors, recorded_options
 from gemel.integrations.framework import QueryDocumentEncoder, metadata_of, store_fields
 from tiny import tiny_bert
 
@@ -76,23 +75,23 @@ def test_metadata_of_several_types_are_refused_before_anything_is_written(index)
 
 
 def test_an_index_tells_the_options_that_it_was_made_with(index):
-    assert recorded_options(index) == {"dim": 8}
+    assert index.encode_options == gemel.EncodeOptions(dim=8)
     with gemel.open_index(":memory:", dim=8) as vectors:
-        assert recorded_options(vectors) is None
+        assert vectors.encode_options is None
 
 
 def test_vectors_of_hits_are_those_that_were_compared(index, model):
     hits = index.search("guitar", k=3)
     query = model.encode_query(["guitar"], dim=8)[0]
-    vectors = passage_vectors(index, hits)
+    vectors = index.passage_vectors(hits)
     assert [float(query @ vector) for vector in vectors] == pytest.approx(
         [hit.cosine for hit in hits], abs=1e-6
     )
     index.delete([hits[0].id])
-    assert [vector is None for vector in passage_vectors(index, hits)] == [True, False, False]
+    assert [vector is None for vector in index.passage_vectors(hits)] == [True, False, False]
 
 
 def test_an_index_knows_vectors_of_its_model(index, model):
-    assert is_of_its_model(index, "hello", 3 * model.encode_document(["hello"], dim=8)[0])
-    assert not is_of_its_model(index, "hello", model.encode_document(["the market"], dim=8)[0])
-    assert not is_of_its_model(index, "hello", model.encode_document(["hello"])[0])
+    assert index.made_by_model("hello", 3 * model.encode_document(["hello"], dim=8)[0])
+    assert not index.made_by_model("hello", model.encode_document(["the market"], dim=8)[0])
+    assert not index.made_by_model("hello", model.encode_document(["hello"])[0])

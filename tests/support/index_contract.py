@@ -291,14 +291,14 @@ class TableContract:
         table.write(rows, replace=False)
         for each in (table, reopen()):
             assert contents(each.get(rows.id)) == contents(rows)
-            assert each.known([*rows.id, "not there"]) == dict(zip(rows.id, rows.digest, strict=True))
+            assert each.digests([*rows.id, "not there"]) == dict(zip(rows.id, rows.digest, strict=True))
             assert each.count() == Count(20, 20)
 
     def test_an_empty_table_answers_everything(self, create):
         table = create(FIELDS)
         assert table.count() == Count(0, 0)
         assert table.count(IsNull("lang")) == Count(0, 0)
-        assert table.known(["a"]) == {}
+        assert table.digests(["a"]) == {}
         assert len(table.get(["a"])) == 0
         assert list(table.scan()) == []
         assert [len(each) for each in table.nearest(some_vectors(2), 5)] == [0, 0]
@@ -314,7 +314,7 @@ class TableContract:
         table.write(rows_of(["a"]), replace=False)
         before = everything(table)
         table.write(rows_of([]), replace=True)
-        assert table.known([]) == {}
+        assert table.digests([]) == {}
         assert len(table.get([])) == 0
         assert table.delete([]) == 0
         assert table.nearest(some_vectors(0), 3) == []
@@ -337,7 +337,7 @@ class TableContract:
         for each in (table, reopen()):
             assert contents(each.get(["a"])) == contents(new)
             assert each.count() == Count(2, 2)
-            assert each.known(["a"]) == {"a": "new"}
+            assert each.digests(["a"]) == {"a": "new"}
             assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"a", "b"}
             assert found(each.by_words("three two", 5)) == []
 
@@ -346,7 +346,7 @@ class TableContract:
         table.write(rows_of(["a", "b"]), replace=False)
         table.write(document("b", ["x", "y"], digest="2"), replace=True)
         table.write(rows_of(["c", "a"], digests=["1", "2"], seed=4), replace=True)
-        assert table.known(["a", "b", "c"]) == {"a": "2", "b": "2", "c": "1"}
+        assert table.digests(["a", "b", "c"]) == {"a": "2", "b": "2", "c": "1"}
         assert table.count() == Count(3, 4)
 
     def test_an_id_that_is_there_is_refused_and_nothing_is_written(self, create, reopen):
@@ -365,11 +365,11 @@ class TableContract:
         assert table.delete(["long", "a", "never", "a"]) == 2
         for each in (table, reopen()):
             assert each.count() == Count(2, 2)
-            assert sorted(each.known(["a", "b", "c", "long"])) == ["b", "c"]
+            assert sorted(each.digests(["a", "b", "c", "long"])) == ["b", "c"]
             assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"b", "c"}
             assert found(each.by_words("one", 5)) == []
         table.write(rows_of(["a"], digests=["back"], seed=2), replace=False)
-        assert table.known(["a"]) == {"a": "back"}
+        assert table.digests(["a"]) == {"a": "back"}
 
     def test_a_condition_deletes_the_documents_that_meet_it(self, create, reopen):
         table = create(FIELDS)
@@ -390,7 +390,7 @@ class TableContract:
         table.write(rows, replace=False)
         for each in (table, reopen()):
             assert contents(each.get(ids)) == contents(rows)
-            assert set(each.known(ids)) == set(ids)
+            assert set(each.digests(ids)) == set(ids)
             assert [name for name, *_ in everything(each)] == sorted(ids)
             for name, value in zip(ids, STRANGE, strict=True):
                 assert each.nearest(some_vectors(1), 99, where=Compare("lang", "=", value))[0].id == [name]
@@ -771,7 +771,7 @@ class TableContract:
                 vectors = some_vectors(each, seed=100 * writer + number)
                 rows = rows_of(ids, vectors=vectors, fields={"writer": [writer] * each})
                 table.write(rows, replace=number % 2 == 0)
-                assert set(table.known(ids)) == set(ids)
+                assert set(table.digests(ids)) == set(ids)
                 assert found(table.nearest(vectors[:1], 1)[0]) == [(ids[0], 0)]
                 if number % 4 == 3:
                     assert table.delete(name(writer, number - 1)) == each
@@ -820,7 +820,7 @@ class TableContract:
     def test_two_handles_see_each_others_writes(self, create, reopen):
         one, other = create(), reopen()
         one.write(rows_of(["a"]), replace=False)
-        assert other.known(["a"]) == {"a": "d-a"}
+        assert other.digests(["a"]) == {"a": "d-a"}
         assert other.nearest(some_vectors(1), 5)[0].id == ["a"]
         other.write(rows_of(["b"], seed=1), replace=False)
         assert sorted(one.nearest(some_vectors(1), 5)[0].id) == ["a", "b"]
@@ -838,7 +838,7 @@ class TableContract:
             assert (header.dim, dict(header.fields), dict(header.bound)) == (12, FIELDS, bound)
             assert list(header.fields) == list(FIELDS)
             assert header.format == FORMAT
-            assert each.place
+            assert each.location
 
     def test_compacting_changes_no_answer(self, create, reopen):
         table = create(FIELDS)
@@ -913,7 +913,7 @@ class TableContract:
             current = place.switch()
         for table in (current, place.open(), store.place().open()):
             assert dict(table.header.bound) == {"model": "new"}
-            assert table.known(["a", "b", "c"]) == {"b": "d-b"}
+            assert table.digests(["a", "b", "c"]) == {"b": "d-b"}
         with pytest.raises(WorkError, match=r"(?i)open"):
             old.write(rows_of(["d"]), replace=False)
         current.write(rows_of(["e"], fields={"year": [2]}, seed=2), replace=False)
@@ -926,7 +926,7 @@ class TableContract:
         first.begin(header).write(rows_of(["a"]), replace=False)
         first.close()
         again = store.place()
-        assert again.begin(header).known(["a"]) == {"a": "d-a"}
+        assert again.begin(header).digests(["a"]) == {"a": "d-a"}
         again.close()
         other = store.place()
         assert other.begin(Header(DIM, {}, {"model": "third"})).count().documents == 0

@@ -1,10 +1,7 @@
-"""What ties an index to its model: a fingerprint, the prompts and options, and canaries to try it on.
+"""The model of an index: what encodes its texts, and the record that ties the stored vectors to that model.
 
-Kept as JSON in the header of the table. A model that differs in anything that changes a vector is refused.
-
-A model's files by size and time, as a shortcut: where these are as they were, their hash is as it was.
-
-What an index works with at one moment; replaced as a whole when the index is migrated.
+The record (`Binding`) is JSON in the header of the table: a fingerprint, prompts, options, and a few texts with their
+vectors (canaries). A model that differs in anything that changes a vector is refused.
 """
 
 from __future__ import annotations
@@ -12,19 +9,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint
-from gemel.errors import ModelError
-from gemel.index.encoder import IndexEncoder, ModelIndexEncoder
+from gemel.errors import InputError, ModelError
 from gemel.index.port import Table
-from gemel.model import Model, load
+from gemel.model import Model, PreparedPassage, PreparedTexts, load
 from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors
 
@@ -41,7 +38,9 @@ CANARIES = (
 )
 """Short and long, of several scripts; encoded when an index is made and again when it is verified."""
 
-_NO_MATTER = {
+_UNIT_TOLERANCE = 1e-6  # of a length of 1: such vectors keep their bits
+
+_IRRELEVANT = {
     "threads",
     "memory",
     "progress",
@@ -50,15 +49,187 @@ _NO_MATTER = {
 
 
 @dataclass(frozen=True, eq=False)
+class IndexState:
+    """What an index works with at one moment; replaced as a whole when the index is migrated."""
+
+    table: Table
+    encoder: IndexEncoder
+    binding: Binding | None
+    """None: the index has vectors only and no model."""
+
+    @cached_property
+    def dim(self) -> int:
+        """Numbers in a vector; read once, as a table never changes it."""
+        return self.table.header.dim
+
+    @property
+    def passage_tokens(self) -> int | None:
+        """As the index recorded it; part of every digest."""
+        return None if self.binding is None else self.binding.passage_tokens
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedPassages:
+    vectors: Vectors
+    """(n, dim), each of length 1; 0 where a text has nothing that the model knows."""
+    truncated: int
+
+
+class IndexEncoder(Protocol):
+    """What an index needs of a model."""
+
+    def model(self) -> Model | None:
+        """The model itself, loaded on first use; None: the index has none."""
+        ...
+
+    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
+        """Each text as passages that the model reads whole, tokenized; joined they are the text."""
+        ...
+
+    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
+        """The vectors of passages that `split` gave."""
+        ...
+
+    def encode_whole(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim): each text as one document, cut where it is longer than the model reads."""
+        ...
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors: ...
+
+
+class ModelIndexEncoder:
+    """A loaded model with its options."""
+
+    def __init__(self, model: Model, options: EncodeOptions, passage_tokens: int | None = None) -> None:
+        if options.output != "float32":
+            raise InputError(f"an index keeps float32 vectors; output {options.output!r} is for storing")
+        if passage_tokens is not None and (isinstance(passage_tokens, bool) or passage_tokens < 1):
+            raise InputError(f"passage_tokens must be a whole number of at least 1, got {passage_tokens!r}")
+        self.options, self.passage_tokens = options, passage_tokens
+        self._model = model
+        quiet = "truncate" if options.on_long == "warn" else options.on_long  # truncated texts are counted
+        self.document_options = _with_prompt(model, replace(options, on_long=quiet), "document")
+        self.query_options = _with_prompt(model, options, "query")
+
+    @property
+    def dim(self) -> int:
+        return self.options.dim or self._model.dim
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """Of the document side: what the stored vectors depend on."""
+        return self._model.fingerprint_for(self.document_options)
+
+    @cached_property
+    def query_prompt(self) -> str:
+        return self._model.fingerprint_for(self.query_options).prompt
+
+    def model(self) -> Model:
+        return self._model
+
+    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
+        if self.options.on_long == "chunk":  # the model reads long texts whole, window by window
+            windows = self._model.prepare(texts, self.document_options).windows
+            return [[PreparedPassage(*each)] for each in zip(texts, windows, strict=True)]
+        return self._model.prepare_passages(texts, self.document_options, tokens=self.passage_tokens)
+
+    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
+        windows = tuple(passage.windows for passage in passages)
+        vectors = self._model.run(PreparedTexts(windows, self.document_options))
+        return EncodedPassages(unit(vectors), sum(window.kept < window.tokens for window in windows))
+
+    def encode_whole(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim): each text as one document, cut where it is longer than the model reads."""
+        return unit(self._model.encode(texts, self.document_options))
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        return unit(self._model.encode(texts, self.query_options))
+
+
+class LazyIndexEncoder:
+    """A model that is loaded at the first text."""
+
+    def __init__(self, load: Callable[[], ModelIndexEncoder]) -> None:
+        self._load = load
+        self._loaded: ModelIndexEncoder | None = None
+        self._lock = threading.Lock()
+
+    def loaded(self) -> ModelIndexEncoder:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._loaded
+
+    def model(self) -> Model:
+        return self.loaded().model()
+
+    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
+        return self.loaded().split(texts)
+
+    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
+        return self.loaded().encode_passages(passages)
+
+    def encode_whole(self, texts: Sequence[str]) -> Vectors:
+        return self.loaded().encode_whole(texts)
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        return self.loaded().encode_queries(texts)
+
+
+class NoIndexEncoder:
+    """The encoder of an index that has vectors only: an error that says what to do instead."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def model(self) -> None:
+        return None
+
+    def split(self, texts: Sequence[str]) -> list[list[PreparedPassage]]:
+        raise self._error("add texts with their vectors")
+
+    def encode_passages(self, passages: Sequence[PreparedPassage]) -> EncodedPassages:
+        raise self._error("add texts with their vectors")
+
+    def encode_whole(self, texts: Sequence[str]) -> Vectors:
+        raise self._error("add texts with their vectors")
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        raise self._error("search by a vector")
+
+    def _error(self, instead: str) -> InputError:
+        return InputError(f"the index {self._location} has no model, so it cannot encode a text: {instead}")
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """Each row scaled to length 1; rows of that length already keep their bits, rows of zeros stay."""
+    rows = np.asarray(vectors, dtype=np.float32)
+    length = np.linalg.norm(rows.astype(np.float64), axis=1)
+    off = (np.abs(length - 1) > _UNIT_TOLERANCE) & (length > 0)
+    if not off.any():
+        return rows
+    out = rows.copy()
+    out[off] = (rows[off] / length[off, None]).astype(np.float32)
+    return out
+
+
+def _with_prompt(model: Model, options: EncodeOptions, side: Literal["query", "document"]) -> EncodeOptions:
+    """The options with the checkpoint's prompt for one side, unless they name a prompt themselves."""
+    if options.prompt is not None or options.prompt_name is not None:
+        return options
+    return replace(options, prompt_name=model.checkpoint.prompt_name(side))
+
+
+@dataclass(frozen=True, eq=False)
 class Binding:
-    """All that a later program needs to make vectors that fit those of the index."""
+    """All that is needed later to make vectors that are comparable with those of the index."""
 
     model: str
-    """Its name, as it was asked for."""
+    """Its name, as it was given."""
     folder: str
     """Where it was on the machine that made the index."""
     stamp: str
-    """Of the model's files there: equal, and their hash need not be computed again."""
+    """Sizes and times of the model's files there, hashed: if equal, the weights need not be hashed again."""
     fingerprint: Fingerprint
     """Of the document side."""
     query_prompt: str
@@ -72,14 +243,14 @@ class Binding:
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""
-        kept = {name: value for name, value in asdict(self.options).items() if name not in _NO_MATTER}
+        options = {name: value for name, value in asdict(self.options).items() if name not in _IRRELEVANT}
         return {
             "model": self.model,
             "folder": self.folder,
             "stamp": self.stamp,
             "fingerprint": self.fingerprint.to_json(),
             "query_prompt": self.query_prompt,
-            "options": kept,
+            "options": options,
             "passage_tokens": self.passage_tokens,
             "canary_texts": list(self.canary_texts),
             "canaries": base64.b64encode(self.canaries.astype("<f4").tobytes()).decode("ascii"),
@@ -96,61 +267,63 @@ class Binding:
                 f"the index does not say which model made it: its header has no {', '.join(missing)}"
             )
         values = {name: content[name] for name in names}
-        print_ = Fingerprint.from_json(content["fingerprint"])
-        known = {field.name for field in fields(EncodeOptions)}
-        values["fingerprint"] = print_
-        values["options"] = EncodeOptions(**{k: v for k, v in content["options"].items() if k in known})
+        fingerprint = Fingerprint.from_json(content["fingerprint"])
+        names_of_options = {field.name for field in fields(EncodeOptions)}
+        values["fingerprint"] = fingerprint
+        values["options"] = EncodeOptions(
+            **{k: v for k, v in content["options"].items() if k in names_of_options}
+        )
         values["canaries"] = np.frombuffer(base64.b64decode(content["canaries"]), "<f4").reshape(
-            -1, print_.dim
+            -1, fingerprint.dim
         )
         return cls(**values)
 
 
-def bind(coder: ModelIndexEncoder) -> Binding:
+def bind(encoder: ModelIndexEncoder) -> Binding:
     """The binding of a new index: encodes the canaries."""
     from importlib.metadata import version
 
-    model = coder.model()
+    model = encoder.model()
     return Binding(
         model=model.name,
         folder=str(model.checkpoint.folder.resolve()),
         stamp=stamp_of(model),
-        fingerprint=coder.fingerprint,
-        query_prompt=coder.query_prompt,
-        options=coder.options,
-        passage_tokens=coder.passage_tokens,
+        fingerprint=encoder.fingerprint,
+        query_prompt=encoder.query_prompt,
+        options=encoder.options,
+        passage_tokens=encoder.passage_tokens,
         canary_texts=CANARIES,
-        canaries=coder.documents(CANARIES).vectors,
+        canaries=encoder.encode_whole(CANARIES),
         gemel=version("gemel"),
     )
 
 
-def differences(binding: Binding, coder: ModelIndexEncoder) -> list[str]:
-    """One line for each thing in which a model would make other vectors than the index has."""
-    model = coder.model()
+def differences(binding: Binding, encoder: ModelIndexEncoder) -> list[str]:
+    """One line for each setting that would make other vectors than the index has."""
+    model = encoder.model()
     if "weights_hash" not in vars(model) and binding.stamp == stamp_of(model):
         # The files are those that were hashed when the index was made: 0.1 s to 2 s saved at every opening.
         vars(model)["weights_hash"] = binding.fingerprint.weights
-    mine, theirs = binding.fingerprint.to_json(), coder.fingerprint.to_json()
-    mine |= {"query prompt": binding.query_prompt, "passage_tokens": binding.passage_tokens}
-    theirs |= {"query prompt": coder.query_prompt, "passage_tokens": coder.passage_tokens}
+    recorded, given = binding.fingerprint.to_json(), encoder.fingerprint.to_json()
+    recorded |= {"query prompt": binding.query_prompt, "passage_tokens": binding.passage_tokens}
+    given |= {"query prompt": encoder.query_prompt, "passage_tokens": encoder.passage_tokens}
     return [
-        f"{name}: {_short(mine[name])} in the index, {_short(theirs[name])} now"
-        for name in mine
-        if mine[name] != theirs[name]
+        f"{name}: {_short(recorded[name])} in the index, {_short(given[name])} now"
+        for name in recorded
+        if recorded[name] != given[name]
     ]
 
 
-def check_binding(binding: Binding, coder: ModelIndexEncoder, place: str) -> None:
+def check_binding(binding: Binding, encoder: ModelIndexEncoder, location: str) -> None:
     """A ModelError that names both sides and each difference, if there is one."""
-    found = differences(binding, coder)
-    if not found:
+    different = differences(binding, encoder)
+    if not different:
         return
-    name = coder.model().name
+    name = encoder.model().name
     given = f"{name!r} with other weights or settings" if name == binding.model else repr(name)
     raise ModelError(
-        f"the index {place} was made by {binding.model!r}, but was opened with {given}: {'; '.join(found)}. "
-        "Open it without a model, or encode it anew with index.migrate(model)"
+        f"the index {location} was made by {binding.model!r}, but was opened with {given}: {'; '.join(different)}. "
+        "Open it without a model, or encode it again with index.migrate(model)"
     )
 
 
@@ -167,22 +340,22 @@ def load_for(binding: Binding, source: str | Path, *, pooling: bool) -> Model:
 
 
 def _short(value: object) -> str:
-    """Hashes are cut: their first digits tell them apart."""
+    """A hash by its first digits."""
     return repr(value[:12] + "…") if isinstance(value, str) and len(value) == 64 else repr(value)
 
 
 def stamp_of(model: Model) -> str:
-    """Hex digits of path, size, times and inode of each file that computes, and of the settings beside them.
+    """A hash of path, size, times and inode of each file of the model, and of its settings; "" if a file is missing.
 
-    Another stamp says nothing (a copy has one of its own); the same stamp: the same files on the same machine,
-    not written since. "" where a file is gone.
+    Equal stamps mean the same files on the same machine, not written since. Different ones mean nothing: a copy has
+    other times.
     """
     checkpoint = model.checkpoint
     try:
         files = [
-            (str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+            (str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
             for path in (*checkpoint.parts, checkpoint.tokenizer_file)
-            for found in [path.stat()]
+            for stat in [path.stat()]
         ]
     except OSError:
         return ""
@@ -195,25 +368,5 @@ def stamp_of(model: Model) -> str:
         asdict(checkpoint.pooling),
         [dict(checkpoint.tokenizer_settings), checkpoint.truncation_side, checkpoint.truncate_dim],
     ]
-    said = json.dumps([files, settings], sort_keys=True, default=str)
-    return hashlib.sha256(said.encode("ascii")).hexdigest()[:32]
-
-
-@dataclass(frozen=True, eq=False)
-class IndexState:
-    """A table, what encodes for it, and what its header says of that."""
-
-    table: Table
-    coder: IndexEncoder
-    binding: Binding | None
-    """None: vectors only, bound to no model."""
-
-    @cached_property
-    def dim(self) -> int:
-        """Numbers in a vector; read once, as a table never changes it."""
-        return self.table.header.dim
-
-    @property
-    def passage_tokens(self) -> int | None:
-        """As the index recorded it; part of every digest."""
-        return None if self.binding is None else self.binding.passage_tokens
+    content = json.dumps([files, settings], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode("ascii")).hexdigest()[:32]

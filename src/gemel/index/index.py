@@ -1,60 +1,85 @@
-"""`Index`: documents that are encoded, stored, found, and bound to the model that made their vectors.
+"""`Index`: documents that are encoded, stored and found by meaning, words and fields.
 
-What an index says of itself: sizes, layout, recall, and whose vectors they are.
+A call works on one `IndexState` (table, encoder, binding) from start to end; `Index` replaces it after a migration.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError, WorkError
-from gemel.index.binding import IndexState
+from gemel.index.binding import IndexState, ModelIndexEncoder, unit
 from gemel.index.fields import check_fields, check_name
-from gemel.index.ingest import FieldsGiven, Incoming, add_all
-from gemel.index.port import Count, FieldType, Store, TableStats
-from gemel.index.query import SearchQuery, answer, checked_ids, one_query, query_texts, query_vectors
-from gemel.index.results import Answer, Existing, IndexStats, StoredDocument, WriteResult, stored_documents
+from gemel.index.ingest import (
+    Checker,
+    Existing,
+    FieldsGiven,
+    Incoming,
+    WriteResult,
+    check_add,
+    check_lists,
+    checker_for,
+    error_after,
+    write_batch,
+)
+from gemel.index.port import Count, FieldType, FieldValue, Store, TableStats, documents_in
+from gemel.index.query import (
+    Answer,
+    Hit,
+    SearchQuery,
+    answer,
+    checked_ids,
+    one_query,
+    query_texts,
+    query_vectors,
+)
 from gemel.index.where import Condition
 from gemel.index.where_parse import parse_where
 from gemel.model import Model
 from gemel.options import EncodeOptions, Precision
+from gemel.terminal import Progress
+from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
-    from gemel.index.migrate import MigrateResult
+    from gemel.index.migrate import MigrateResult, Migration
     from gemel.index.verify import VerifyResult
 
 Where: TypeAlias = str | Mapping[str, Any] | Condition | None
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
+
+_SAME_MODEL = 0.999  # cosine; int8 and other processors stay above, another model stays far below
+
+_SAMPLED_RANGES = 8  # of the ids that a sample of vectors is taken from
 
 
 class Index:
     """Documents under ids, found by meaning, words and fields. `open_index` makes one. Safe with several threads.
 
-    Every call that writes is one commit (`add`: one a block): after a crash all of it is there or nothing.
+    Every write is one atomic commit (`add`: one per block).
     """
 
-    def __init__(self, place: Store, state: IndexState, *, read_only: bool = False) -> None:
-        self._place, self._state = place, state
+    def __init__(self, store: Store, state: IndexState, *, read_only: bool = False) -> None:
+        self._store, self._state = store, state
         self._read_only = read_only
         self._closed = False
-        self._retired: list[
-            IndexState
-        ] = []  # tables that a migration replaced; others may still be reading them
+        self._retired: list[IndexState] = []  # replaced by a migration; other threads may still read them
         self._migrating = threading.Lock()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it is, without secrets."""
-        return self._place.name
+        return self._store.name
 
     @property
     def dim(self) -> int:
@@ -68,8 +93,14 @@ class Index:
 
     @property
     def model(self) -> Model | None:
-        """The model that encodes for it, loaded if it is not yet; None: the index holds vectors only."""
-        return self._open().coder.model()
+        """The model that encodes for it, loaded on first use; None: the index has vectors only."""
+        return self._open().encoder.model()
+
+    @property
+    def encode_options(self) -> EncodeOptions | None:
+        """The options that its texts are encoded with; None: the index has vectors only."""
+        binding = self._open().binding
+        return None if binding is None else binding.options
 
     def __len__(self) -> int:
         return self._open().table.count().documents
@@ -77,7 +108,7 @@ class Index:
     def __repr__(self) -> str:
         binding = self._state.binding
         made = "vectors only" if binding is None else f"made by {binding.model!r}"
-        return f"Index({self.place!r}, {made}, dim={self._state.table.header.dim})"
+        return f"Index({self.location!r}, {made}, dim={self._state.table.header.dim})"
 
     # Writing.
 
@@ -92,22 +123,36 @@ class Index:
         block: int = 2048,
         progress: bool = False,
     ) -> WriteResult:
-        """Store documents. Those that are there with the same text and fields are neither encoded nor written again.
+        """Store documents. Those stored already with the same text and fields are neither encoded nor written again.
 
-        ids: None: made of the texts. vectors: (n, dim) of the index's model; texts may then be left out.
-        fields: columns {"year": [...]}, or one mapping a document. existing: what to do with an id that is there.
-        block: documents a commit. Lists are checked whole before anything is written; streams block by block.
+        ids: None: made from the texts. vectors: (n, dim) of the index's model; texts may then be left out.
+        fields: columns {"year": [...]}, or one mapping per document. existing: what to do with an id that is stored.
+        block: documents per commit. Lists are checked as a whole before anything is written; streams block by block.
         """
         self._writable()
         incoming = Incoming(texts, ids, vectors, fields)
-        return add_all(self._run, incoming, existing, block, progress=progress)
+        check_add(existing, block)
+        if incoming.sized:
+            self._run(lambda state: check_lists(state, incoming, existing, block))
+        checker: Checker | None = None
+        total, line = WriteResult(0, 0, 0, 0), Progress(incoming.total, "documents", shown=progress)
+        for raw in incoming.blocks(block):
+            try:
+                checker = checker or self._run(partial(checker_for, incoming=incoming, blocks=[raw]))
+                batch = checker.check(incoming, raw)
+                total += self._run(partial(write_batch, batch=batch, types=checker.types, existing=existing))
+            except InputError as error:
+                raise error_after(error, total) from error
+            line.add(len(batch))
+        line.close()
+        return total
 
     def upsert(self, texts: Iterable[str] | None = None, **given: Any) -> WriteResult:
         """`add` with existing="replace": new documents are added, changed ones replaced, others left alone."""
         return self.add(texts, **{"existing": "replace", **given})
 
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
-        """New columns; null in every document that is there."""
+        """Add columns; null in every stored document."""
         self._writable()
         wanted = check_fields(fields)
         for name in wanted:
@@ -115,7 +160,7 @@ class Index:
         self._run(lambda state: state.table.add_fields(wanted))
 
     def delete(self, ids: Iterable[str | int] | None = None, *, where: Where = None) -> int:
-        """Delete documents by id or by a condition, in one commit; how many were there."""
+        """Delete documents by id or by a condition, in one commit; how many there were."""
         self._writable()
         condition = self._condition(where)
         if (ids is None) == (condition is None):
@@ -143,10 +188,10 @@ class Index:
         """The best `k` documents for a text or a vector, after the first `offset`; each with its best passage.
 
         where: a condition on fields: "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}.
-        hybrid: the ranking by vectors fused with one by words. rerank: a cross-encoder that orders the candidates anew.
-        candidates: documents that fusion and reranking look at; None: 50, or k + offset if that is more.
-        exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99; a wider
-        search, or an exact one where none is wide enough. None: about 0.985.
+        hybrid: the ranking by vectors fused with one by words. rerank: a cross-encoder that reorders the candidates.
+        candidates: documents for fusion and reranking; None: 50, or k + offset if that is more.
+        exact: every passage is compared. recall: the part of the right documents to find at least, like 0.99, by a
+        wider search, or an exact one where none is wide enough. None: about 0.985.
         """
         return self.search_many(
             one_query(query),
@@ -173,7 +218,7 @@ class Index:
         exact: bool = False,
         recall: float | None = None,
     ) -> list[Answer]:
-        """`search` for several texts, or for vectors (q, dim); texts are encoded in one go."""
+        """`search` for several texts, or for vectors (q, dim); texts are encoded together."""
         question = SearchQuery(
             k=k,
             where=self._condition(where),
@@ -189,13 +234,12 @@ class Index:
             return self._run(lambda state: answer(state, None, query_vectors(state, queries), question))
         return self._run(lambda state: answer(state, texts, None, question)) if texts else []
 
-    def get(self, ids: Iterable[str | int]) -> list[StoredDocument]:
-        """The documents of these ids, in the order asked; ids that are not there are left out."""
+    def get(self, ids: Iterable[str | int]) -> list[IndexDocument]:
+        """The documents of these ids, in their order; ids that are not stored are left out."""
         named = checked_ids(ids)
         rows = self._run(lambda state: state.table.get(named))
         return [
-            StoredDocument(each.id, each.text, each.fields, len(each.passages))
-            for each in stored_documents(rows)
+            IndexDocument(each.id, each.text, each.fields, len(each.passages)) for each in documents_in(rows)
         ]
 
     def count(self, where: Where = None) -> Count:
@@ -204,16 +248,43 @@ class Index:
         return self._run(lambda state: state.table.count(condition))
 
     def stats(self) -> IndexStats:
-        """Sizes, layout, measured recall, and whose vectors they are."""
-        return self._run(lambda state: stats_of(state, self.place))
+        """Size, layout, measured recall and model."""
+        return self._run(lambda state: _stats(state, self.location))
 
-    # Care.
+    # Vectors, for servers and frameworks.
+
+    def query_options_for(self, model: Model) -> EncodeOptions | None:
+        """The options under which this model object encodes a query for the index; None: it is not the index's."""
+        encoder = self._open().encoder
+        if isinstance(encoder, ModelIndexEncoder) and encoder.model() is model:
+            return encoder.query_options
+        return None
+
+    def passage_vectors(self, hits: Sequence[Hit]) -> list[Vectors | None]:
+        """(dim,) of the passage of each hit; None where it was deleted since."""
+        rows = self._run(lambda state: state.table.get([hit.id for hit in hits]))
+        stored = {(rows.id[n], int(rows.part[n])): rows.vector[n] for n in range(len(rows))}
+        return [stored.get((hit.id, hit.part)) for hit in hits]
+
+    def sample_vectors(self, count: int = 2000) -> Vectors:
+        """(n, dim) of stored passages: all if they are few, else about `count` from several ranges of ids."""
+        return self._run(lambda state: _sample_vectors(state, count))
+
+    def made_by_model(self, text: str, vector: ArrayLike) -> bool:
+        """Whether the vector is the one that the index's model makes of the text; True if the index has no model."""
+        if self._open().binding is None:
+            return True
+        given = unit(np.asarray(vector, dtype=np.float32)[None])[0]
+        made = self._run(lambda state: state.encoder.encode_whole([text]))[0]
+        return given.shape == made.shape and (not made.any() or float(given @ made) > _SAME_MODEL)
+
+    # Maintenance.
 
     def compact(self, *, now: bool = False) -> None:
-        """Merge small pieces, drop what was deleted, build what speeds up search. May be killed at any moment.
+        """Merge small fragments, drop what was deleted, build what speeds up search. May be killed at any moment.
 
-        The room of old versions is freed at once when no other handle is open to the index, else after an hour;
-        `now`: that they cannot be freed at once is an error.
+        The space of old versions is freed at once if no other handle is open to the index, else after an hour;
+        `now`: it is an error if they cannot be freed at once.
         """
         self._writable()
         self._run(lambda state: state.table.compact(now=now))
@@ -236,40 +307,43 @@ class Index:
         passage_tokens: int | None = None,
         progress: bool = False,
     ) -> MigrateResult:
-        """Encode every document anew with another model, then switch to it in one step.
+        """Encode every document again with another model, then switch to it in one step.
 
-        Settings that are None stay as the index has them. Until the switch the old vectors answer, and writes are
-        taken. Killed in the middle, run it again: what is done is kept. Other handles that are open to the index have
-        to be opened again afterwards.
+        Settings that are None stay as they are. Until the switch the index is searched and written as before. If it
+        is killed, run it again: it resumes. Other handles to the index must be opened again afterwards.
         """
-        from gemel.index.migrate import Target, migrate
+        from gemel.index.migrate import Migration, Target
 
         self._writable()
         target = Target(to, options, dim, precision, passage_tokens)
         with self._migrating:
-            return migrate(self._place, self._open(), target, self._adopt, progress=progress)
+            migration = Migration.to_model(self._store, self._open(), target, progress=progress)
+            self._finish(migration)
+            return migration.result()
 
     def rebuild_words(self, *, stemming: str | None = None, progress: bool = False) -> int:
-        """Cut the texts into words again, by the newest rules; how many documents were written.
+        """Divide the texts into words again, by the newest rules; how many documents were written.
 
-        stemming: a language whose endings are removed ("english"); None: no stemming. Vectors stay as they are. Reads
-        and writes go on until the switch at the end; other handles that are open have to be opened again afterwards.
+        stemming: a language whose endings are removed ("english"); None: no stemming. Vectors stay as they are. The
+        index is searched and written as before until the switch at the end; other handles must be opened again then.
         """
-        from gemel.index.migrate import rebuild_words
+        from gemel.index.migrate import Migration
 
         self._writable()
         rules = WordRules(stemming=stemming)
         with self._migrating:
-            return rebuild_words(self._place, self._open(), rules, self._adopt, progress=progress)
+            migration = Migration.to_words(self._store, self._open(), rules, progress=progress)
+            self._finish(migration)
+            return migration.written
 
     def close(self) -> None:
-        """Give back what is held. Nothing is lost without it: every write is on disk when it returns."""
+        """Release files and connections. Nothing is lost without it: every write is on disk when it returns."""
         if self._closed:
             return
         self._closed = True
         for state in (*self._retired, self._state):
             state.table.close()
-        self._place.close()
+        self._store.close()
 
     def __enter__(self) -> Index:
         return self
@@ -279,26 +353,31 @@ class Index:
 
     def _open(self) -> IndexState:
         if self._closed:
-            raise InputError(f"the index {self.place} is closed. Open it again with open_index")
+            raise InputError(f"the index {self.location} is closed. Open it again with open_index")
         return self._state
 
     def _writable(self) -> None:
         self._open()
         if self._read_only:
-            raise InputError(f"the index {self.place} was opened to read only")
+            raise InputError(f"the index {self.location} was opened to read only")
 
-    def _adopt(self, state: IndexState) -> None:
-        self._retired.append(self._state)
-        self._state = state
+    def _finish(self, migration: Migration) -> None:
+        """Copy most documents, then the last ones and the switch while writers wait."""
+        if not migration.needed:
+            return
+        migration.copy()
+        with self._store.writing():
+            self._retired.append(self._state)
+            self._state = migration.switch()
 
-    def _run(self, work: Callable[[IndexState], Done]) -> Done:
-        """The work; again on the new table, if a migration of this handle replaced the table meanwhile."""
+    def _run(self, work: Callable[[IndexState], Result]) -> Result:
+        """The result of `work`; run again on the new table if a migration of this handle replaced the old one."""
         state = self._open()
         try:
             return work(state)
         except WorkError:
             if self._state is state and self._migrating.locked():
-                with self._place.writing():  # a switch that is going on ends before this begins
+                with self._store.writing():  # waits for the end of a switch
                     pass
             if self._open() is state:
                 raise
@@ -308,12 +387,45 @@ class Index:
         return None if where is None else parse_where(where, self.fields)
 
 
-def stats_of(state: IndexState, place: str) -> IndexStats:
-    """The table's facts and those of its header."""
-    found, header, binding = state.table.stats(), state.table.header, state.binding
+@dataclass(frozen=True)
+class IndexDocument:
+    """One document as it is stored."""
+
+    id: str
+    text: str
+    fields: Mapping[str, FieldValue]
+    passages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexStats(TableStats):
+    """Size, layout, measured recall and model of an index."""
+
+    location: str
+    model: str | None
+    """None: vectors only, bound to no model."""
+    fingerprint: str | None
+    """16 hex digits of all that the vectors depend on."""
+    dim: int
+    fields: Mapping[str, FieldType]
+    passage_tokens: int | None
+    """None: as many as the model reads."""
+    words: str
+    """How texts are divided into words for hybrid search."""
+    format: int
+    made_by: str
+    """The version of gemel that made it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as a JSON object."""
+        return asdict(self)
+
+
+def _stats(state: IndexState, location: str) -> IndexStats:
+    stats, header, binding = state.table.stats(), state.table.header, state.binding
     return IndexStats(
-        **{each.name: getattr(found, each.name) for each in fields(TableStats)},
-        place=place,
+        **{each.name: getattr(stats, each.name) for each in fields(TableStats)},
+        location=location,
         model=None if binding is None else binding.model,
         fingerprint=None if binding is None else binding.fingerprint.digest,
         dim=header.dim,
@@ -332,3 +444,19 @@ def _words(rules: WordRules) -> str:
             "or index.rebuild_words()"
         )
     return f"version {rules.version}, " + (f"stemming {rules.stemming}" if rules.stemming else "no stemming")
+
+
+def _sample_vectors(state: IndexState, count: int) -> Vectors:
+    """All vectors of a small table; of a large one those after the nearest ids to a few random vectors."""
+    table = state.table
+    first = next(table.scan(block=count), None)
+    if first is None or len(first) < count:
+        return np.empty((0, state.dim), np.float32) if first is None else first.vector
+    probes = np.random.default_rng(1729).normal(size=(_SAMPLED_RANGES, state.dim)).astype(np.float32)
+    sample: dict[tuple[str, int], Vectors] = {}
+    for passages in table.nearest(probes / np.linalg.norm(probes, axis=1, keepdims=True), 1):
+        after = passages.id[0] if len(passages) else None
+        rows = None if after is None else next(table.scan(after=after, block=count // _SAMPLED_RANGES), None)
+        if rows is not None:
+            sample |= {(rows.id[n], int(rows.part[n])): rows.vector[n] for n in range(len(rows))}
+    return np.stack(list(sample.values())) if len(sample) > count // _SAMPLED_RANGES else first.vector

@@ -1,43 +1,78 @@
-"""The door of `add`: texts, ids, vectors and fields from lists or streams, checked, block by block.
+"""Documents into a table: the arguments of `add` checked block by block, what is new encoded, one commit per block.
 
-All documents of one `add`, block by block: lists are checked whole first, streams as they come.
-
-One block of documents into the table: what is there already stays, what is new is encoded, all in one commit.
+`Index.add` reads `Incoming` in blocks, a `Checker` turns each into an `IncomingBatch`, `write_batch` stores it. A text
+is tokenized once: `IndexEncoder.split` gives passages with their tokens, and the same tokens are encoded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gemel.errors import InputError
-from gemel.index.binding import IndexState
-from gemel.index.encoder import unit
+from gemel.index.binding import IndexEncoder, IndexState, unit
 from gemel.index.fields import check_characters, check_name, checked_value, infer, unknown_field
-from gemel.index.port import FieldType, FieldValue, PassageRows
-from gemel.index.results import Existing, WriteResult, digest_of, stored_documents
-from gemel.terminal import Progress
+from gemel.index.port import FieldType, FieldValue, PassageRows, digest_of, documents_in
+from gemel.model import PreparedPassage
 from gemel.types import Vectors
+
+Existing: TypeAlias = Literal["error", "replace", "skip"]
 
 FieldsGiven: TypeAlias = Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]
 
-_LONGEST_ID = 1024  # bytes: a server's key has room for no more
+_LONGEST_ID = 1024  # bytes: the key of a server has room for no more
+
+_TRIES = 3  # another writer may add an id between the check and the write
+
+_SPLIT_AT_ONCE = 512  # texts
+
+_ENCODED_AT_ONCE = 8192  # passages: enough of each length to fill batches, few enough to keep their tokens
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """How many documents of one call were added, replaced and left unchanged."""
+
+    added: int
+    replaced: int
+    unchanged: int
+    """Stored already with the same text and fields, so neither encoded nor written; or left alone by "skip"."""
+    encoded: int
+    """Passages that the model encoded."""
+    truncated: int = 0
+    """Passages that lost tokens; 0 unless passages are longer than the model reads."""
+
+    def summary(self) -> str:
+        """One line for a person."""
+        parts = [f"{self.added:,} added", f"{self.replaced:,} replaced", f"{self.unchanged:,} unchanged"]
+        parts.append(f"{self.encoded:,} passages encoded")
+        if self.truncated:
+            parts.append(f"{self.truncated:,} cut")
+        return ", ".join(parts)
+
+    def __add__(self, other: WriteResult) -> WriteResult:
+        return WriteResult(
+            added=self.added + other.added,
+            replaced=self.replaced + other.replaced,
+            unchanged=self.unchanged + other.unchanged,
+            encoded=self.encoded + other.encoded,
+            truncated=self.truncated + other.truncated,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class IncomingBatch:
-    """Documents that have been checked."""
+    """Documents that passed all checks."""
 
     ids: list[str]
     texts: list[str]
-    """"" where none was given."""
+    """Empty strings where none was given."""
     vectors: Vectors | None
     """(n, dim) of length 1, as the caller gave them; None: the model makes them."""
     fields: list[dict[str, FieldValue]]
@@ -47,7 +82,7 @@ class IncomingBatch:
 
 
 class Incoming:
-    """What one call of `add` was given. Lists can be walked twice, streams once."""
+    """The arguments of one `add`. Lists can be read twice, streams once."""
 
     def __init__(
         self,
@@ -106,10 +141,10 @@ class Incoming:
                 {} for _ in range(count)
             ]
         given: list[Mapping[str, Any]] = list(block.get("fields", [{}] * count))
-        for place, row in enumerate(given):
+        for position, row in enumerate(given):
             if not isinstance(row, Mapping):
                 raise InputError(
-                    f"fields[{place}] is of type {type(row).__name__}, not a mapping of names to values"
+                    f"fields[{position}] is of type {type(row).__name__}, not a mapping of names to values"
                 )
         return given
 
@@ -121,7 +156,7 @@ class Incoming:
 
 
 class Checker:
-    """Checks the blocks of one call in turn; remembers the ids, so that none comes twice."""
+    """Checks the blocks of one call in turn, and that no id comes twice."""
 
     def __init__(self, dim: int, types: dict[str, FieldType]) -> None:
         self._dim, self.types = dim, types
@@ -132,7 +167,7 @@ class Checker:
     def check(self, incoming: Incoming, block: Mapping[str, Any]) -> IncomingBatch:
         """The block as documents, or an InputError that names the first bad entry."""
         start = self._done
-        texts = [self._text(start + place, text) for place, text in enumerate(block.get("texts", ()))]
+        texts = [self._text(start + n, text) for n, text in enumerate(block.get("texts", ()))]
         given = block.get("ids")
         ids = (
             self._made_ids(texts)
@@ -143,15 +178,15 @@ class Checker:
             if id_ in self._seen:
                 raise InputError(f"the id {id_!r} comes twice. Each document has an id of its own")
             self._seen.add(id_)
-        rows = [self._row(start + place, row) for place, row in enumerate(incoming.rows(block))]
+        rows = [self._row(start + n, row) for n, row in enumerate(incoming.rows(block))]
         vectors = checked_vectors(block["vectors"], self._dim, start) if "vectors" in block else None
         self._done += len(ids)
         return IncomingBatch(ids, texts or [""] * len(ids), vectors, rows)
 
-    def _text(self, place: int, text: object) -> str:
+    def _text(self, position: int, text: object) -> str:
         if not isinstance(text, str):
-            raise InputError(f"texts[{place}] is {_what(text)}, not a string. Remove or convert it first")
-        check_characters(f"texts[{place}]", text)
+            raise InputError(f"texts[{position}] is {_what(text)}, not a string. Remove or convert it first")
+        check_characters(f"texts[{position}]", text)
         return text
 
     def _made_ids(self, texts: Sequence[str]) -> list[str]:
@@ -163,32 +198,32 @@ class Checker:
             made.append(base if count == 1 else f"{base}-{count}")
         return made
 
-    def _row(self, place: int, row: Mapping[str, Any]) -> dict[str, FieldValue]:
+    def _row(self, position: int, row: Mapping[str, Any]) -> dict[str, FieldValue]:
         for name in row:
             if name not in self.types:
                 raise unknown_field(str(name), self.types)
         return {
-            name: checked_value(f"field {name!r} of document {place}", value, self.types[name])
+            name: checked_value(f"field {name!r} of document {position}", value, self.types[name])
             for name, value in row.items()
         }
 
 
-def checked_id(id_: object, place: str) -> str:
-    """A string that every place can keep as a key; whole numbers become one."""
+def checked_id(id_: object, name: str) -> str:
+    """The id as a string that every store can keep as a key; `name` stands for it in an error."""
     if isinstance(id_, int | np.integer) and not isinstance(id_, bool):
         return str(int(id_))
     if not isinstance(id_, str):
-        raise InputError(f"{place} is {_what(id_)}, not a string or a whole number")
+        raise InputError(f"{name} is {_what(id_)}, not a string or a whole number")
     if not id_:
-        raise InputError(f"{place} is empty. Every document needs an id")
-    check_characters(place, id_)
+        raise InputError(f"{name} is empty. Every document needs an id")
+    check_characters(name, id_)
     if len(id_.encode("utf-8")) > _LONGEST_ID:
-        raise InputError(f"{place} has {len(id_.encode('utf-8')):,} bytes; an id has {_LONGEST_ID:,} at most")
+        raise InputError(f"{name} has {len(id_.encode('utf-8')):,} bytes; an id has {_LONGEST_ID:,} at most")
     return id_
 
 
 def checked_vectors(rows: Any, dim: int, start: int = 0) -> Vectors:  # noqa: ANN401 - this is where types are checked
-    """(n, dim) at length 1; `start` is the place of the first in the caller's count."""
+    """(n, dim) scaled to length 1; `start`: the position of the first one, for errors."""
     try:
         vectors = np.asarray(rows, dtype=np.float32)
     except (TypeError, ValueError):
@@ -206,62 +241,42 @@ def checked_vectors(rows: Any, dim: int, start: int = 0) -> Vectors:  # noqa: AN
 
 
 def _slices(given: Iterable[Any], size: int) -> Iterator[Any]:
-    """Pieces of up to `size`; of an array they are arrays, which costs no copy."""
+    """Parts of up to `size`; of an array they are arrays, without a copy."""
     if isinstance(given, list | tuple | np.ndarray):
         yield from (given[start : start + size] for start in range(0, len(given), size))
         return
     source = iter(given)
-    while piece := list(islice(source, size)):
-        yield piece
+    while part := list(islice(source, size)):
+        yield part
 
 
 def _what(value: object) -> str:
     return "None" if value is None else f"of type {type(value).__name__}"
 
 
-Done = TypeVar("Done")
-
-
-class AddRun(Protocol):
-    """Does the work on the index as it is now; again, if the table was replaced meanwhile."""
-
-    def __call__(self, work: Callable[[IndexState], Done]) -> Done: ...
-
-
-def add_all(
-    run: AddRun, incoming: Incoming, existing: Existing, block: int, *, progress: bool
-) -> WriteResult:
-    """What became of the documents. Each block is one commit."""
+def check_add(existing: Existing, block: int) -> None:
+    """InputError for arguments that `add` does not take."""
     if existing not in get_args(Existing):
         raise InputError(f"existing must be one of {', '.join(get_args(Existing))}, got {existing!r}")
     if isinstance(block, bool) or block < 1:
         raise InputError(f"block must be at least 1, got {block}")
-    checker: Checker | None = None
-    if incoming.sized:
-        run(partial(_check_lists, incoming=incoming, existing=existing, block=block))
-    done, line = WriteResult(0, 0, 0, 0), Progress(incoming.total, "documents", shown=progress)
+
+
+def check_lists(state: IndexState, incoming: Incoming, existing: Existing, block: int) -> None:
+    """Check all documents before any is written: a bad entry at the end changes nothing. Then add new columns."""
+    checker = checker_for(state, incoming, incoming.blocks(block))
     for raw in incoming.blocks(block):
-        try:
-            checker = checker or run(partial(_checker, incoming=incoming, blocks=[raw]))
-            batch = checker.check(incoming, raw)
-            done += run(partial(_write, batch=batch, types=checker.types, existing=existing))
-        except InputError as error:
-            raise _after(error, done) from error
-        line.add(len(batch))
-    line.close()
-    return done
+        batch = checker.check(incoming, raw)
+        stored = state.table.digests(batch.ids) if existing == "error" else {}
+        for id_ in batch.ids:
+            if id_ in stored:
+                raise _stored_already(id_)
+    if checker.types.keys() - state.table.header.fields.keys():
+        state.table.add_fields(checker.types)
 
 
-def _write(
-    state: IndexState, batch: IncomingBatch, types: dict[str, FieldType], existing: Existing
-) -> WriteResult:
-    if types.keys() - state.table.header.fields.keys():
-        state.table.add_fields(types)
-    return write_batch(state, batch, existing)
-
-
-def _checker(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str, Any]]) -> Checker:
-    """Knows the fields: in an empty index those of the documents are new columns; later on, none is new."""
+def checker_for(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str, Any]]) -> Checker:
+    """A checker for the fields of the index; the first documents of an empty index may bring new ones."""
     header = state.table.header
     types = dict(header.fields)
     if incoming.has_fields and not state.table.count().passages:
@@ -271,123 +286,52 @@ def _checker(state: IndexState, incoming: Incoming, blocks: Iterable[dict[str, A
     return Checker(header.dim, types)
 
 
-def _check_lists(state: IndexState, incoming: Incoming, existing: Existing, block: int) -> None:
-    """A whole walk before anything is written: a bad entry at the end changes nothing. Then the new columns."""
-    checker = _checker(state, incoming, incoming.blocks(block))
-    for raw in incoming.blocks(block):
-        batch = checker.check(incoming, raw)
-        known = state.table.known(batch.ids) if existing == "error" else {}
-        for id_ in batch.ids:
-            if id_ in known:
-                raise there_already(id_)
-    if checker.types.keys() - state.table.header.fields.keys():
-        state.table.add_fields(checker.types)
-
-
-def _after(error: InputError, done: WriteResult) -> InputError:
-    written = done.added + done.replaced
-    return (
-        InputError(f"{error} (the {written:,} documents before this block were written)")
-        if written
-        else error
-    )
-
-
-_TRIES = 3  # another writer may add an id between the question and the write
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedDocuments:
-    """Rows ready to be written."""
-
-    rows: PassageRows
-    encoded: int
-    truncated: int
-
-
-def write_batch(state: IndexState, batch: IncomingBatch, existing: Existing) -> WriteResult:
-    """The documents as `existing` says, in one commit; nothing is written if nothing changes."""
+def write_batch(
+    state: IndexState, batch: IncomingBatch, types: Mapping[str, FieldType], existing: Existing
+) -> WriteResult:
+    """Store the documents as `existing` says, in one commit; nothing is written if nothing changes."""
+    if types.keys() - state.table.header.fields.keys():
+        state.table.add_fields(types)
     digests = _digests(state, batch)
     for left in reversed(range(_TRIES)):
-        known = state.table.known(batch.ids)
-        if known and existing == "error":
-            raise there_already(next(id_ for id_ in batch.ids if id_ in known))
-        fresh = [
-            place
-            for place, id_ in enumerate(batch.ids)
-            if id_ not in known or (existing == "replace" and known[id_] != digests[place])
+        stored = state.table.digests(batch.ids)
+        if stored and existing == "error":
+            raise _stored_already(next(id_ for id_ in batch.ids if id_ in stored))
+        chosen = [
+            n
+            for n, id_ in enumerate(batch.ids)
+            if id_ not in stored or (existing == "replace" and stored[id_] != digests[n])
         ]
-        changed = sum(batch.ids[place] in known for place in fresh)
-        if not fresh:
+        if not chosen:
             return WriteResult(0, 0, len(batch), 0)
-        stored = [batch.ids[place] for place in fresh if batch.ids[place] in known]
-        ready = prepare(
-            state, pick(batch, fresh), [digests[place] for place in fresh], _reusable(state, stored)
-        )
+        replaced = [batch.ids[n] for n in chosen if batch.ids[n] in stored]
+        reusable = _stored_vectors(state, replaced)
+        ready = prepare(state, _pick(batch, chosen), [digests[n] for n in chosen], reusable)
         try:
             state.table.write(ready.rows, replace=existing == "replace")
         except InputError:
-            if existing == "skip" and left and state.table.known([batch.ids[place] for place in fresh]):
+            if existing == "skip" and left and state.table.digests([batch.ids[n] for n in chosen]):
                 continue
             raise
         return WriteResult(
-            added=len(fresh) - changed,
-            replaced=changed,
-            unchanged=len(batch) - len(fresh),
+            added=len(chosen) - len(replaced),
+            replaced=len(replaced),
+            unchanged=len(batch) - len(chosen),
             encoded=ready.encoded,
             truncated=ready.truncated,
         )
     raise AssertionError("the last try returns or raises")
 
 
-def there_already(id_: str) -> InputError:
-    """The error of `add` for an id that the index has."""
+def error_after(error: InputError, written: WriteResult) -> InputError:
+    """The error of a later block, with how many documents the blocks before it stored."""
+    count = written.added + written.replaced
+    return InputError(f"{error} (the {count:,} documents before this block were written)") if count else error
+
+
+def _stored_already(id_: str) -> InputError:
     return InputError(
         f"the id {id_!r} is in the index already. Use existing='replace' (or upsert) to change it, 'skip' to keep it"
-    )
-
-
-def prepare(
-    state: IndexState,
-    batch: IncomingBatch,
-    digests: Sequence[str],
-    reusable: dict[str, Vectors] | None = None,
-) -> PreparedDocuments:
-    """The rows of the documents; passages in `reusable` are not encoded again."""
-    if batch.vectors is not None:
-        passages = [[text] for text in batch.texts]
-        vectors, encoded, truncated = batch.vectors, 0, 0
-    else:
-        known = dict(reusable or {})
-        passages = state.coder.split(batch.texts)
-        every = [passage for parts in passages for passage in parts]
-        missing = [passage for passage in dict.fromkeys(every) if passage not in known]
-        made = state.coder.documents(missing) if missing else None
-        if made is not None:
-            known.update(zip(missing, made.vectors, strict=True))
-        vectors = np.stack([known[passage] for passage in every])
-        encoded, truncated = len(missing), made.truncated if made else 0
-    owners = [place for place, parts in enumerate(passages) for _ in parts]
-    rows = PassageRows(
-        id=[batch.ids[place] for place in owners],
-        part=np.array([part for parts in passages for part in range(len(parts))], dtype=np.int32),
-        text=[passage for parts in passages for passage in parts],
-        digest=[digests[place] for place in owners],
-        vector=vectors,
-        fields={
-            name: [batch.fields[place].get(name) for place in owners] for name in state.table.header.fields
-        },
-    )
-    return PreparedDocuments(rows, encoded, truncated)
-
-
-def pick(batch: IncomingBatch, places: Sequence[int]) -> IncomingBatch:
-    """The documents at these places."""
-    return IncomingBatch(
-        ids=[batch.ids[place] for place in places],
-        texts=[batch.texts[place] for place in places],
-        vectors=None if batch.vectors is None else batch.vectors[list(places)],
-        fields=[batch.fields[place] for place in places],
     )
 
 
@@ -399,12 +343,86 @@ def _digests(state: IndexState, batch: IncomingBatch) -> list[str]:
     ]
 
 
-def _reusable(state: IndexState, ids: Sequence[str]) -> dict[str, Vectors]:
-    """Passages of the stored versions with the vectors that the model made of them."""
-    if not ids:
-        return {}
-    found: dict[str, Vectors] = {}
-    for document in stored_documents(state.table.get(ids)):
+def _pick(batch: IncomingBatch, chosen: Sequence[int]) -> IncomingBatch:
+    return IncomingBatch(
+        ids=[batch.ids[n] for n in chosen],
+        texts=[batch.texts[n] for n in chosen],
+        vectors=None if batch.vectors is None else batch.vectors[list(chosen)],
+        fields=[batch.fields[n] for n in chosen],
+    )
+
+
+def _stored_vectors(state: IndexState, ids: Sequence[str]) -> dict[str, Vectors]:
+    """The vectors that the model made of the stored passages of these documents, by text."""
+    vectors: dict[str, Vectors] = {}
+    for document in documents_in(state.table.get(ids)) if ids else ():
         if document.made_by_model(state.passage_tokens):
-            found.update(zip(document.passages, document.vectors, strict=True))
-    return found
+            vectors.update(zip(document.passages, document.vectors, strict=True))
+    return vectors
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedDocuments:
+    """Rows ready to be written."""
+
+    rows: PassageRows
+    encoded: int
+    truncated: int
+
+
+def prepare(
+    state: IndexState,
+    batch: IncomingBatch,
+    digests: Sequence[str],
+    reusable: Mapping[str, Vectors] | None = None,
+) -> PreparedDocuments:
+    """The rows of the documents; passages in `reusable` are not encoded again."""
+    if batch.vectors is not None:
+        passages = [[text] for text in batch.texts]
+        vectors, encoded, truncated = batch.vectors, 0, 0
+    else:
+        split = _SplitTexts(state.encoder, dict(reusable or {}))
+        passages = split.add(batch.texts)
+        vectors = np.stack([split.vectors[passage] for parts in passages for passage in parts])
+        encoded, truncated = split.encoded, split.truncated
+    owners = [n for n, parts in enumerate(passages) for _ in parts]
+    rows = PassageRows(
+        id=[batch.ids[n] for n in owners],
+        part=np.array([part for parts in passages for part in range(len(parts))], dtype=np.int32),
+        text=[passage for parts in passages for passage in parts],
+        digest=[digests[n] for n in owners],
+        vector=vectors,
+        fields={name: [batch.fields[n].get(name) for n in owners] for name in state.table.header.fields},
+    )
+    return PreparedDocuments(rows, encoded, truncated)
+
+
+class _SplitTexts:
+    """Texts to passages and their vectors; each distinct passage is encoded once."""
+
+    def __init__(self, encoder: IndexEncoder, vectors: dict[str, Vectors]) -> None:
+        self._encoder = encoder
+        self._waiting: dict[str, PreparedPassage] = {}
+        self.vectors = vectors
+        self.encoded = self.truncated = 0
+
+    def add(self, texts: Sequence[str]) -> list[list[str]]:
+        """The passages of each text; `vectors` has all of them afterwards."""
+        passages: list[list[str]] = []
+        for start in range(0, len(texts), _SPLIT_AT_ONCE):
+            for parts in self._encoder.split(texts[start : start + _SPLIT_AT_ONCE]):
+                passages.append([part.text for part in parts])
+                self._waiting.update((part.text, part) for part in parts if part.text not in self.vectors)
+            if len(self._waiting) >= _ENCODED_AT_ONCE:
+                self._encode()
+        self._encode()
+        return passages
+
+    def _encode(self) -> None:
+        if not self._waiting:
+            return
+        made = self._encoder.encode_passages(list(self._waiting.values()))
+        self.vectors.update(zip(self._waiting, made.vectors, strict=True))
+        self.encoded += len(self._waiting)
+        self.truncated += made.truncated
+        self._waiting = {}

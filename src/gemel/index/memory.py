@@ -1,7 +1,4 @@
-"""The table that the others are held to: everything in this process's memory, every answer exact. Gone when it is.
-
-A place in this process's memory: the current table and the one that a migration builds.
-"""
+"""An index in this process's memory: every answer exact, lost when the process ends. Tests compare others with it."""
 
 from __future__ import annotations
 
@@ -71,8 +68,7 @@ class _Version:
             digest=[document.digest for document in owners],
             vector=np.concatenate(vectors) if vectors else np.empty((0, self.header.dim), np.float32),
             fields={
-                name: [document.fields[place] for document in owners]
-                for place, name in enumerate(self.header.fields)
+                name: [document.fields[n] for document in owners] for n, name in enumerate(self.header.fields)
             },
         )
 
@@ -93,12 +89,12 @@ class _Version:
         return np.array([each in inside for each in self.rows.id], dtype=np.bool_)
 
     def passages(self, positions: NDArray[np.int64], score: Vectors) -> Passages:
-        rows, places = self.rows, positions.tolist()
+        rows, chosen = self.rows, positions.tolist()
         return Passages(
-            id=[rows.id[place] for place in places],
+            id=[rows.id[n] for n in chosen],
             part=rows.part[positions],
-            text=[rows.text[place] for place in places],
-            fields={name: [values[place] for place in places] for name, values in rows.fields.items()},
+            text=[rows.text[n] for n in chosen],
+            fields={name: [values[n] for n in chosen] for name, values in rows.fields.items()},
             score=score,
             vector=rows.vector[positions],
         )
@@ -110,13 +106,13 @@ class MemoryTable:
     def __init__(
         self, header: Header, guard: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        """`guard` is held around every write; it may refuse."""
+        """`guard`: a context around every write; it raises if the table was replaced."""
         self._now = _Version(replace(header, fields=dict(header.fields)))
         self._guard = guard
         self._writing = threading.Lock()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return ":memory:"
 
     @property
@@ -138,7 +134,7 @@ class MemoryTable:
                 replace(header, fields={**header.fields, **new}), documents, self._now.number + 1
             )
 
-    def known(self, ids: Sequence[str]) -> dict[str, str]:
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
         now = self._now.documents
         return {each: now[each].digest for each in ids if each in now}
 
@@ -206,7 +202,7 @@ class MemoryTable:
         return []
 
     def compact(self, *, now: bool = False) -> None:
-        """Nothing lies about."""
+        """Nothing to compact."""
 
     def stats(self) -> TableStats:
         now = self._now
@@ -222,7 +218,7 @@ class MemoryTable:
         )
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Nothing to release."""
 
     def _without(self, ids: Sequence[str]) -> int:
         gone = set(ids) & self._now.documents.keys()
@@ -253,7 +249,7 @@ _FIRST = "no index is in this memory yet. Create one first"
 
 
 class MemoryStore:
-    """A `Place` that is its own handle: who shares the object shares the index."""
+    """A `Store` without files: handles that share the object share the index."""
 
     name = ":memory:"
 
@@ -279,8 +275,8 @@ class MemoryStore:
 
     def begin(self, header: Header) -> MemoryTable:
         with self._lock:
-            there = self._next
-            if there is None or (there.header.dim, there.header.bound) != (header.dim, header.bound):
+            begun = self._next
+            if begun is None or (begun.header.dim, begun.header.bound) != (header.dim, header.bound):
                 self._next = self._table(header)
             assert self._next is not None
             return self._next
@@ -297,7 +293,7 @@ class MemoryStore:
             self._next = None
 
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
-        """There is nothing that could be damaged."""
+        """Nothing can be damaged."""
         return []
 
     @contextmanager
@@ -306,10 +302,10 @@ class MemoryStore:
             yield
 
     def close(self) -> None:
-        """Nothing is held; the index stays as long as this object."""
+        """Nothing to release; the index lives as long as this object."""
 
     def _table(self, header: Header) -> MemoryTable:
-        """A table that refuses to be written to once it was replaced or dropped."""
+        """A table that cannot be written to once it was replaced or dropped."""
 
         @contextmanager
         def guard() -> Iterator[None]:

@@ -1,13 +1,13 @@
-"""`migrate`: every document encoded anew by another model into a table beside the current one, then one switch.
+"""`migrate`: every document encoded again by another model into a table beside the current one, then one switch.
 
-The current table answers and takes writes until the switch. A pass walks over all its documents and copies those that
-the next table lacks or has otherwise; passes are repeated until little is left, the last one with writers waiting.
-A run that was killed is gone on with: what the next table has already is not encoded again.
+The current table is searched and written until the switch. A pass reads all its documents and copies those that the
+next table lacks or has in another state; passes are repeated until little is left, the last one while writers wait. A
+run that was killed resumes: what the next table has already is not encoded again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,21 +15,19 @@ from time import perf_counter
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.index.binding import IndexState, bind, differences, load_for, made_by
-from gemel.index.encoder import ModelIndexEncoder
+from gemel.index.binding import IndexState, ModelIndexEncoder, bind, differences, load_for, made_by
 from gemel.index.ingest import IncomingBatch, prepare
-from gemel.index.port import Header, Store
-from gemel.index.results import Stored, digest_of, rows_of, stored_documents
+from gemel.index.port import DocumentPassages, Header, Store, digest_of, documents_in, rows_of
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.terminal import Progress
 from gemel.vectors.bm25 import WordRules
 
-_BLOCK = 1024  # documents a commit: what a kill costs
+_BLOCK = 1024  # documents per commit: what a kill costs
 
-_FEW = 200  # documents left for the pass during which writers wait
+_FEW = 200  # documents that may be left for the pass during which writers wait
 
-_PASSES = 5  # then they wait, however many are left
+_PASSES = 5  # then writers wait, however many are left
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class MigrateResult:
 
 @dataclass(frozen=True)
 class Target:
-    """What an index is migrated to; None: as the index has it."""
+    """The model that an index is migrated to, and its settings; None: as the index has it."""
 
     model: Model | str | Path
     options: EncodeOptions | None = None
@@ -76,23 +74,23 @@ class Target:
     precision: Precision | None = None
     passage_tokens: int | None = None
 
-    def coder(self, place: Store, old: IndexState) -> ModelIndexEncoder:
-        """The model with its settings."""
+    def encoder(self, location: str, old: IndexState) -> ModelIndexEncoder:
+        """The loaded model with its settings, checked."""
         if old.binding is None:
-            raise InputError(f"the index {place.name} holds vectors only: there is nothing to encode anew")
+            raise InputError(f"the index {location} has vectors only: there is no text to encode again")
         given = {"dim": self.dim, "precision": self.precision}
-        said: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        options = replace(self.options or old.binding.options, **said)
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options = replace(self.options or old.binding.options, **changes)
         model = self._loaded(old)
         if options.dim is not None and options.dim > model.dim:
             raise InputError(
-                f"the index {place.name} is to keep {options.dim} dimensions of a vector, but {model.name!r} makes "
+                f"the index {location} is to keep {options.dim} dimensions of a vector, but {model.name!r} makes "
                 f"{model.dim}. Give a dim (--dim) of at most that"
             )
         tokens = old.binding.passage_tokens if self.passage_tokens is None else self.passage_tokens
-        coder = ModelIndexEncoder(model, options, tokens)
-        coder.split([""])  # refuses passages that the model would cut, before a table is begun
-        return coder
+        encoder = ModelIndexEncoder(model, options, tokens)
+        encoder.split([""])  # an error if the model cannot read such passages, before a table is begun
+        return encoder
 
     def _loaded(self, old: IndexState) -> Model:
         if isinstance(self.model, Model):
@@ -109,137 +107,145 @@ class _Pass:
     encoded: int
 
 
-def migrate(
-    place: Store, old: IndexState, target: Target, adopt: Callable[[IndexState], None], *, progress: bool
-) -> MigrateResult:
-    """The index at `place`, by the new model; `old` is what its current table is read with.
+class Migration:
+    """One migration: `copy`, then `switch` inside `Store.writing`, then `result`. Nothing to do unless `needed`."""
 
-    `adopt` is given the new state while writers still wait.
-    """
-    started = perf_counter()
-    coder = target.coder(place, old)
-    assert old.binding is not None, "without one there is no target"
-    if not differences(old.binding, coder):
-        return _nothing_to_do(old, old.binding.model, perf_counter() - started)
-    binding = bind(coder)
-    words = WordRules(stemming=old.table.header.words.stemming)
-    header = Header(coder.dim, old.table.header.fields, binding.to_json(), words=words)
-    new = IndexState(place.begin(header), coder, binding)
-    passes = _moved(place, old, new, adopt, progress=progress)
-    counted = new.table.count()
-    return MigrateResult(
-        documents=counted.documents,
-        passages=counted.passages,
-        encoded=sum(each.encoded for each in passes),
-        kept=passes[0].kept,
-        caught_up=sum(each.changed for each in passes[1:]),
-        seconds=perf_counter() - started,
-        before=old.binding.model,
-        after=binding.model,
-    )
+    def __init__(
+        self, store: Store, old: IndexState, new: IndexState | None, *, encode: bool, progress: bool
+    ) -> None:
+        """`new`: with the next table; None: the index is as wanted already. `encode` False: vectors are copied."""
+        self._store, self._old, self._new = store, old, new
+        self._encode, self._progress = encode, progress
+        self._started = perf_counter()
+        self._passes: list[_Pass] = []
 
+    @classmethod
+    def to_model(cls, store: Store, old: IndexState, target: Target, *, progress: bool) -> Migration:
+        """Every document encoded again by the model of the target."""
+        encoder = target.encoder(store.name, old)
+        assert old.binding is not None, "without one there is no encoder for the target"
+        new = None
+        if differences(old.binding, encoder):
+            binding, before = bind(encoder), old.table.header
+            words = WordRules(stemming=before.words.stemming)
+            header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
+            new = IndexState(store.begin(header), encoder, binding)
+        return cls(store, old, new, encode=True, progress=progress)
 
-def rebuild_words(
-    place: Store, old: IndexState, rules: WordRules, adopt: Callable[[IndexState], None], *, progress: bool
-) -> int:
-    """The same documents with the same vectors, their words cut by `rules`. How many documents were written."""
-    if old.table.header.words == rules:
-        return 0
-    before = old.table.header
-    header = Header(before.dim, before.fields, before.bound, words=rules)
-    new = IndexState(place.begin(header), old.coder, old.binding)
-    passes = _moved(place, old, new, adopt, progress=progress, encode=False)
-    return sum(each.kept for each in passes[:1]) + sum(each.changed for each in passes)
+    @classmethod
+    def to_words(cls, store: Store, old: IndexState, rules: WordRules, *, progress: bool) -> Migration:
+        """The same documents with the same vectors, divided into words by `rules`."""
+        before, new = old.table.header, None
+        if before.words != rules:
+            header = Header(before.dim, before.fields, before.bound, words=rules)
+            new = replace(old, table=store.begin(header))
+        return cls(store, old, new, encode=False, progress=progress)
 
+    @property
+    def needed(self) -> bool:
+        """False: the index is as wanted already, perhaps by an earlier run."""
+        return self._new is not None
 
-def _moved(
-    place: Store,
-    old: IndexState,
-    new: IndexState,
-    adopt: Callable[[IndexState], None],
-    *,
-    progress: bool,
-    encode: bool = True,
-) -> list[_Pass]:
-    """The next table filled, then switched to while writers wait."""
-    passes = [_copy(place, old, new, progress=progress, encode=encode)]
-    while passes[-1].changed > _FEW and len(passes) < _PASSES:
-        passes.append(_copy(place, old, new, encode=encode))
-    new.table.compact()
-    with place.writing():
-        passes.append(_copy(place, old, new, encode=encode))
-        adopt(replace(new, table=place.switch()))
-    return passes
+    def copy(self) -> None:
+        """Fill the next table until few documents are left."""
+        assert self._new is not None
+        self._passes = [self._pass(progress=self._progress)]
+        while self._passes[-1].changed > _FEW and len(self._passes) < _PASSES:
+            self._passes.append(self._pass())
+        self._new.table.compact()
 
+    def switch(self) -> IndexState:
+        """Copy the last documents, then make the next table the current one; the new state."""
+        assert self._new is not None
+        self._passes.append(self._pass())
+        self._new = replace(self._new, table=self._store.switch())
+        return self._new
 
-def _copy(
-    place: Store, old: IndexState, new: IndexState, *, progress: bool = False, encode: bool = True
-) -> _Pass:
-    """The next table made equal to the current one as it is now; `encode` False: with the vectors that are there."""
-    new.table.add_fields(old.table.header.fields)
-    columns = list(new.table.header.fields)
-    line = Progress(old.table.count().documents, "documents", shown=progress)
-    seen: set[str] = set()
-    kept = changed = encoded = 0
-    documents = (document for rows in old.table.scan() for document in stored_documents(rows))
-    while block := list(islice(documents, _BLOCK)):
-        seen.update(document.id for document in block)
-        if not block[-1].fields.keys() <= set(columns):  # somebody added a field since this pass began
-            new.table.add_fields(old.table.header.fields)
-            columns = list(new.table.header.fields)
-        digests = [
-            digest_of(each.text, each.fields, new.passage_tokens) if encode else each.digest for each in block
-        ]
-        there = new.table.known([document.id for document in block])
-        missing = [n for n, each in enumerate(block) if there.get(each.id) != digests[n]]
-        chosen = [block[n] for n in missing]
-        if chosen and encode:
-            _check_texts(place, old, chosen)
-            batch = IncomingBatch(
-                ids=[each.id for each in chosen],
-                texts=[each.text for each in chosen],
-                vectors=None,
-                fields=[dict(each.fields) for each in chosen],
-            )
-            ready = prepare(new, batch, [digests[n] for n in missing])
-            new.table.write(ready.rows, replace=True)
-            encoded += ready.encoded
-        elif chosen:
-            new.table.write(rows_of(chosen, columns), replace=True)
-        kept, changed = kept + len(block) - len(missing), changed + len(missing)
-        line.add(len(block))
-    line.close()
-    return _Pass(kept, changed + _delete_others(new, seen), encoded)
+    @property
+    def written(self) -> int:
+        """Documents that were copied, by an earlier run too."""
+        return sum(each.kept for each in self._passes[:1]) + sum(each.changed for each in self._passes)
 
-
-def _check_texts(place: Store, old: IndexState, documents: Sequence[Stored]) -> None:
-    bare = [each.id for each in documents if not each.text and not each.made_by_model(old.passage_tokens)]
-    if bare:
-        place.abandon()
-        raise InputError(
-            f"the document {bare[0]!r} of {place.name} was given as a vector without a text, so it cannot be encoded "
-            "by another model. Delete such documents, or add them again with texts. Nothing was changed"
+    def result(self) -> MigrateResult:
+        """What was done, for the caller of `migrate`."""
+        state = self._new or self._old
+        count = state.table.count()
+        assert self._old.binding is not None and state.binding is not None
+        return MigrateResult(
+            documents=count.documents,
+            passages=count.passages,
+            encoded=sum(each.encoded for each in self._passes),
+            kept=self._passes[0].kept if self._passes else count.documents,
+            caught_up=sum(each.changed for each in self._passes[1:]),
+            seconds=perf_counter() - self._started,
+            before=self._old.binding.model,
+            after=state.binding.model,
         )
 
+    def _pass(self, *, progress: bool = False) -> _Pass:
+        """Make the next table equal to the current one as it is now."""
+        assert self._new is not None
+        old, new = self._old.table, self._new.table
+        new.add_fields(old.header.fields)
+        columns = list(new.header.fields)
+        line = Progress(old.count().documents, "documents", shown=progress)
+        seen: set[str] = set()
+        kept = changed = encoded = 0
+        documents = (document for rows in old.scan() for document in documents_in(rows))
+        while block := list(islice(documents, _BLOCK)):
+            seen.update(document.id for document in block)
+            if not block[-1].fields.keys() <= set(columns):  # a field was added since this pass began
+                new.add_fields(old.header.fields)
+                columns = list(new.header.fields)
+            digests = [self._digest(document) for document in block]
+            copied = new.digests([document.id for document in block])
+            missing = [n for n, each in enumerate(block) if copied.get(each.id) != digests[n]]
+            chosen = [block[n] for n in missing]
+            if chosen and self._encode:
+                encoded += self._write_encoded(chosen, [digests[n] for n in missing])
+            elif chosen:
+                new.write(rows_of(chosen, columns), replace=True)
+            kept, changed = kept + len(block) - len(missing), changed + len(missing)
+            line.add(len(block))
+        line.close()
+        return _Pass(kept, changed + self._delete_others(seen), encoded)
 
-def _delete_others(new: IndexState, seen: set[str]) -> int:
-    """Documents of the next table that the current one has no more."""
-    if new.table.count().documents == len(seen):
-        return 0
-    ids = [id_ for rows in new.table.scan() for id_ in dict.fromkeys(rows.id) if id_ not in seen]
-    return new.table.delete(ids) if ids else 0
+    def _digest(self, document: DocumentPassages) -> str:
+        """What the next table should have for the document."""
+        if not self._encode:
+            return document.digest
+        assert self._new is not None
+        return digest_of(document.text, document.fields, self._new.passage_tokens)
 
+    def _write_encoded(self, documents: Sequence[DocumentPassages], digests: Sequence[str]) -> int:
+        """Passages that were encoded."""
+        assert self._new is not None
+        self._check_texts(documents)
+        batch = IncomingBatch(
+            ids=[each.id for each in documents],
+            texts=[each.text for each in documents],
+            vectors=None,
+            fields=[dict(each.fields) for each in documents],
+        )
+        ready = prepare(self._new, batch, digests)
+        self._new.table.write(ready.rows, replace=True)
+        return ready.encoded
 
-def _nothing_to_do(state: IndexState, model: str, seconds: float) -> MigrateResult:
-    """The account where the index is of that model already, by an earlier run perhaps."""
-    there = state.table.count()
-    return MigrateResult(
-        documents=there.documents,
-        passages=there.passages,
-        encoded=0,
-        kept=there.documents,
-        caught_up=0,
-        seconds=seconds,
-        before=model,
-        after=model,
-    )
+    def _check_texts(self, documents: Sequence[DocumentPassages]) -> None:
+        tokens = self._old.passage_tokens
+        bare = [each.id for each in documents if not each.text and not each.made_by_model(tokens)]
+        if bare:
+            self._store.abandon()
+            raise InputError(
+                f"the document {bare[0]!r} of {self._store.name} was given as a vector without a text, so it cannot "
+                "be encoded by another model. Delete such documents, or add them again with texts. Nothing was changed"
+            )
+
+    def _delete_others(self, seen: set[str]) -> int:
+        """Delete documents of the next table that the current one no longer has; how many."""
+        assert self._new is not None
+        table = self._new.table
+        if table.count().documents == len(seen):
+            return 0
+        ids = [id_ for rows in table.scan() for id_ in dict.fromkeys(rows.id) if id_ not in seen]
+        return table.delete(ids) if ids else 0

@@ -1,17 +1,25 @@
-"""`open_index`: finds the place, opens what is there or makes it, and sees that the model fits.
-
-`repair_index`: an index that cannot be opened or written to, made usable again.
-"""
+"""`open_index` opens or creates an index and checks its model; `repair_index` makes a damaged one usable again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from gemel.errors import InputError, ModelError
-from gemel.index.binding import Binding, IndexState, bind, check_binding, load_for, made_by
-from gemel.index.encoder import IndexEncoder, LazyIndexEncoder, ModelIndexEncoder, NoIndexEncoder
+from gemel.index.binding import (
+    Binding,
+    IndexEncoder,
+    IndexState,
+    LazyIndexEncoder,
+    ModelIndexEncoder,
+    NoIndexEncoder,
+    bind,
+    check_binding,
+    load_for,
+    made_by,
+)
 from gemel.index.fields import check_fields, unknown_field
 from gemel.index.index import Index
 from gemel.index.port import AlreadyThere, FieldType, Header, Store, Table
@@ -21,8 +29,8 @@ from gemel.vectors.bm25 import WordRules
 
 
 @dataclass(frozen=True)
-class _OpenArguments:
-    """What the caller said of the model and of words."""
+class _Requested:
+    """The caller's arguments about the model and words."""
 
     model: Model | str | Path | None
     options: EncodeOptions | None
@@ -35,8 +43,8 @@ class _OpenArguments:
         return options if self.dim is None else replace(options, dim=self.dim)
 
 
-def open_index(  # noqa: PLR0913 - what is there, and how to make what is not
-    place: str | Path | Store,
+def open_index(  # noqa: PLR0913 - how to open an index, and how to create one
+    location: str | Path | Store,
     model: Model | str | Path | None = None,
     *,
     options: EncodeOptions | None = None,
@@ -48,168 +56,166 @@ def open_index(  # noqa: PLR0913 - what is there, and how to make what is not
     durable: bool = True,
     read_only: bool = False,
 ) -> Index:
-    """The index at a place: a folder, `s3://bucket/path`, `postgresql://user@host/db#name` or `:memory:`.
+    """Open or create the index in a folder, `s3://bucket/path`, `postgresql://user@host/db#name` or `:memory:`.
 
-    model: made for it if the index is new, compared with the one that made it otherwise. None: the one that the index
-    names is loaded when a text has to be encoded.
-    dim: the first numbers of each vector; without a model, a new index of vectors only.
+    model: encodes the texts of a new index; that of an existing one must be the same. None: the model that the index
+    names is loaded when a text is first encoded.
+    dim: keep the first numbers of each vector; without a model, a new index of vectors only.
     fields: names and types of the columns for conditions: text, int, float, bool, date, datetime, or a list of one of
     these (texts, ints, ...). None: the first `add` decides.
-    create: True: it must not be there; False: it must be. None: opened, or made if a model or dim is given.
-    passage_tokens: longer documents are stored as passages of at most so many. None: what the model reads.
+    create: True: it must not exist; False: it must. None: opened, or created if a model or dim is given.
+    passage_tokens: longer documents are stored as passages of at most so many. None: as many as the model reads.
     stemming: a language ("english") whose endings are removed from words, for hybrid search in a new index; needs the
     extra `stemming`. `Index.rebuild_words` changes it.
     durable: a write returns when it is on disk.
-    read_only: no document changes. What speeds up search is kept in its cache where that can be written.
+    read_only: no document can be changed. The cache that speeds up search is still written where possible.
     """
-    asked = _OpenArguments(model, options, dim, passage_tokens, stemming)
-    home = place_of(place, durable=durable, read_only=read_only)
+    requested = _Requested(model, options, dim, passage_tokens, stemming)
+    store = store_at(location, durable=durable, read_only=read_only)
     try:
-        there = home.exists()
-        _check_create(home, create, there, read_only=read_only)
-        state = _opened(home, asked, fields) if there else _made(home, asked, fields, create=create)
-        return Index(home, state, read_only=read_only)
+        exists = store.exists()
+        _check_create(store, create, exists, read_only=read_only)
+        opened = _open if exists else partial(_create_or_open, create=create)
+        return Index(store, opened(store, requested, fields), read_only=read_only)
     except BaseException:
-        home.close()
+        store.close()
         raise
 
 
-def place_of(place: str | Path | Store, *, durable: bool = True, read_only: bool = False) -> Store:
-    """Where the index lives, by how the place is written; a place of one's own goes too."""
-    if not isinstance(place, str | Path):
-        return place
-    said = str(place)
-    if not said:
+def store_at(location: str | Path | Store, *, durable: bool = True, read_only: bool = False) -> Store:
+    """The store for a location; a store is returned as it is."""
+    if not isinstance(location, str | Path):
+        return location
+    given = str(location)
+    if not given:
         raise InputError(
-            "the place of an index is empty. Give a folder, an s3:// or postgresql:// address, or ':memory:'"
+            "the location of an index is empty. Give a folder, an s3:// or postgresql:// address, or ':memory:'"
         )
-    if said == ":memory:":
+    if given == ":memory:":
         from gemel.index.memory import MemoryStore
 
         return MemoryStore()
-    if said.startswith(("postgresql://", "postgres://")):
+    if given.startswith(("postgresql://", "postgres://")):
         from gemel.index.postgres.store import PostgresStore
 
-        return PostgresStore(said, durable=durable, read_only=read_only)
+        return PostgresStore(given, durable=durable, read_only=read_only)
     from gemel.index.lance.store import LanceStore
 
-    return LanceStore(said, durable=durable, read_only=read_only)
+    return LanceStore(given, durable=durable, read_only=read_only)
 
 
-def _check_create(home: Store, create: bool | None, there: bool, *, read_only: bool) -> None:
-    if create and there:
+def _check_create(store: Store, create: bool | None, exists: bool, *, read_only: bool) -> None:
+    if create and exists:
         raise InputError(
-            f"there is an index at {home.name} already. Use it as it is, or choose another place"
+            f"there is an index at {store.name} already. Use it as it is, or choose another location"
         )
-    if not there and (create is False or read_only):
-        raise InputError(f"no index at {home.name}. Create it with: gemel index create {home.name}")
+    if not exists and (create is False or read_only):
+        raise InputError(f"no index at {store.name}. Create it with: gemel index create {store.name}")
 
 
-def _made(
-    home: Store, asked: _OpenArguments, fields: Mapping[str, FieldType] | None, *, create: bool | None
+def _create_or_open(
+    store: Store, requested: _Requested, fields: Mapping[str, FieldType] | None, *, create: bool | None
 ) -> IndexState:
-    """A new index; where another process has just made one, that one, if model and fields agree."""
+    """A new index; if another process has just created one, that one, if model and fields agree."""
     try:
-        return _created(home, asked, fields)
+        return _create(store, requested, fields)
     except AlreadyThere:
         if create:
             raise
-        return _opened(home, asked, fields)
+        return _open(store, requested, fields)
 
 
-def _created(home: Store, asked: _OpenArguments, fields: Mapping[str, FieldType] | None) -> IndexState:
-    declared, words = check_fields(fields or {}), WordRules(stemming=asked.stemming)
-    if asked.model is None:
-        if asked.dim is None:
-            raise InputError(f"no index at {home.name}. To make one, give a model, or dim for vectors only")
-        EncodeOptions(dim=asked.dim)  # the same rule, in the same words
-        header = Header(asked.dim, declared, _bound_to_none(), words=words)
-        return IndexState(home.create(header), NoIndexEncoder(home.name), None)
-    model = asked.model if isinstance(asked.model, Model) else load(asked.model)
-    coder = ModelIndexEncoder(model, asked.settings(EncodeOptions()), asked.passage_tokens)
-    binding = bind(coder)
-    header = Header(coder.dim, declared, binding.to_json(), words=words)
-    return IndexState(home.create(header), coder, binding)
+def _create(store: Store, requested: _Requested, fields: Mapping[str, FieldType] | None) -> IndexState:
+    declared, words = check_fields(fields or {}), WordRules(stemming=requested.stemming)
+    if requested.model is None:
+        if requested.dim is None:
+            raise InputError(f"no index at {store.name}. To make one, give a model, or dim for vectors only")
+        EncodeOptions(dim=requested.dim)  # the same rule, in the same words
+        header = Header(requested.dim, declared, _no_binding(), words=words)
+        return IndexState(store.create(header), NoIndexEncoder(store.name), None)
+    model = requested.model if isinstance(requested.model, Model) else load(requested.model)
+    encoder = ModelIndexEncoder(model, requested.settings(EncodeOptions()), requested.passage_tokens)
+    binding = bind(encoder)
+    header = Header(encoder.dim, declared, binding.to_json(), words=words)
+    return IndexState(store.create(header), encoder, binding)
 
 
-def _bound_to_none() -> dict[str, str | None]:
+def _no_binding() -> dict[str, str | None]:
     from importlib.metadata import version
 
     return {"model": None, "gemel": version("gemel")}
 
 
-def _opened(home: Store, asked: _OpenArguments, fields: Mapping[str, FieldType] | None) -> IndexState:
-    table = home.open()
+def _open(store: Store, requested: _Requested, fields: Mapping[str, FieldType] | None) -> IndexState:
+    table = store.open()
     try:
-        _check_declared(home, table.header.fields, check_fields(fields or {}))
-        _check_stemming(home, table.header.words.stemming, asked.stemming)
+        _check_declared(store, table.header.fields, check_fields(fields or {}))
+        _check_stemming(store, table.header.words.stemming, requested.stemming)
         binding = binding_of(table)
-        if asked.model is None and asked.dim not in (None, table.header.dim):
+        if requested.model is None and requested.dim not in (None, table.header.dim):
             raise InputError(
-                f"dim is {asked.dim}, but the index {home.name} has {table.header.dim} dimensions"
+                f"dim is {requested.dim}, but the index {store.name} has {table.header.dim} dimensions"
             )
-        return IndexState(table, _coder(home, binding, asked), binding)
+        return IndexState(table, _encoder(store, binding, requested), binding)
     except BaseException:
         table.close()
         raise
 
 
-def _check_declared(home: Store, there: Mapping[str, FieldType], declared: Mapping[str, FieldType]) -> None:
+def _check_declared(store: Store, stored: Mapping[str, FieldType], declared: Mapping[str, FieldType]) -> None:
     for name, kind in declared.items():
-        if name not in there:
-            raise unknown_field(name, there)
-        if there[name] != kind:
-            raise InputError(f"field {name!r} is {there[name]} in the index {home.name}, not {kind}")
+        if name not in stored:
+            raise unknown_field(name, stored)
+        if stored[name] != kind:
+            raise InputError(f"field {name!r} is {stored[name]} in the index {store.name}, not {kind}")
 
 
-def _check_stemming(home: Store, there: str | None, asked: str | None) -> None:
-    if asked is not None and asked != there:
+def _check_stemming(store: Store, stored: str | None, requested: str | None) -> None:
+    if requested is not None and requested != stored:
         raise InputError(
-            f"the index {home.name} was made {f'with stemming {there!r}' if there else 'without stemming'}, not with "
-            f"{asked!r}. Open it without stemming, or change it: index.rebuild_words(stemming={asked!r})"
+            f"the index {store.name} was made {f'with stemming {stored!r}' if stored else 'without stemming'}, not "
+            f"with {requested!r}. Open it without stemming, or change it: index.rebuild_words(stemming={requested!r})"
         )
 
 
 def binding_of(table: Table) -> Binding | None:
-    """What the header says of the model; None: vectors only."""
+    """The binding that the header records; None: vectors only."""
     bound = table.header.bound
     return None if bound.get("model", "") is None else Binding.from_json(bound)
 
 
-def _coder(home: Store, binding: Binding | None, asked: _OpenArguments) -> IndexEncoder:
+def _encoder(store: Store, binding: Binding | None, requested: _Requested) -> IndexEncoder:
     if binding is None:
-        if asked.model is not None:
-            raise ModelError(
-                f"the index {home.name} holds vectors only and is bound to no model. Open it without one"
-            )
-        return NoIndexEncoder(home.name)
+        if requested.model is not None:
+            raise ModelError(f"the index {store.name} has vectors only and no model. Open it without one")
+        return NoIndexEncoder(store.name)
     recorded = binding
 
     def fitting(model: Model) -> ModelIndexEncoder:
-        tokens = recorded.passage_tokens if asked.passage_tokens is None else asked.passage_tokens
-        coder = ModelIndexEncoder(model, asked.settings(recorded.options), tokens)
-        check_binding(recorded, coder, home.name)
-        return coder
+        tokens = recorded.passage_tokens if requested.passage_tokens is None else requested.passage_tokens
+        encoder = ModelIndexEncoder(model, requested.settings(recorded.options), tokens)
+        check_binding(recorded, encoder, store.name)
+        return encoder
 
-    given = asked.model
+    given = requested.model
     if isinstance(given, Model):
         return fitting(given)
     if given is None:
-        return LazyIndexEncoder(lambda: fitting(recorded_model(recorded, home.name)))
+        return LazyIndexEncoder(lambda: fitting(recorded_model(recorded, store.name)))
     if made_by(recorded, given):
         return LazyIndexEncoder(lambda: fitting(load_for(recorded, given, pooling=True)))
     return fitting(load_for(recorded, given, pooling=False))
 
 
-def recorded_model(binding: Binding, place: str) -> Model:
+def recorded_model(binding: Binding, location: str) -> Model:
     """The model that the index names, from its folder if that is here, else by name."""
     source = binding.folder if Path(binding.folder).is_dir() else binding.model
     try:
         return load_for(binding, source, pooling=True)
     except (ModelError, InputError) as error:
         raise ModelError(
-            f"the index {place} was made by {binding.model!r}, which cannot be loaded here: {error} "
-            f"Give the model: open_index({place!r}, model=...)"
+            f"the index {location} was made by {binding.model!r}, which cannot be loaded here: {error} "
+            f"Give the model: open_index({location!r}, model=...)"
         ) from error
 
 
@@ -217,33 +223,33 @@ def recorded_model(binding: Binding, place: str) -> Model:
 class RepairResult:
     """What `repair_index` did."""
 
-    place: str
+    location: str
     actions: tuple[str, ...]
     """One line each; none: nothing was damaged."""
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """One line per action, for a person."""
         return list(self.actions) or ["nothing is damaged, nothing was done"]
 
 
 def repair_index(
-    place: str | Path | Store, *, model: Model | str | Path | None = None, table: str | None = None
+    location: str | Path | Store, *, model: Model | str | Path | None = None, table: str | None = None
 ) -> RepairResult:
-    """Rebuild a lost index.json, give up rows that cannot be read, build word index and cache again where damaged.
+    """Rebuild a lost index.json, drop rows that cannot be read, build a damaged word index and cache again.
 
     What can be read is kept, and tables that are not chosen are moved aside, not deleted. Copy the folder first if
-    what cannot be read is worth an expert's time. Close other handles to the index before.
+    the unreadable rows matter. Close other handles to the index before.
 
-    model: the one that made the index, for a table that has lost what it says of itself.
-    table: the one to keep (`rows-2.lance`), where index.json is lost and there are several.
+    model: the one that made the index, for a table that has lost its header.
+    table: the one to keep (`rows-2.lance`), if index.json is lost and there are several.
     """
-    home = place_of(place)
+    store = store_at(location)
     try:
-        return RepairResult(home.name, tuple(home.repair(table, None if model is None else _header(model))))
+        return RepairResult(store.name, tuple(store.repair(table, None if model is None else _header(model))))
     finally:
-        home.close()
+        store.close()
 
 
 def _header(model: Model | str | Path) -> Header:
-    coder = ModelIndexEncoder(model if isinstance(model, Model) else load(model), EncodeOptions(), None)
-    return Header(coder.dim, {}, bind(coder).to_json())
+    encoder = ModelIndexEncoder(model if isinstance(model, Model) else load(model), EncodeOptions(), None)
+    return Header(encoder.dim, {}, bind(encoder).to_json())

@@ -1,11 +1,13 @@
-"""What an index asks of the place its passages live in. A `Table` knows vectors and columns, never a model.
+"""The port of an index: what it needs of a store (folder, bucket, server, memory). A `Table` knows no model.
 
-A document is one id; it is stored as one passage or several, `part` counting from 0. Every writing call is one commit:
-after a crash all of it is there or nothing. Vectors have length 1, so a dot product is the cosine.
+A document has one id and is stored as one passage or several, `part` counting from 0. Every write is one atomic
+commit. Vectors have length 1, so a dot product is the cosine.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -46,37 +48,37 @@ LISTS: Mapping[FieldType, FieldType] = {
 }
 """Fields that hold a list, and the type of what is in it."""
 FORMAT = 2
-"""Of what is written; a table of a higher number is refused with the advice to upgrade. 2 brought `Header.words`."""
+"""Of what is written; a table of a higher format is refused with the advice to upgrade. 2 added `Header.words`."""
 
 
 class AlreadyThere(InputError):
-    """An index cannot be made where there is one."""
+    """There is an index already where one was to be created."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a table says of itself: kept with the rows, read before anything else is done."""
+    """The description of a table that is stored with its rows and read first."""
 
     dim: int
     fields: Mapping[str, FieldType]
-    """Columns of the user, in order; any may be null in a row."""
+    """The user's columns, in order; any may be null in a row."""
     bound: Mapping[str, Any]
-    """What the vectors depend on, as JSON (see `binding.py`); the table keeps it and does not look inside."""
+    """What the vectors depend on, as JSON (see `binding.py`); opaque to the table."""
     format: int = FORMAT
     words: WordRules = field(default_factory=WordRules)
-    """How texts and queries are cut into words; a table of format 1 has version 1 of them."""
+    """How texts and queries are divided into words; a table of format 1 has version 1 of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class PassageRows:
-    """Passages, column by column. The passages of a document stand together, parts ascending from 0."""
+    """Passages, column by column. The passages of a document are adjacent, parts ascending from 0."""
 
     id: Sequence[str]
     part: NDArray[np.int32]
     text: Sequence[str]
     """The passage; those of a document, joined, are its text. "" where only vectors were given."""
     digest: Sequence[str]
-    """Of the whole document, the same for all of its passages: equal digest, nothing to encode again."""
+    """Of the whole document, the same for all of its passages; see `digest_of`."""
     vector: Vectors
     """(n, dim), each of length 1."""
     fields: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Passages:
     vector: Vectors
     """(n, dim)"""
     exact: bool = True
-    """Every passage that meets the condition was compared, none left out by a list or a graph."""
+    """Every passage that meets the condition was compared; False: candidates came from lists or a graph."""
 
     def __len__(self) -> int:
         return len(self.id)
@@ -113,64 +115,64 @@ class Count:
 
 @dataclass(frozen=True)
 class TableStats:
-    """How the table is laid out and how well it finds."""
+    """Size, layout and measured recall of a table."""
 
     documents: int
     passages: int
     bytes: int
     """On disk, all that belongs to the table; caches included."""
     layout: str
-    """For a person: "exact", "IVF1024,SQ8 (64 lists asked)", "HNSW m=16"."""
+    """For a person: "exact", "IVF1024,PQ192x4fs (64 lists visited)", "HNSW m=16"."""
     unindexed: int
-    """Passages that are compared one by one as they came after the last build."""
+    """Passages added after the last build of lists or graph; they are compared one by one."""
     recall: float | None
-    """Part of the 10 exact neighbours that `nearest` finds, of questions like the stored texts; None: all are compared.
-    `details["recall"]` has it by the kind of question, where it was measured."""
+    """Part of the 10 exact neighbors that `nearest` finds, of queries like the stored texts; None: all are compared.
+    `details["recall"]` has it by the kind of query, where it was measured."""
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Table(Protocol):
-    """One place of passages, safe to use from several threads, and from several processes on one place."""
+    """Passages with their vectors; safe with several threads and several processes."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it is, without secrets."""
         ...
 
     @property
     def header(self) -> Header:
-        """As it is now: fields that another handle or process added are in it."""
+        """The current one, with fields that another handle or process added."""
         ...
 
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
-        """New columns after those that are there, null in every stored row; one commit.
+        """Add columns, null in every stored row; one commit.
 
-        A field that is there with the same type is left alone; with another type it is an InputError, nothing changed.
+        A field that exists with the same type is left alone; with another type it is an InputError, nothing changed.
         """
         ...
 
-    def known(self, ids: Sequence[str]) -> dict[str, str]:
-        """Of the asked ids those that are there, with their digests."""
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """The digests of those of the ids that are stored."""
         ...
 
     def write(self, rows: PassageRows, *, replace: bool) -> None:
-        """One commit, on disk when this returns. Each document of `rows` becomes what `rows` says, old parts gone.
+        """Store the documents of `rows` in one commit, on disk when this returns; old parts of an id are removed.
 
-        `replace` False: an id that is there already is an InputError and nothing is written.
+        `replace` False: an id that is stored already is an InputError and nothing is written.
         """
         ...
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Documents that were there and are gone now, in one commit."""
+        """Delete documents in one commit; how many there were."""
         ...
 
     def delete_where(self, where: Condition) -> int:
-        """Documents with a passage that meets the condition (all passages of a document have the same fields)."""
+        """Delete the documents that meet the condition; how many there were."""
         ...
 
     def get(self, ids: Sequence[str]) -> PassageRows:
-        """The passages of these documents; ids that are not there are left out. In the order asked."""
+        """The passages of these documents, in the order of `ids`; ids that are not stored are left out."""
         ...
 
     def count(self, where: Condition | None = None) -> Count: ...
@@ -185,17 +187,17 @@ class Table(Protocol):
         recall: float | None = None,
         far: bool = False,
     ) -> list[Passages]:
-        """The k best passages for each query, of those that meet `where`. What was written a moment ago is found.
+        """The k best passages for each query, of those that meet `where`; the latest writes are included.
 
         `exact`: every passage is compared. Else at least 0.98 of the right ones are found, filtered or not, and the
         first j of the answer for k are the answer for j; what a wider search finds comes after the first 10, 50, 250
-        (see `depths.py`). `recall`: so many at least. `far`: the queries are unlike the stored texts, as single words
-        are, and need a wider search for the same recall; a table may recognize further ones by their vectors.
+        (see `approximate.py`). `recall`: so many at least. `far`: the queries are unlike the stored texts, as single
+        words are, and need a wider search for the same recall; a table may recognize further ones by their vectors.
         """
         ...
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
-        """The k best passages by BM25; none that shares no word with the query."""
+        """The k best passages by BM25, of those that share a word with the query."""
         ...
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
@@ -203,14 +205,14 @@ class Table(Protocol):
         ...
 
     def compact(self, *, now: bool = False) -> None:
-        """Merge small pieces, drop what is deleted, build anew what speeds up search. May be killed at any moment.
+        """Merge small fragments, drop what is deleted, rebuild what speeds up search. May be killed at any moment.
 
-        `now`: WorkError where the room that old versions take cannot be freed, as others are reading them.
+        `now`: WorkError if the space of old versions cannot be freed because others are reading them.
         """
         ...
 
     def faults(self) -> list[str]:
-        """What is wrong with what search reads besides the rows (an index of words, a cache), all of it read."""
+        """Damage in what search reads besides the rows (an index of words, a cache); all of it is read."""
         ...
 
     def stats(self) -> TableStats: ...
@@ -221,8 +223,8 @@ class Table(Protocol):
 class Store(Protocol):
     """Where one index lives: its current table and, while it is migrated, the next one beside it.
 
-    A table that `switch` has replaced is not written to again: every writing call of a handle that is still open
-    to it, in any process, is a WorkError that says to open the index again. Its reads may go on or fail the same way.
+    A table that `switch` has replaced is never written to again: every write of a handle that is still open to it, in
+    any process, is a WorkError that says to open the index again. Its reads may work or fail the same way.
     """
 
     @property
@@ -231,22 +233,22 @@ class Store(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Is there an index? Whatever is there and is none (a foreign folder, no rights, no server) is an error."""
+        """Whether there is an index. Anything else there (a foreign folder, no rights, no server) is an error."""
         ...
 
     def open(self) -> Table:
-        """The current table; an InputError where there is none."""
+        """The current table; an InputError if there is none."""
         ...
 
     def create(self, header: Header) -> Table:
-        """An empty current table, on disk when this returns; AlreadyThere where there is one."""
+        """An empty current table, on disk when this returns; AlreadyThere if there is one."""
         ...
 
     def begin(self, header: Header) -> Table:
-        """The next table, invisible to `open`. One left by a process that died is gone on with if its header is equal
-        in `dim` and `bound` (fields may have been added), else dropped and begun anew.
+        """The next table, invisible to `open`. One left by a process that died is resumed if its header is equal in
+        `dim` and `bound` (fields may have been added), else dropped and begun again.
 
-        WorkError while another process is building it. Held until `switch`, `abandon` or `close`.
+        WorkError while another process is building it. Locked until `switch`, `abandon` or `close`.
         """
         ...
 
@@ -262,19 +264,91 @@ class Store(Protocol):
         ...
 
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
-        """Make what is damaged usable again; what was done, one line each. No row that can be read is lost.
+        """Make a damaged index usable again; what was done, one line each. No readable row is lost.
 
-        table: the one to keep, where nothing says which of several counts. header: where the table has lost its own.
+        table: the one to keep, if the pointer to it is lost. header: for a table that has lost its own.
         """
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """While this is held no other thread and no other process writes to the current table.
+        """A lock: inside it no other thread and no other process writes to the current table.
 
-        The holder may read the current table and read and write the next one.
+        The owner may read the current table and read and write the next one.
         """
         ...
 
     def close(self) -> None:
-        """Release what is held; tables that were opened are closed by their owners."""
+        """Release locks and connections; tables are closed by their owners."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentPassages:
+    """One document as its passages."""
+
+    id: str
+    passages: Sequence[str]
+    parts: Sequence[int]
+    vectors: Vectors
+    digest: str
+    fields: Mapping[str, FieldValue]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.passages)
+
+    def made_by_model(self, passage_tokens: int | None) -> bool:
+        """True: the vectors were encoded from the text; False: the caller gave the vector."""
+        return self.digest == digest_of(self.text, self.fields, passage_tokens)
+
+
+def documents_in(rows: PassageRows) -> Iterator[DocumentPassages]:
+    """The documents of the rows, in their order."""
+    start = 0
+    while start < len(rows):
+        end = start + 1
+        while end < len(rows) and rows.id[end] == rows.id[start]:
+            end += 1
+        yield DocumentPassages(
+            id=rows.id[start],
+            passages=rows.text[start:end],
+            parts=[int(part) for part in rows.part[start:end]],
+            vectors=rows.vector[start:end],
+            digest=rows.digest[start],
+            fields={name: values[start] for name, values in rows.fields.items()},
+        )
+        start = end
+
+
+def rows_of(documents: Sequence[DocumentPassages], fields: Sequence[str]) -> PassageRows:
+    """The rows of these documents, with these fields: the inverse of `documents_in`."""
+    owners = [document for document in documents for _ in document.parts]
+    return PassageRows(
+        id=[document.id for document in owners],
+        part=np.array([part for document in documents for part in document.parts], dtype=np.int32),
+        text=[passage for document in documents for passage in document.passages],
+        digest=[document.digest for document in owners],
+        vector=np.concatenate([document.vectors for document in documents]),
+        fields={name: [document.fields.get(name) for document in owners] for name in fields},
+    )
+
+
+def digest_of(
+    text: str, fields: Mapping[str, FieldValue], passage_tokens: int | None, vector: Vectors | None = None
+) -> str:
+    """sha256 (hex) of all that is stored of a document: where it is equal, nothing is encoded or written again.
+
+    Null fields are left out, so a new column changes no digest. `vector`: given by the caller, of length 1; None: made
+    from the text by the model.
+    """
+    content = [text, {name: value for name, value in fields.items() if value is not None}, passage_tokens]
+    hashed = hashlib.sha256(
+        json.dumps(content, sort_keys=True, separators=(",", ":"), default=_iso).encode("ascii")
+    )
+    if vector is not None:
+        hashed.update(vector.astype("<f4").tobytes())
+    return hashed.hexdigest()
+
+
+def _iso(value: date) -> str:
+    return value.isoformat()

@@ -1,31 +1,25 @@
-"""Queries to answers: passages grouped to documents, fused with search by words, ordered anew by a cross-encoder.
+"""Queries to answers: nearest passages grouped to documents, fused with search by words, reranked by a cross-encoder.
 
-What callers hand to an index as ids and queries, checked once at the door.
-
-Pages of an approximate search: one ranking for a query, however it is cut into pages.
-
-A wider search may find what a narrower one missed, and would push documents of the first page on to the second. So a
-ranking is made of fixed depths: the first 10 are those of the narrowest search, the next 40 come from the next wider
-one without these, and so on. Any first part of it is the same whatever was asked for.
+`Index.search` makes a `SearchQuery`; `answer` runs it on a table. Here too: the checks of ids and queries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
+from gemel.index.approximate import depths, joined
 from gemel.index.binding import IndexState
 from gemel.index.fields import check_characters
 from gemel.index.ingest import checked_id, checked_vectors
 from gemel.index.port import FieldValue, Passages
-from gemel.index.results import Answer, Hit, ScoredBy
 from gemel.index.where import Condition
 from gemel.types import Vectors
 from gemel.vectors.bm25 import RRF_K
@@ -34,11 +28,60 @@ from gemel.vectors.scan.exact import PRODUCT, exact_scores
 if TYPE_CHECKING:
     from gemel.cross_model import CrossModel
 
-_CANDIDATES = 50  # documents a query that fusion and reranking look at
+ScoredBy: TypeAlias = Literal["cosine", "fusion", "cross"]
 
-_FEW_LETTERS = 60  # of a short query: one without spaces may be a sentence in Chinese
+_CANDIDATES = 50  # documents per query for fusion and reranking
 
-_WIDER = 4  # how many times more passages are asked for when too few documents came
+_SHORT_CHARACTERS = 60  # of a short query: one without spaces may be a sentence in Chinese
+
+_WIDER = 4  # times the passages when these were of too few documents
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One document with its best passage."""
+
+    id: str
+    score: float
+    """What orders the hits: see `Answer.scored_by`."""
+    cosine: float
+    """Of the query and the passage, from exact vectors."""
+    text: str
+    """The best passage."""
+    part: int
+    """Which passage of the document it is, from 0."""
+    fields: Mapping[str, FieldValue]
+
+    def row(self) -> dict[str, Any]:
+        """As a flat dictionary, for tables and JSON: id, score, cosine, text, part and `fields`."""
+        return {
+            "id": self.id,
+            "score": self.score,
+            "cosine": self.cosine,
+            "text": self.text,
+            "part": self.part,
+            "fields": dict(self.fields),
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The documents found for one query, best first."""
+
+    hits: tuple[Hit, ...]
+    scored_by: ScoredBy
+    exact: bool
+    """Every passage was compared."""
+    seconds: float
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, position: int) -> Hit:
+        return self.hits[position]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +115,14 @@ class SearchQuery:
 
     @property
     def last(self) -> int:
-        """Place of the last answer that is asked for, from 1."""
+        """Position of the last requested hit, from 1."""
         return self.k + self.offset
 
     @property
     def widths(self) -> list[int]:
-        """Documents a query that are looked at; of several, each fills the ranking up to its number (`depths.py`)."""
+        """Documents to find per query; of several widths, each fills the ranking up to its number (`depths`)."""
         if not self.hybrid and self.rerank is None:
-            return [self.last]  # the table sees to it that pages fit together
+            return [self.last]  # the pages of a table agree already
         return [self.candidates] if self.candidates is not None else depths(self.last, _CANDIDATES)
 
     @property
@@ -90,25 +133,25 @@ class SearchQuery:
 def answer(
     state: IndexState, queries: Sequence[str] | None, vectors: Vectors | None, question: SearchQuery
 ) -> list[Answer]:
-    """The answer of each query; `vectors` are encoded from the texts unless they are given."""
+    """The answer for each query; texts are encoded unless `vectors` are given."""
     started = perf_counter()
     if queries is None and (question.hybrid or question.rerank is not None):
         step = "hybrid search" if question.hybrid else "reranking"
         raise InputError(f"{step} needs the words of the query, got a vector. Search by a text")
     if vectors is None:
-        vectors = state.coder.queries(queries or ())
-    asked = _SearchArguments(state, question, queries, vectors, _short(queries, len(vectors)))
-    found = [_found(asked, width) for width in question.widths]
-    rankings = [_one_ranking(each, question) for each in zip(*found, strict=True)]
+        vectors = state.encoder.encode_queries(queries or ())
+    run = _Search(state, question, queries, vectors, _short(queries, len(vectors)))
+    found = [_find(run, width) for width in question.widths]
+    rankings = [_join_widths(each, question) for each in zip(*found, strict=True)]
     seconds = (perf_counter() - started) / max(1, len(rankings))
     return [
         Answer(
             hits=_page(hits, question),
             scored_by=question.scored_by,
-            exact=all(width[place].exact for width in found),
+            exact=all(width[n].exact for width in found),
             seconds=seconds,
         )
-        for place, hits in enumerate(rankings)
+        for n, hits in enumerate(rankings)
     ]
 
 
@@ -123,99 +166,102 @@ def _page(ranking: list[Hit], question: SearchQuery) -> tuple[Hit, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _SearchArguments:
+class _Search:
+    """The queries of one call and how they are searched."""
+
     state: IndexState
     question: SearchQuery
     queries: Sequence[str] | None
     vectors: Vectors
     short: NDArray[np.bool_]
-    """(queries,) of one word or two: they are unlike the stored texts, and it takes a wider search to find as many."""
+    """(queries,) of one or two words: they are unlike the stored texts and need a wider search for the same recall."""
 
 
 def _short(queries: Sequence[str] | None, count: int) -> NDArray[np.bool_]:
     if queries is None:
         return np.zeros(count, dtype=np.bool_)
     return np.array(
-        [len(query) <= _FEW_LETTERS and len(query.split()) <= 2 for query in queries], dtype=np.bool_
+        [len(query) <= _SHORT_CHARACTERS and len(query.split()) <= 2 for query in queries], dtype=np.bool_
     )
 
 
-def _found(asked: _SearchArguments, width: int) -> list[_Near]:
-    """The best `width` documents of each query by all steps."""
-    question, queries = asked.question, asked.queries
-    near = _by_vectors(asked, width)
+def _find(run: _Search, width: int) -> list[_Found]:
+    """The best `width` documents of each query by all steps: vectors, words, cross-encoder."""
+    question, queries = run.question, run.queries
+    near = _by_vectors(run, width)
     if queries is None or (not question.hybrid and question.rerank is None):
         return near
-    found = [sorted(each.hits, key=lambda hit: (-hit.score, hit.id)) for each in near]
+    rankings = [sorted(each.hits, key=lambda hit: (-hit.score, hit.id)) for each in near]
     if question.hybrid:
         words = [
-            _by_words(asked.state, query, vector, question, width)
-            for query, vector in zip(queries, asked.vectors, strict=True)
+            _by_words(run.state, query, vector, question, width)
+            for query, vector in zip(queries, run.vectors, strict=True)
         ]
-        found = [_fused(*each, width) for each in zip(found, words, strict=True)]
+        rankings = [_fused(*each, width) for each in zip(rankings, words, strict=True)]
     if question.rerank is not None:
-        found = _reranked(question.rerank, queries, found)
-    return [_Near(hits, each.exact) for hits, each in zip(found, near, strict=True)]
+        rankings = _reranked(question.rerank, queries, rankings)
+    return [_Found(hits, each.exact) for hits, each in zip(rankings, near, strict=True)]
 
 
-def _one_ranking(found: tuple[_Near, ...], question: SearchQuery) -> list[Hit]:
-    if len(found) == 1:  # whose documents are distinct
+def _join_widths(found: tuple[_Found, ...], question: SearchQuery) -> list[Hit]:
+    if len(found) == 1:  # its documents are distinct
         return found[0].hits[: question.widths[0]]
     order = joined([[hit.id for hit in each.hits] for each in found], question.widths)
-    return [found[number].hits[place] for number, place in order]
+    return [found[number].hits[position] for number, position in order]
 
 
 @dataclass(frozen=True)
-class _Near:
+class _Found:
     hits: list[Hit]
     exact: bool
 
 
-def _by_vectors(asked: _SearchArguments, width: int) -> list[_Near]:
+def _by_vectors(run: _Search, width: int) -> list[_Found]:
     """The nearest documents of each query, by their best passage."""
-    found = [_Near([], True) for _ in asked.vectors]
+    found = [_Found([], True) for _ in run.vectors]
     for far in (False, True):
-        places = np.flatnonzero(asked.short == far).tolist()
-        if places:
-            _fill(found, asked, width, places, far=far)
+        positions = np.flatnonzero(run.short == far).tolist()
+        if positions:
+            _search_table(run, width, positions, found, far=far)
     return found
 
 
-def _fill(found: list[_Near], asked: _SearchArguments, width: int, waiting: list[int], *, far: bool) -> None:
-    question, ask = asked.question, width
+def _search_table(run: _Search, width: int, waiting: list[int], found: list[_Found], *, far: bool) -> None:
+    """Fill `found` at the positions `waiting`, with more passages until there are `width` documents."""
+    question, k = run.question, width
     while waiting:
-        answers = asked.state.table.nearest(
-            asked.vectors[waiting],
-            ask,
+        answers = run.state.table.nearest(
+            run.vectors[waiting],
+            k,
             where=question.where,
             exact=question.exact,
             recall=question.recall,
             far=far,
         )
-        short = []
-        for place, passages in zip(waiting, answers, strict=True):
+        too_few = []
+        for position, passages in zip(waiting, answers, strict=True):
             hits = _grouped(passages, passages.score)[:width]
-            found[place] = _Near(hits, passages.exact)
-            if len(hits) < width and len(passages) >= ask:
-                short.append(place)
-        waiting, ask = short, ask * _WIDER
+            found[position] = _Found(hits, passages.exact)
+            if len(hits) < width and len(passages) >= k:
+                too_few.append(position)
+        waiting, k = too_few, k * _WIDER
 
 
 def _by_words(state: IndexState, query: str, vector: Vectors, question: SearchQuery, width: int) -> list[Hit]:
     """The best documents by words, by their best passage."""
-    ask = width
+    k = width
     while True:
-        passages = state.table.by_words(query, ask, where=question.where)
-        found = _grouped(passages, _cosines(passages, vector))
-        if len(found) >= width or len(passages) < ask:
-            return found[:width]
-        ask *= _WIDER
+        passages = state.table.by_words(query, k, where=question.where)
+        hits = _grouped(passages, _cosines(passages, vector))
+        if len(hits) >= width or len(passages) < k:
+            return hits[:width]
+        k *= _WIDER
 
 
 def _cosines(passages: Passages, vector: Vectors) -> Vectors:
-    """To the same bits as `nearest` has them."""
-    places = np.arange(len(passages))
-    return exact_scores(PRODUCT, vector[None], passages.vector, np.zeros_like(places), places)
+    """Equal to those of `nearest` to the bit."""
+    rows = np.arange(len(passages))
+    return exact_scores(PRODUCT, vector[None], passages.vector, np.zeros_like(rows), rows)
 
 
 def _grouped(passages: Passages, cosine: Vectors) -> list[Hit]:
@@ -240,29 +286,28 @@ def _rows(columns: Mapping[str, Sequence[FieldValue]], count: int) -> Iterable[d
 
 
 def _fused(near: list[Hit], words: list[Hit], width: int) -> list[Hit]:
-    """Reciprocal ranks of both lists added up; the passage that is shown is the nearer one."""
+    """Reciprocal rank fusion of both lists; the passage that is shown is the nearer one."""
     total: dict[str, float] = {}
     shown: dict[str, Hit] = {}
     for ranking in (near, words):
-        for place, hit in enumerate(ranking, 1):
-            total[hit.id] = total.get(hit.id, 0.0) + 1 / (RRF_K + place)
+        for rank, hit in enumerate(ranking, 1):
+            total[hit.id] = total.get(hit.id, 0.0) + 1 / (RRF_K + rank)
             if hit.id not in shown or hit.cosine > shown[hit.id].cosine:
                 shown[hit.id] = hit
     order = sorted(total, key=lambda id_: (-total[id_], id_))[:width]
     return [replace(shown[id_], score=total[id_]) for id_ in order]
 
 
-def _reranked(cross: CrossModel, queries: Sequence[str], found: list[list[Hit]]) -> list[list[Hit]]:
+def _reranked(cross: CrossModel, queries: Sequence[str], rankings: list[list[Hit]]) -> list[list[Hit]]:
     """The same documents in the order of the cross-encoder's scores of their passages; ties keep their order."""
     from gemel.options import CrossOptions
 
-    pairs = [(query, hit.text) for query, hits in zip(queries, found, strict=True) for hit in hits]
+    pairs = [(query, hit.text) for query, hits in zip(queries, rankings, strict=True) for hit in hits]
     if not pairs:
-        return found
+        return rankings
     options = CrossOptions(on_long="truncate")
     scores = iter(cross.scores([pair[0] for pair in pairs], [pair[1] for pair in pairs], options).tolist())
-    scored = [[replace(hit, score=next(scores)) for hit in hits] for hits in found]
-
+    scored = [[replace(hit, score=next(scores)) for hit in hits] for hits in rankings]
     return [sorted(hits, key=lambda hit: -hit.score) for hits in scored]
 
 
@@ -270,7 +315,7 @@ def checked_ids(ids: Iterable[str | int]) -> list[str]:
     """Ids as strings."""
     if isinstance(ids, str | bytes | int):
         raise InputError(f"ids takes a list, got one. Write [{ids!r}]")
-    return [checked_id(id_, f"ids[{place}]") for place, id_ in enumerate(ids)]
+    return [checked_id(id_, f"ids[{n}]") for n, id_ in enumerate(ids)]
 
 
 def one_query(query: str | ArrayLike) -> Sequence[str] | ArrayLike:
@@ -296,40 +341,11 @@ def query_texts(queries: Sequence[str] | ArrayLike) -> list[str] | None:
     if len(listed) and not any(isinstance(query, str) for query in listed):
         return None
     texts = check_texts(listed, "queries")
-    for place, text in enumerate(texts):
-        check_characters(f"queries[{place}]", text)
+    for n, text in enumerate(texts):
+        check_characters(f"queries[{n}]", text)
     return texts
 
 
 def query_vectors(state: IndexState, queries: ArrayLike) -> Vectors:
     """Queries that came as vectors, checked and at length 1."""
     return checked_vectors(queries, state.dim)
-
-
-FIRST = 10
-
-_TIMES = 5
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-def depths(last: int, first: int = FIRST) -> list[int]:
-    """The depths to search at for the best `last`: 10, 50, 250 ... until it is reached."""
-    found = [first]
-    while found[-1] < last:
-        found.append(found[-1] * _TIMES)
-    return found
-
-
-def joined(rankings: Sequence[Sequence[Key]], sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """(which ranking, place in it) of each entry of the one ranking; ranking n fills it up to `sizes[n]` entries."""
-    seen: set[Key] = set()
-    order: list[tuple[int, int]] = []
-    for number, (ranking, size) in enumerate(zip(rankings, sizes, strict=True)):
-        for place, key in enumerate(ranking):
-            if len(order) >= size:
-                break
-            if key not in seen:
-                seen.add(key)
-                order.append((number, place))
-    return order

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,10 +18,9 @@ from uuid import uuid4
 import numpy as np
 
 from gemel.errors import InputError, MissingExtra
-from gemel.index.for_frameworks import passage_vectors, recorded_options
 from gemel.index.index import Index, Where
 from gemel.index.open import open_index
-from gemel.index.results import Hit
+from gemel.index.query import Hit
 from gemel.integrations.framework import DEFAULT_MODEL, QueryDocumentEncoder, metadata_of, store_fields
 from gemel.model import Model
 from gemel.options import EncodeOptions
@@ -91,9 +91,9 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
         fields: Collection[str] | None = None,
         whole: bool = False,
     ) -> None:
-        if embedding is not None and recorded_options(index) is not None:
+        if embedding is not None and index.encode_options is not None:
             raise InputError(
-                f"the index {index.place} encodes with the model that it was made with. Leave embedding out"
+                f"the index {index.location} encodes with the model that it was made with. Leave embedding out"
             )
         self.index = index
         self._foreign, self._fields, self._whole = embedding, fields, whole
@@ -125,9 +125,13 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
     @cached_property
     def embeddings(self) -> Embeddings | None:
         """What encodes: the embedding that was given, or the model of the index with its options."""
-        options = recorded_options(self.index)
+        options = self.index.encode_options
         model = None if options is None else self.index.model
-        return self._foreign if model is None else GemelEmbeddings(model, **(options or {}))
+        if options is None or model is None:
+            return self._foreign
+        usual = asdict(EncodeOptions())
+        changes = {name: value for name, value in asdict(options).items() if value != usual[name]}
+        return GemelEmbeddings(model, **changes)
 
     def add_texts(
         self,
@@ -193,7 +197,7 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
     ) -> list[Document]:
         """k of the best `fetch_k`, near to the query (lambda_mult 1) and far from one another (0)."""
         if self.embeddings is None:
-            raise InputError(f"the index {self.index.place} has no model, so it cannot encode a text")
+            raise InputError(f"the index {self.index.location} has no model, so it cannot encode a text")
         vector = self.embeddings.embed_query(query)
         return self.max_marginal_relevance_search_by_vector(
             vector, k, fetch_k, lambda_mult, filter=filter, **options
@@ -211,7 +215,7 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
     ) -> list[Document]:
         """As `max_marginal_relevance_search`, for a vector of what encodes."""
         found = list(self.index.search(embedding, max(k, fetch_k), where=filter or None, **options))
-        vectors = passage_vectors(self.index, found)
+        vectors = self.index.passage_vectors(found)
         there = [(hit, vector) for hit, vector in zip(found, vectors, strict=True) if vector is not None]
         query = np.asarray(embedding, dtype=np.float32)
         chosen = maximal_marginal_relevance(query, [vector for _, vector in there], lambda_mult, k)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, MissingExtra
-from gemel.index.for_frameworks import is_of_its_model
 from gemel.index.index import Index
 from gemel.index.port import FieldValue
 from gemel.integrations.framework import DEFAULT_MODEL, QueryDocumentEncoder, metadata_of, store_fields
@@ -227,7 +226,7 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
     def _check_vectors(self, node: BaseNode) -> None:
         """Once, on the first node: LlamaIndex may be set to another model than the one the index was made with."""
         text = node.get_content(metadata_mode=MetadataMode.EMBED)
-        if not self._seen and not is_of_its_model(self._index, text, node.get_embedding()):
+        if not self._seen and not self._index.made_by_model(text, node.get_embedding()):
             raise InputError(
                 f"the vectors are not those of the model of {self._index!r}. Set embed_model to a GemelEmbedding "
                 "of that model, or keep them in an index of vectors only: open_index(place, dim=...)"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.index.approximate import depths, joined
 from gemel.index.lance.ann import Lists
 from gemel.index.lance.snapshot import Snapshot
 from gemel.index.port import Passages
-from gemel.index.query import depths, joined
 from gemel.index.where import Condition
 from gemel.types import Vectors
 from gemel.vectors.scan.native_scanner import chosen_level, has_int8

@@ -156,7 +156,7 @@ class LanceTable:
         return self._now.words
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return self._place
 
     @property
@@ -167,7 +167,7 @@ class LanceTable:
         with self._guard():
             self._repeated(lambda view: self._add_fields(view.header, fields))
 
-    def known(self, ids: Sequence[str]) -> dict[str, str]:
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
         with self._reading():
             view = self._versions.newest()
             position = view.of_ids(ids)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.index.approximate import depths, joined
 from gemel.index.port import FieldType, PassageRows, Passages
 from gemel.index.postgres.graph import ENOUGH, FINEST, GraphLayout
 from gemel.index.postgres.read import columns_sql, fetch, passages_from, rows_from, vector_text, vectors_of
 from gemel.index.postgres.schema import qualified
 from gemel.index.postgres.server import Connection
 from gemel.index.postgres.where import Filter
-from gemel.index.query import depths, joined
 from gemel.types import Vectors
 from gemel.vectors.scan.exact import PRODUCT, exact_scores
 

@@ -49,7 +49,7 @@ class PostgresTable:
         self._tidy = False
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return self._server.address.shown
 
     @property
@@ -61,7 +61,7 @@ class PostgresTable:
     def header(self) -> Header:
         now = self._server.read(lambda connection: read_header(connection, self._relation))
         if now is None:
-            raise WorkError(f"{self.place} was migrated or dropped meanwhile. Open the index again")
+            raise WorkError(f"{self.location} was migrated or dropped meanwhile. Open the index again")
         self._header = now
         return now
 
@@ -70,7 +70,7 @@ class PostgresTable:
         self._change(lambda connection: writing.add_fields(connection, self._relation, fields))
         assert self.header is not None  # read anew
 
-    def known(self, ids: Sequence[str]) -> dict[str, str]:
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
         found = self._server.read(lambda connection: reading.known(connection, self._relation, ids))
         return {each: found[each] for each in ids if each in found}
 
@@ -83,7 +83,9 @@ class PostgresTable:
             fields = {name: kind for name, kind in self.header.fields.items() if name in rows.fields}
         vectors = np.asarray(rows.vector, dtype=np.float32)
         if vectors.shape != (len(rows), self._header.dim):
-            raise InputError(f"{self.place} holds vectors of {self._header.dim} numbers, not {vectors.shape}")
+            raise InputError(
+                f"{self.location} holds vectors of {self._header.dim} numbers, not {vectors.shape}"
+            )
         blocks, ids = copy_blocks(rows, fields, self._header.words), list(dict.fromkeys(rows.id))
 
         def put(connection: Connection) -> int:
@@ -179,7 +181,9 @@ class PostgresTable:
 
     def _check_writable(self) -> None:
         if self._server.read_only:
-            raise InputError(f"{self.place} was opened to read only: open it without read_only to change it")
+            raise InputError(
+                f"{self.location} was opened to read only: open it without read_only to change it"
+            )
 
     def _fresh(
         self, kept: _Remembered, connection: Connection, read: Callable[[Connection, str], Any]

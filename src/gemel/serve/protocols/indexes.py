@@ -1,6 +1,6 @@
-"""Indexes that the operator opened: what they hold, search, add, delete. A client names one, never a path.
+"""Routes below /indexes: list, details, search, add, delete and get documents of the indexes the operator opened.
 
-What the routes of indexes take and answer.
+A client names an index, never a path.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.index.index import Index
-from gemel.index.results import WriteResult
+from gemel.index.ingest import WriteResult
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError
-from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.pairs import Calibrations
 from gemel.serve.protocols.requests import (
-    SHOWN,
-    Own,
-    StopAtFirst,
+    QUOTED_CHARACTERS,
+    FailFast,
+    OwnRequest,
     Texts,
-    answer,
     check_may_write,
     client_of,
     example,
+    json_response,
 )
 from gemel.serve.protocols.search import (
     WHERE,
@@ -37,12 +37,13 @@ from gemel.serve.protocols.search import (
     on_index,
     search_index,
 )
-from gemel.serve.protocols.texts import check_sizes, check_tokens, check_where
+from gemel.serve.protocols.texts import check_tokens, check_where
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 
 
 def routes(services: Services, calibrations: Calibrations) -> Routes:
-    """The routes of this chapter."""
+    """The routes below /indexes."""
     route = Routes("Indexes", prefix="/indexes", error=PlainError)
 
     @route.get("", IndexList)
@@ -52,18 +53,20 @@ def routes(services: Services, calibrations: Calibrations) -> Routes:
         found = await services.work(
             lambda: [_row(name, index) for name, index in known.items()], client=client_of(request)
         )
-        return answer({"indexes": found})
+        return json_response({"indexes": found})
 
     @route.get("/{name}", IndexDetails)
     async def index(request: Request, name: str) -> Response:
         """One index and how it is laid out."""
-        return answer(await on_index(services, name, lambda found: _details(name, found), client_of(request)))
+        return json_response(
+            await on_index(services, name, lambda found: _details(name, found), client_of(request))
+        )
 
     @route.post("/{name}/search", SearchAnswer)
     async def search(request: Request, body: IndexQuestion, name: str) -> Response:
         """The nearest documents of an index, each with its best passage."""
-        check_sizes(services, [body.query], "query")
-        return await search_index(services, calibrations, name, body, Ask(client=client_of(request)))
+        services.limits.check_texts([body.query], "query")
+        return await search_index(services, calibrations, name, body, EmbedOptions(client=client_of(request)))
 
     _add_documents(route, services)
     return route
@@ -81,7 +84,7 @@ def _add_documents(route: Routes, services: Services) -> None:
     async def add(request: Request, body: AddRequest, name: str) -> Response:
         """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
         texts = [document.text for document in body.documents]
-        check_sizes(services, texts, "documents")
+        services.limits.check_texts(texts, "documents")
         ids = [document.id for document in body.documents if document.id is not None] or None
         fields = [document.fields or {} for document in body.documents]
         given = fields if any(fields) else None
@@ -92,27 +95,27 @@ def _add_documents(route: Routes, services: Services) -> None:
 
         client = client_of(request)
         with services.reserve(client):
-            return answer(asdict(await on_index(services, name, write, client, long=True)))
+            return json_response(asdict(await on_index(services, name, write, client, long=True)))
 
     @route.delete("/{name}/documents", DeletedAnswer, guard=writable)
     async def delete(request: Request, body: DeleteRequest, name: str) -> Response:
         """Delete documents by ids or by a condition."""
         check_where(body.where)
         if body.ids:
-            check_sizes(services, body.ids, "ids", services.limits.pair_texts)
+            services.limits.check_texts(body.ids, "ids", services.limits.pair_texts)
         client = client_of(request)
         with services.reserve(client):
             gone = await on_index(
                 services, name, lambda index: index.delete(body.ids, where=body.where), client, long=True
             )
-        return answer({"deleted": gone})
+        return json_response({"deleted": gone})
 
     @route.post("/{name}/get", DocumentsAnswer, guard=exists)
     async def get(request: Request, body: GetRequest, name: str) -> Response:
         """Documents by their ids."""
-        check_sizes(services, body.ids, "ids")
+        services.limits.check_texts(body.ids, "ids")
         documents = await on_index(services, name, lambda index: index.get(body.ids), client_of(request))
-        return answer({"documents": [asdict(document) for document in documents]})
+        return json_response({"documents": [asdict(document) for document in documents]})
 
 
 def _row(name: str, index: Index) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def _details(name: str, index: Index) -> dict[str, Any]:
 Value: TypeAlias = str | int | float | bool | list[str | int | float | bool] | None
 
 
-class NewDocument(Own):
+class NewDocument(OwnRequest):
     """One document; its fields are those of the index."""
 
     id: str | None = Field(None, description="If no document has one, ids are made from the texts")
@@ -152,8 +155,8 @@ class NewDocument(Own):
             wrong = next((name for name, value in fields.items() if not _is_plain(value)), None)
             if wrong is not None:
                 sentence = (
-                    f"the field {wrong[:SHOWN]!r} must be a string, a number, true, false, null, or a list of the "
-                    "first four"
+                    f"the field {wrong[:QUOTED_CHARACTERS]!r} must be a string, a number, true, false, null, or a "
+                    "list of the first four"
                 )
                 raise PydanticCustomError("field_value", "{sentence}", {"sentence": sentence})
         return fields
@@ -165,7 +168,7 @@ def _is_plain(value: object) -> bool:
     return not isinstance(value, dict)
 
 
-class AddRequest(Own):
+class AddRequest(OwnRequest):
     """Documents to add, in one commit."""
 
     model_config = example(
@@ -173,7 +176,7 @@ class AddRequest(Own):
         existing="replace",
     )
 
-    documents: Annotated[list[NewDocument], StopAtFirst()]
+    documents: Annotated[list[NewDocument], FailFast()]
     existing: Literal["error", "replace", "skip"] = Field(
         "error", description="For ids that are there already"
     )
@@ -188,7 +191,7 @@ class AddRequest(Own):
         return self
 
 
-class DeleteRequest(Own):
+class DeleteRequest(OwnRequest):
     """Which documents to delete: by ids or by a condition."""
 
     model_config = example(ids=["a1"])
@@ -203,7 +206,7 @@ class DeleteRequest(Own):
         return self
 
 
-class GetRequest(Own):
+class GetRequest(OwnRequest):
     """Which documents to fetch."""
 
     model_config = example(ids=["a1"])

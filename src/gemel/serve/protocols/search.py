@@ -1,8 +1,6 @@
-"""POST /search: the texts of an index, or of the request itself, that are nearest to a query.
+"""POST /search, and the search of an index for POST /indexes/{name}/search.
 
-Answers of a search as JSON: one shape for an index and for texts of the request.
-
-A question to an index: what may be asked, and the answer as JSON. For POST /search and /indexes/{name}/search.
+The texts of an index, or of the request itself, that are nearest to a query. The answer has the same form for both.
 """
 
 from __future__ import annotations
@@ -19,30 +17,34 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gemel.cross_model import CrossModel
 from gemel.errors import InputError, ModelError, WorkError
-from gemel.index.for_servers import query_options, sample_vectors
 from gemel.index.index import Index
-from gemel.index.results import Answer
+from gemel.index.query import Answer
 from gemel.options import CrossOptions, EncodeOptions
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
-from gemel.serve.limits import Overloaded, TooLarge, TooLate
-from gemel.serve.port import Ask, Services
-from gemel.serve.protocols.cohere import ranker
+from gemel.serve.limits import DeadlineExceeded, Overloaded, TooLarge
+from gemel.serve.protocols.cohere import reranker
 from gemel.serve.protocols.pairs import Calibrations
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
-from gemel.serve.protocols.texts import check_sizes, check_where, embed_many, embed_sides, unit
+from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.protocols.texts import check_where, embed_many, embed_query_and_documents, unit_norm
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 from gemel.types import Vectors
 from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration
 from gemel.vectors.search import Hits, search
 
-_CANDIDATES = 50  # texts that fusion and reranking look at
+CANDIDATES = 50  # texts that fusion and reranking look at
+
+Where: TypeAlias = str | dict[str, Any]
+Result = TypeVar("Result")
 
 WHERE = 'a condition on fields, such as lang = \'en\' and year >= 2020, or {"lang": "en"}'
 
 
-class IndexQuestion(Own):
+class IndexQuestion(OwnRequest):
     """A query to one index."""
 
     model_config = example(query="Who plays music?", k=3)
@@ -69,7 +71,7 @@ class SearchRequest(IndexQuestion):
     texts: Texts | None = Field(None, description="Texts to search, instead of an index")
 
     @model_validator(mode="after")
-    def _one_place(self) -> SearchRequest:
+    def _one_source(self) -> SearchRequest:
         if (self.index is None) == (self.texts is None):
             raise ValueError("give either index, the name of one, or texts")
         if self.texts is not None and self.where is not None:
@@ -78,72 +80,79 @@ class SearchRequest(IndexQuestion):
 
 
 def routes(services: Services, calibrations: Calibrations) -> Routes:
-    """The route of this chapter."""
+    """POST /search."""
     route = Routes("Search", error=PlainError)
 
     @route.post("/search", SearchAnswer)
     async def search(request: Request, body: SearchRequest) -> Response:
         """The nearest texts, best first."""
-        check_sizes(services, [body.query], "query")
-        ask = Ask(client=client_of(request))
+        services.limits.check_texts([body.query], "query")
+        options = EmbedOptions(client=client_of(request))
         if body.index is not None:
-            return await search_index(services, calibrations, body.index, body, ask)
-        return await _search_texts(services, calibrations, body, ask)
+            return await search_index(services, calibrations, body.index, body, options)
+        return await _search_texts(services, calibrations, body, options)
 
     return route
 
 
 async def _search_texts(
-    services: Services, calibrations: Calibrations, body: SearchRequest, ask: Ask
+    services: Services, calibrations: Calibrations, body: SearchRequest, options: EmbedOptions
 ) -> Response:
     started, texts = perf_counter(), body.texts or []
-    check_sizes(services, texts, "texts")
-    both = Ask(client=ask.client, normalize=unit(services.model))
-    query, known = await embed_sides(services, body.query, texts, both)
+    services.limits.check_texts(texts, "texts")
+    normalized = replace(options, normalize=unit_norm(services.model))
+    query, documents = await embed_query_and_documents(services, body.query, texts, normalized)
 
     def work() -> list[dict[str, Any]]:
-        found = _found(services, body, query.vectors, known.vectors)
-        return with_percentiles(found, calibrations.between(ask.client, known.vectors))
+        rows = _rank_texts(services, body, query.vectors, documents.vectors)
+        return add_percentiles(rows, calibrations.between(options.client, documents.vectors))
 
-    rows = await with_relations(
-        services, body.query, await services.work(work, client=ask.client, long=body.rerank), ask
+    rows = await add_relations(
+        services, body.query, await services.work(work, client=options.client, long=body.rerank), options
     )
     by = "cross" if body.rerank else "fusion" if body.hybrid else "cosine"
-    return answer({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
+    return json_response({"hits": rows, "scored_by": by, "exact": True, "seconds": perf_counter() - started})
 
 
-def _found(services: Services, body: SearchRequest, query: Vectors, known: Vectors) -> list[dict[str, Any]]:
-    """Rows without their meaning. Runs on a worker thread."""
+def _rank_texts(
+    services: Services, body: SearchRequest, query: Vectors, documents: Vectors
+) -> list[dict[str, Any]]:
+    """Rows without percentiles and relations. Runs on a worker thread."""
     texts, last = body.texts or [], body.offset + body.k
-    width = min(max(last, _CANDIDATES) if body.hybrid or body.rerank else last, len(texts))
-    hits = search(query, known, width)
+    width = min(max(last, CANDIDATES) if body.hybrid or body.rerank else last, len(texts))
+    hits = search(query, documents, width)
     if body.hybrid:
         hits = fuse([hits, BM25Index(texts).rank([body.query], width)], width)
     if body.rerank:
-        hits = _reranked(services, body.query, texts, hits)
-    cosine = np.clip(known @ query[0], -1, 1)
-    places = zip(hits.index[0].tolist(), hits.score[0].tolist(), strict=True)
+        hits = _rerank(services, body.query, texts, hits)
+    cosine = np.clip(documents @ query[0], -1, 1)
+    ranked = zip(hits.index[0].tolist(), hits.score[0].tolist(), strict=True)
     return [
         {
-            "id": str(place),
+            "id": str(position),
             "score": score,
-            "cosine": float(cosine[place]),
-            "text": texts[place],
+            "cosine": float(cosine[position]),
+            "text": texts[position],
             "part": 0,
             "fields": {},
         }
-        for place, score in list(places)[body.offset : last]
-        if place >= 0
+        for position, score in list(ranked)[body.offset : last]
+        if position >= 0
     ]
 
 
-def _reranked(services: Services, query: str, texts: list[str], hits: Hits) -> Hits:
-    cross = ranker(services)
+def _rerank(services: Services, query: str, texts: list[str], hits: Hits) -> Hits:
+    candidates = hits.index[0][hits.index[0] >= 0]
+    documents = [texts[position] for position in candidates]
+    ranked = _needed_reranker(services).rank(query, documents, options=CrossOptions(on_long="truncate"))
+    return Hits(candidates[ranked.index][None], ranked.score[None])
+
+
+def _needed_reranker(services: Services) -> CrossModel:
+    cross = reranker(services)
     if cross is None:
         raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
-    places = hits.index[0][hits.index[0] >= 0]
-    found = cross.rank(query, [texts[place] for place in places], options=CrossOptions(on_long="truncate"))
-    return Hits(places[found.index][None], found.score[None])
+    return cross
 
 
 class HitRow(BaseModel):
@@ -172,78 +181,74 @@ class SearchAnswer(BaseModel):
     seconds: float
 
 
-def with_percentiles(rows: list[dict[str, Any]], calibration: Calibration | None) -> list[dict[str, Any]]:
-    """Rows of an answer with what their cosines are worth."""
+def add_percentiles(rows: list[dict[str, Any]], calibration: Calibration | None) -> list[dict[str, Any]]:
+    """Rows of an answer with the percentiles of their cosines."""
     return [
         {**row, "percentile": None if calibration is None else calibration.percentile(row["cosine"])}
         for row in rows
     ]
 
 
-async def with_relations(
-    services: Services, query: str, rows: Sequence[dict[str, Any]], ask: Ask
+async def add_relations(
+    services: Services, query: str, rows: Sequence[dict[str, Any]], options: EmbedOptions
 ) -> list[dict[str, Any]]:
-    """Rows of an answer with how the query relates to each text, where the model keeps its relation head."""
+    """Rows of an answer with how the query relates to each text, where the model has a classification head."""
     labels = services.model.labels
     if labels is None or not rows:
         return [{**row, "relation": None} for row in rows]
-    # Not the vectors of the search: the head knows those of default options only.
+    # Not the vectors of the search: the head was trained on those of default options.
     texts = [query, *(row["text"] for row in rows)]
-    vectors = (await embed_many(services, texts, ask, limited=False)).vectors
-    chances = services.model.relation_of(vectors[:1].repeat(len(rows), axis=0), vectors[1:]).tolist()
+    vectors = (await embed_many(services, texts, options, limited=False)).vectors
+    probabilities = services.model.relation_of(vectors[:1].repeat(len(rows), axis=0), vectors[1:]).tolist()
     return [
-        {**row, "relation": dict(zip(labels, p, strict=True))} for row, p in zip(rows, chances, strict=True)
+        {**row, "relation": dict(zip(labels, p, strict=True))}
+        for row, p in zip(rows, probabilities, strict=True)
     ]
-
-
-Where: TypeAlias = str | dict[str, Any]
-
-Done = TypeVar("Done")
 
 
 def index_of(services: Services, name: str) -> Index:
     """The index of this name, or a refusal (404)."""
     if name not in services.indexes:
-        known = ", ".join(services.indexes) or "none"
+        opened = ", ".join(services.indexes) or "none"
         raise RouteError(
-            404, f"no index {name[:100]!r} is open here. Open: {known}", code="index_not_found", param="index"
+            404,
+            f"no index {name[:100]!r} is open here. Open: {opened}",
+            code="index_not_found",
+            param="index",
         )
     return services.indexes[name]
 
 
 async def on_index(
-    services: Services, name: str, function: Callable[[Index], Done], client: str, *, long: bool = False
-) -> Done:
-    """`function` of the index of this name, on a worker thread. Its errors say the name, never the place."""
+    services: Services, name: str, function: Callable[[Index], Result], client: str, *, long: bool = False
+) -> Result:
+    """The result of `function` for the index of this name, on a worker thread. Errors never show where it is stored."""
     index = index_of(services, name)
     try:
         return await services.work(lambda: function(index), client=client, long=long)
-    except (Overloaded, TooLarge, TooLate):
+    except (Overloaded, TooLarge, DeadlineExceeded):
         raise
     except (InputError, ModelError, WorkError) as error:
         kind = InputError if isinstance(error, InputError) else WorkError
-        raise kind(_without_place(str(error), index.place, name)) from error
+        raise kind(_hide_location(str(error), index.location, name)) from error
 
 
-def _without_place(message: str, place: str, name: str) -> str:
-    if "/" not in place:
-        return message.replace(str(Path(place).resolve()), name)
-    return message.replace(str(Path(place).resolve()), name).replace(place, name)
+def _hide_location(message: str, location: str, name: str) -> str:
+    message = message.replace(str(Path(location).resolve()), name)
+    return message.replace(location, name) if "/" in location else message
 
 
 async def search_index(
-    services: Services, calibrations: Calibrations, name: str, body: IndexQuestion, ask: Ask
+    services: Services, calibrations: Calibrations, name: str, body: IndexQuestion, options: EmbedOptions
 ) -> Response:
     """The answer of an index."""
     index_of(services, name)
     check_where(body.where)
-    cross = ranker(services) if body.rerank else None
-    if body.rerank and cross is None:
-        raise InputError("no cross-encoder is loaded that could rerank. Start the server with --rerank")
-    query = await _query(services, name, body, ask)
+    cross = _needed_reranker(services) if body.rerank else None
+    query = await _query(services, name, body, options)
 
     def work(index: Index) -> tuple[Answer, Calibration | None]:
-        found = index.search(
+        results = index.search(
             query,
             body.k,
             where=body.where,
@@ -252,37 +257,34 @@ async def search_index(
             rerank=cross,
             exact=body.exact,
         )
-        return found, _calibration(calibrations, name, index)
+        return results, _calibration(calibrations, name, index)
 
-    found, calibration = await on_index(services, name, work, ask.client, long=body.rerank)
-    rows = with_percentiles([hit.row() for hit in found], calibration)
-    said = {"scored_by": found.scored_by, "exact": found.exact, "seconds": found.seconds}
-    return answer({"hits": await with_relations(services, body.query, rows, ask), **said})
+    results, calibration = await on_index(services, name, work, options.client, long=body.rerank)
+    rows = add_percentiles([hit.row() for hit in results], calibration)
+    how = {"scored_by": results.scored_by, "exact": results.exact, "seconds": results.seconds}
+    return json_response({"hits": await add_relations(services, body.query, rows, options), **how})
 
 
-async def _query(services: Services, name: str, body: IndexQuestion, ask: Ask) -> str | Vectors:
-    """The vector of the query, made in a batch with those of other requests; its words where they are needed."""
+async def _query(services: Services, name: str, body: IndexQuestion, options: EmbedOptions) -> str | Vectors:
+    """The vector of the query, from a batch with other requests; the query itself where the index needs its words."""
     if body.hybrid or body.rerank:
         return body.query
-    options = query_options(index_of(services, name), services.model)
-    usual = EncodeOptions() if options is None else _only_asked(options)
-    if options is None or options != usual:
+    wanted = index_of(services, name).query_options_for(services.model)
+    if wanted is None or wanted != _batchable(wanted):
         return body.query
-    said = replace(
-        ask,
-        prompt=options.prompt,
-        prompt_name=options.prompt_name,
-        normalize=options.normalize,
-        dim=options.dim,
+    query_options = replace(
+        options,
+        prompt=wanted.prompt,
+        prompt_name=wanted.prompt_name,
+        normalize=wanted.normalize,
+        dim=wanted.dim,
     )
-    vector: Vectors = (await services.embed([body.query], said)).vectors[0]
-    return (
-        vector if vector.any() else body.query
-    )  # zeros have no direction; the index knows what to say of them
+    vector: Vectors = (await services.embed([body.query], query_options)).vectors[0]
+    return vector if vector.any() else body.query  # zeros have no direction: the index refuses the query
 
 
-def _only_asked(options: EncodeOptions) -> EncodeOptions:
-    """The part of the options that a request to the batcher can say."""
+def _batchable(options: EncodeOptions) -> EncodeOptions:
+    """These options with the defaults for everything that the batcher does not offer."""
     return EncodeOptions(
         prompt=options.prompt,
         prompt_name=options.prompt_name,
@@ -296,6 +298,6 @@ def _only_asked(options: EncodeOptions) -> EncodeOptions:
 
 
 def _calibration(calibrations: Calibrations, name: str, index: Index) -> Calibration | None:
-    """Made anew whenever the index has grown by half. Runs on a worker thread."""
+    """Computed again whenever the index has grown by half. Runs on a worker thread."""
     size = int(math.log(1 + len(index), 1.5))
-    return calibrations.kept((name, size), lambda: (sample_vectors(index), None))
+    return calibrations.cached((name, size), lambda: (index.sample_vectors(), None))
