@@ -14,8 +14,8 @@ import gemel
 from gemel.cli.verbs.serve import _say_ready
 from gemel.errors import InputError, WorkError
 from gemel.serve import connection
-from gemel.serve.keys import WrongKeys, network_of, read_keys
-from gemel.serve.logs import RequestLog, captured, reason_of
+from gemel.serve.keys import FailedKeys, network_of, read_keys
+from gemel.serve.logs import RequestLog, capture_logging, reason_of
 from gemel.serve.options import ServeOptions
 from serve_case import app_of, client, live, make_services, openapi_of
 from serve_fake import FakeModel
@@ -38,7 +38,7 @@ def model(tmp_path_factory):
 class FullDisk:
     """An index whose writes fail as a full disk makes them fail."""
 
-    place = "/data/notes"
+    location = "/data/notes"
 
     def __init__(self, error):
         self._error = error
@@ -155,15 +155,15 @@ def test_a_key_that_was_right_from_an_address_stays_right_there(model):
 
 def test_the_limit_of_wrong_keys_ends_and_its_memory_is_bounded(monkeypatch):
     monkeypatch.setattr("gemel.serve.keys.MOST_ADDRESSES", 5)
-    wrong = WrongKeys(60)
+    wrong = FailedKeys(60)
     for _ in range(10):
         assert wrong.wait("a", b"x", now=0.0) == 0
-        wrong.note("a", b"x", right=False, now=0.0)
+        wrong.record("a", b"x", right=False, now=0.0)
     assert wrong.wait("a", b"x", now=0.0) == pytest.approx(1.0)
     assert wrong.wait("b", b"x", now=0.0) == 0
     assert wrong.wait("a", b"x", now=1.1) == 0
     for number in range(50):
-        wrong.note(f"address {number}", b"x", right=number % 2 == 0, now=2.0)
+        wrong.record(f"address {number}", b"x", right=number % 2 == 0, now=2.0)
     assert len(wrong._addresses) <= 5 and len(wrong._right) <= 5
 
 
@@ -268,7 +268,7 @@ def test_what_libraries_log_is_lines_of_json_without_a_traceback(capsys):
     def fail():
         raise ValueError("a secret")
 
-    with captured(RequestLog("json")):
+    with capture_logging(RequestLog("json")):
         try:
             fail()
         except ValueError:

@@ -10,19 +10,17 @@ import pytest
 import gemel
 from gemel.encoder.tokenizer import Windows
 from gemel.errors import InputError, WorkError
-from gemel.serve.batcher import Batcher
-from gemel.serve.cache import OVERHEAD, Known, VectorCache
-from gemel.serve.counters import Figures, Histogram, Rate
-from gemel.serve.limits import Limits, Overloaded, TooLarge, TooLate
-from gemel.serve.port import Ask, BatchKeys
-from gemel.serve.queue import Job, Priority, Waiting
+from gemel.serve.batcher import CACHE_OVERHEAD, Batcher, BatchKeys, CachedVector, EmbedOptions, VectorCache
+from gemel.serve.counters import Counters, Histogram, Rate
+from gemel.serve.limits import DeadlineExceeded, Limits, Overloaded, TooLarge
+from gemel.serve.queue import Priority, Queue, QueuedText
 from serve_fake import FakeModel, vector_of
 from tiny import tiny_bert
 
 
 @asynccontextmanager
 async def batching(model, *, threads=1, cache_bytes=10**6, **limits):
-    batcher = Batcher(model, Limits(**limits), Figures(), threads=threads, cache_bytes=cache_bytes)
+    batcher = Batcher(model, Limits(**limits), Counters(), threads=threads, cache_bytes=cache_bytes)
     try:
         yield batcher
     finally:
@@ -44,7 +42,7 @@ async def turn(times=3):
 
 
 def ask_for(batcher, *texts, **ask):
-    return asyncio.create_task(batcher.embed(list(texts), Ask(**ask)))
+    return asyncio.create_task(batcher.embed(list(texts), EmbedOptions(**ask)))
 
 
 async def busy(batcher, model):
@@ -77,7 +75,13 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
         "naïve",
     ]
     texts = [" ".join(draw.choices(words, k=draw.randint(0, 90))) for _ in range(150)]
-    asks = [Ask(), Ask(prompt_name="query"), Ask(dim=16), Ask(normalize=False), Ask(prompt="x ")]
+    asks = [
+        EmbedOptions(),
+        EmbedOptions(prompt_name="query"),
+        EmbedOptions(dim=16),
+        EmbedOptions(normalize=False),
+        EmbedOptions(prompt="x "),
+    ]
     requests = [
         (draw.choices(texts, k=draw.choice([1, 1, 1, 2, 30])), draw.choice(asks), n) for n in range(80)
     ]
@@ -86,7 +90,7 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
         async with batching(model, threads=2) as batcher:
             return await asyncio.gather(
                 *(
-                    batcher.embed(some, Ask(**{**vars(ask), "client": str(n % 7)}))
+                    batcher.embed(some, EmbedOptions(**{**vars(ask), "client": str(n % 7)}))
                     for some, ask, n in requests
                 )
             )
@@ -107,7 +111,7 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
 def test_no_text_gives_no_vector():
     async def go():
         async with batching(FakeModel()) as batcher:
-            return await batcher.embed([], Ask())
+            return await batcher.embed([], EmbedOptions())
 
     assert asyncio.run(go()).vectors.shape == (0, 4)
 
@@ -123,7 +127,7 @@ def test_a_lone_request_begins_at_once_with_all_cores():
             seen = []
             run = model.run
             model.run = lambda prepared: (seen.append(prepared.options.threads), run(prepared))[1]
-            await batcher.embed(["one"], Ask())
+            await batcher.embed(["one"], EmbedOptions())
             return seen
 
     assert asyncio.run(go()) == [3]
@@ -178,15 +182,16 @@ def test_single_queries_go_before_large_requests_that_wait_longer():
 
 # Fairness, on the queue alone
 
-KINDS = BatchKeys(1, lambda options: None)
+KEYS = BatchKeys(1, lambda options: None)
 
 
-def job(client, words, rank=Priority.SMALL):
-    return Job(f"{client}{words}".encode(), Windows((), (), words, words), KINDS.of(Ask()), client, rank, 0.0)
+def job(client, words, priority=Priority.SMALL):
+    windows = Windows((), (), words, words)
+    return QueuedText(f"{client}{words}".encode(), windows, KEYS.of(EmbedOptions()), client, priority, 0.0)
 
 
 def test_clients_take_turns_whatever_the_length_of_their_line():
-    waiting = Waiting()
+    waiting = Queue()
     for number in range(100):
         waiting.put(job("greedy", 10 + number))
     waiting.put(job("modest", 5))
@@ -195,7 +200,7 @@ def test_clients_take_turns_whatever_the_length_of_their_line():
 
 
 def test_clients_share_a_batch_in_turns():
-    waiting = Waiting()
+    waiting = Queue()
     for _ in range(50):
         waiting.put(job("greedy", 4))
     waiting.put(job("modest", 4))
@@ -203,25 +208,25 @@ def test_clients_share_a_batch_in_turns():
 
 
 def test_large_requests_are_not_starved_by_small_ones():
-    waiting = Waiting()
+    waiting = Queue()
     waiting.put(job("batch", 7, Priority.LARGE))
-    ranks = []
+    priorities = []
     for number in range(8):
         waiting.put(job("many", 20 + number))
-        ranks += [each.rank for each in waiting.take(1)]
-    assert Priority.LARGE in ranks
+        priorities += [each.priority for each in waiting.take(1)]
+    assert Priority.LARGE in priorities
 
 
 def test_the_servers_own_question_goes_before_all():
-    waiting = Waiting()
+    waiting = Queue()
     for number in range(20):
         waiting.put(job("many", 20 + number))
     waiting.put(job("health", 3, Priority.URGENT))
-    assert waiting.take(1)[0].rank is Priority.URGENT
+    assert waiting.take(1)[0].priority is Priority.URGENT
 
 
 def test_the_queue_forgets_what_was_dropped():
-    waiting = Waiting()
+    waiting = Queue()
     jobs = [job(str(number % 3), 5 + number % 4) for number in range(60)]
     for each in jobs:
         waiting.put(each)
@@ -264,19 +269,19 @@ def test_a_recent_text_is_not_computed_again_and_the_memory_of_it_is_bounded():
     model = FakeModel()
 
     async def go():
-        size = 4 * 4 + OVERHEAD
+        size = 4 * 4 + CACHE_OVERHEAD
         async with batching(model, cache_bytes=3 * size) as batcher:
             for text in ("a", "b", "c", "a", "d", "a", "b"):
-                await batcher.embed([text], Ask())
+                await batcher.embed([text], EmbedOptions())
             return batcher.cache.bytes, len(batcher.cache)
 
-    assert asyncio.run(go()) == (3 * (16 + OVERHEAD), 3)
+    assert asyncio.run(go()) == (3 * (16 + CACHE_OVERHEAD), 3)
     assert model.computed == ["a", "b", "c", "d", "b"]
 
 
 def test_a_cache_of_nothing_keeps_nothing():
     cache = VectorCache(0)
-    cache.put(b"key", Known(np.zeros(4, np.float32), 1, 1))
+    cache.put(b"key", CachedVector(np.zeros(4, np.float32), 1, 1))
     assert len(cache) == 0 and cache.get(b"key") is None
 
 
@@ -305,8 +310,8 @@ def test_a_request_over_its_deadline_is_given_up():
     async def go():
         async with batching(model) as batcher:
             first = await busy(batcher, model)
-            with pytest.raises(TooLate, match=r"not ready within 0\.01 s"):
-                await batcher.embed(["late"], Ask(seconds=0.01))
+            with pytest.raises(DeadlineExceeded, match=r"not ready within 0\.01 s"):
+                await batcher.embed(["late"], EmbedOptions(seconds=0.01))
             assert batcher.queue_tokens == 0
             model.gate.set()
             await first
@@ -324,7 +329,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back():
             waits = ask_for(batcher, "a b c d e f g h")
             await turn()
             with pytest.raises(Overloaded, match="10 tokens are waiting and at most 20 may") as refused:
-                await batcher.embed(["k l m n o p q r s"], Ask())
+                await batcher.embed(["k l m n o p q r s"], EmbedOptions())
             assert refused.value.retry_after >= 1
             model.gate.set()
             await asyncio.gather(first, waits)
@@ -359,29 +364,38 @@ def test_a_bad_text_fails_alone():
 
 def test_a_request_over_a_limit_is_refused_with_the_numbers():
     async def go():
-        async with batching(FakeModel(), texts=3, characters=40, tokens=12) as batcher:
-            for texts, message in (
-                (["a"] * 4, "4 texts, at most 3"),
-                (["x" * 41], r"texts\[0\] has 41 characters, at most 40"),
-                (["a b c d e", "f g h i j"], "14 tokens, at most 12"),
-            ):
-                with pytest.raises(TooLarge, match=message):
-                    await batcher.embed(texts, Ask())
+        async with batching(FakeModel(), tokens=12) as batcher:
+            with pytest.raises(TooLarge, match="14 tokens, at most 12"):
+                await batcher.embed(["a b c d e", "f g h i j"], EmbedOptions())
             assert batcher.queue_tokens == 0
 
     asyncio.run(go())
 
 
-def test_texts_that_are_known_or_given_twice_count_too():
+def test_texts_over_a_limit_are_refused_with_the_numbers_and_the_field():
+    limits = Limits(texts=3, characters=40)
+    limits.check_texts(["a"] * 3, "inputs")
+    limits.check_texts(["a"] * 4, "inputs", 4)
+    for texts, message in (
+        (["a"] * 4, "inputs has 4 texts; one request takes at most 3"),
+        (["x", "x" * 41], r"inputs\[1\] has 41 characters; a text takes at most 40"),
+    ):
+        with pytest.raises(TooLarge, match=message):
+            limits.check_texts(texts, "inputs")
+    with pytest.raises(InputError, match="inputs is empty"):
+        limits.check_texts([], "inputs")
+
+
+def test_texts_that_are_cached_or_given_twice_count_too():
     model = FakeModel()
 
     async def go():
         async with batching(model, texts=3, tokens=12) as batcher:
             for texts in (["a b c d e"], ["f g h i j"]):
-                await batcher.embed(texts, Ask())
+                await batcher.embed(texts, EmbedOptions())
             for texts in (["a b c d e", "f g h i j"], ["a b c d e"] * 2):
                 with pytest.raises(TooLarge, match="14 tokens, at most 12"):
-                    await batcher.embed(texts, Ask())
+                    await batcher.embed(texts, EmbedOptions())
 
     asyncio.run(go())
     assert model.computed == ["a b c d e", "f g h i j"]
@@ -391,15 +405,19 @@ def test_texts_and_options_that_cannot_be_encoded_are_refused():
     async def go():
         async with batching(FakeModel()) as batcher:
             for texts, ask, message in (
-                (["a", None], Ask(), r"texts\[1\] is None"),
-                (["a\ud800"], Ask(), "lone surrogate"),
-                (["a"], Ask(dim=10**9), "dim must be at most 4"),
-                (["a"], Ask(dim=0), "dim must be a whole number of at least 1"),
-                (["w " * 100], Ask(cut=False), r"texts\[0\] has 102 tokens, the model reads 64"),
+                (["a", None], EmbedOptions(), r"texts\[1\] is None"),
+                (["a\ud800"], EmbedOptions(), "lone surrogate"),
+                (["a"], EmbedOptions(dim=10**9), "dim must be at most 4"),
+                (["a"], EmbedOptions(dim=0), "dim must be a whole number of at least 1"),
+                (
+                    ["w " * 100],
+                    EmbedOptions(truncate=False),
+                    r"texts\[0\] has 102 tokens, the model reads 64",
+                ),
             ):
                 with pytest.raises(InputError, match=message):
                     await batcher.embed(texts, ask)
-            assert (await batcher.embed(["w " * 100], Ask())).kept.tolist() == [64]
+            assert (await batcher.embed(["w " * 100], EmbedOptions())).kept.tolist() == [64]
 
     asyncio.run(go())
 
@@ -408,13 +426,13 @@ def test_long_texts_are_tokenised_aside_and_in_order():
     async def go():
         texts = [f"{number} " * 30 for number in range(300)]
         async with batching(FakeModel()) as batcher:
-            return texts, await batcher.embed(texts, Ask())
+            return texts, await batcher.embed(texts, EmbedOptions())
 
     texts, embedded = asyncio.run(go())
     assert np.array_equal(embedded.vectors, [vector_of(text) for text in texts])
 
 
-# Figures
+# Counters
 
 
 def test_figures_know_percentiles_and_rates(monkeypatch):

@@ -11,13 +11,22 @@ import pytest
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.serve.connection import Gone, JsonCount, read_body, surely_small
+from gemel.serve.batcher import EmbedResult
+from gemel.serve.connection import ClientDisconnected, JsonCount, is_small, read_body
 from gemel.serve.errors import RouteError, problem_of
-from gemel.serve.limits import EncodeFailed, Limits, Overloaded, Room, TooLarge, TooLate, memory_bytes, room
+from gemel.serve.limits import (
+    DeadlineExceeded,
+    EncodeFailed,
+    Limits,
+    MemoryState,
+    Overloaded,
+    TooLarge,
+    memory_bytes,
+    memory_state,
+)
 from gemel.serve.middleware import Middleware, find_tracer
 from gemel.serve.options import ServeOptions
-from gemel.serve.port import Embedded
-from gemel.serve.run import index_places
+from gemel.serve.run import index_locations
 from serve_case import app_of, client, live, make_services
 from serve_fake import FakeModel
 from tiny import tiny_bert
@@ -51,7 +60,7 @@ def counted(body, limits=None, piece=None):
     """The counts of a body that arrives in pieces; nothing is counted where it is surely small."""
     limits = limits or Limits()
     count = JsonCount(limits)
-    if not surely_small(body, limits):
+    if not is_small(body, limits):
         for start in range(0, len(body), piece or len(body)):
             count.feed(body[start : start + (piece or len(body))])
     return count
@@ -79,7 +88,7 @@ def test_a_body_is_read_whole_and_within_its_bytes():
         asyncio.run(read_body(parts(b"unread"), 9, Limits(body_bytes=3), 1))
     with pytest.raises(TooLarge):
         asyncio.run(read_body(parts(b"abcd"), 2, Limits(body_bytes=3), 1))  # a length that was a lie
-    with pytest.raises(Gone):
+    with pytest.raises(ClientDisconnected):
         asyncio.run(read_body(parts(b"ab", gone=True), None, Limits(body_bytes=9), 1))
 
 
@@ -141,7 +150,7 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
     limits = Limits(body_bytes=100_000)
 
     async def go(http, services):
-        shell = Middleware(None, app_of(services).user_middleware[0].kwargs["settings"])
+        shell = Middleware(None, app_of(services).user_middleware[0].kwargs["options"])
         visits = [SimpleNamespace(body=0) for _ in range(18)]
         for visit in visits[:16]:
             shell._reserve(visit, 100_000)
@@ -180,7 +189,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
 
     async def go():
         services = make_services(FakeModel(), limits=Limits(body_bytes=100_000))
-        shell = Middleware(app, app_of(services).user_middleware[0].kwargs["settings"])
+        shell = Middleware(app, app_of(services).user_middleware[0].kwargs["options"])
         tasks = []
         for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
             held.clear()
@@ -206,7 +215,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
         (InputError("x"), 400),
         (TooLarge("x"), 413),
         (Overloaded("x", 2.5), 429),
-        (TooLate("x"), 504),
+        (DeadlineExceeded("x"), 504),
         (WorkError("the index at /data/secret is gone"), 500),
         (EncodeFailed("x"), 500),
         (InputError("no file /data/secret/notes.txt"), 400),
@@ -331,10 +340,11 @@ def test_short_memory_refuses_work_but_not_questions(model):
     assert with_app(model, go, memory_limit=1000) == (429, "5", 200)
 
 
-def test_room_in_memory():
+def test_the_state_of_the_memory():
     assert memory_bytes() > 10**6
-    assert [room(used, 100) for used in (80, 95, 101)] == [Room.ENOUGH, Room.SHORT, Room.OVER]
-    assert room(10**12, None) is Room.ENOUGH
+    states = [memory_state(used, 100) for used in (80, 95, 101)]
+    assert states == [MemoryState.ENOUGH, MemoryState.SHORT, MemoryState.OVER]
+    assert memory_state(10**12, None) is MemoryState.ENOUGH
 
 
 def test_both_protocols_give_the_vectors_of_the_model(model):
@@ -377,10 +387,10 @@ def test_a_client_that_goes_away_takes_its_texts_along():
         first = begin(url, "first")
         assert model.began.acquire(timeout=10)
         second = begin(url, "second one")
-        wait_until(lambda: len(services.batcher.workers.waiting))
+        wait_until(lambda: len(services.batcher.workers.queue))
         first.close()
         second.close()
-        wait_until(lambda: services.figures.rejected["gone"] == 2)
+        wait_until(lambda: services.counters.rejected["gone"] == 2)
         model.gate.set()
         third = begin(url, "third")
         assert third.getresponse().status == 200
@@ -399,7 +409,7 @@ def test_longer_work_is_bounded_in_number_and_time(model):
         def wait():
             asyncio.run_coroutine_threadsafe(done.wait(), loop).result()
 
-        with pytest.raises(TooLate):
+        with pytest.raises(DeadlineExceeded):
             await services.work(wait, seconds=0.01)
         tasks = [asyncio.create_task(services.work(wait)) for _ in range(7)]
         await asyncio.sleep(0)
@@ -411,7 +421,7 @@ def test_longer_work_is_bounded_in_number_and_time(model):
         done.set()
         await asyncio.gather(*tasks, other)
         await asyncio.sleep(0)
-        return services.figures.rejected["work"], services.working
+        return services.counters.rejected["work"], services.working
 
     assert with_app(model, go, limits=Limits(client_jobs=2)) == (1, 0)
 
@@ -423,12 +433,12 @@ def test_a_request_has_one_time_for_all_that_it_does():
     async def go(http, services):
         async def slow(texts, ask):
             await asyncio.sleep(0.3)
-            return Embedded(np.zeros((len(texts), 4), np.float32), *np.ones((2, len(texts)), np.int64))
+            return EmbedResult(np.zeros((len(texts), 4), np.float32), *np.ones((2, len(texts)), np.int64))
 
         services.embed = slow
         answer = await http.post("/pairs", json={"texts": [f"text {n}" for n in range(600)]})
         assert not asyncio.current_task().cancelling()
-        return answer, services.figures.rejected
+        return answer, services.counters.rejected
 
     answer, rejected = with_app(model, go, limits=Limits(seconds=0.5))
     assert answer.status_code == 504 and "not ready within 0.5 s" in answer.json()["error"]["message"]
@@ -474,15 +484,15 @@ def test_only_addresses_of_this_machine_are_loopback():
 
 
 def test_indexes_have_names():
-    assert index_places(("notes", "b=/data/x=y", "s3://bucket/tickets")) == {
+    assert index_locations(("notes", "b=/data/x=y", "s3://bucket/tickets")) == {
         "notes": "notes",
         "b": "/data/x=y",
         "tickets": "s3://bucket/tickets",
     }
     with pytest.raises(InputError, match="two indexes are named 'a'"):
-        index_places(("x/a", "y/a"))
-    with pytest.raises(InputError, match="names no place"):
-        index_places(("a=",))
+        index_locations(("x/a", "y/a"))
+    with pytest.raises(InputError, match="names no index"):
+        index_locations(("a=",))
 
 
 def test_spans_are_made_only_for_a_provider(monkeypatch):

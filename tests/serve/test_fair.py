@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.serve.counters import Figures
+from gemel.serve.batcher import EmbedOptions
+from gemel.serve.counters import Counters
 from gemel.serve.jobs import Jobs
 from gemel.serve.keys import read_keys
-from gemel.serve.limits import Limits, Overloaded, TooLate
-from gemel.serve.port import Ask
+from gemel.serve.limits import DeadlineExceeded, Limits, Overloaded
 from gemel.serve.protocols.pairs import Calibrations
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
@@ -40,7 +40,7 @@ class Gates:
 
 def turns(go, **limits):
     async def run():
-        jobs, gates, tasks = Jobs(Limits(**limits), Figures()), Gates(), []
+        jobs, gates, tasks = Jobs(Limits(**limits), Counters()), Gates(), []
 
         async def begin(name, client, *, long):
             running = jobs.run(gates.job(name), client=client, long=long, seconds=None)
@@ -101,7 +101,7 @@ def test_searches_of_two_clients_take_turns_and_do_not_starve_long_work():
 
 
 def test_a_client_has_few_long_requests_and_others_are_not_refused_for_it():
-    jobs = Jobs(Limits(client_jobs=2), Figures())
+    jobs = Jobs(Limits(client_jobs=2), Counters())
     with jobs.reserve("anna"), jobs.reserve("anna"):
         with pytest.raises(Overloaded, match="2 longer requests of this client"), jobs.reserve("anna"):
             pass
@@ -114,10 +114,10 @@ def test_a_client_has_few_long_requests_and_others_are_not_refused_for_it():
 
 def test_a_job_that_is_given_up_before_it_begins_never_does():
     async def run():
-        jobs, gates = Jobs(Limits(), Figures()), Gates()
+        jobs, gates = Jobs(Limits(), Counters()), Gates()
         first = asyncio.create_task(jobs.run(gates.job("first"), client="a", long=True, seconds=None))
         await asyncio.sleep(0)
-        with pytest.raises(TooLate):
+        with pytest.raises(DeadlineExceeded):
             await jobs.run(gates.job("second"), client="b", long=True, seconds=0.01)
         gone = asyncio.create_task(jobs.run(gates.job("third"), client="b", long=True, seconds=None))
         await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def test_a_job_that_is_given_up_before_it_begins_never_does():
 
 def test_after_the_end_nothing_is_begun():
     async def run():
-        jobs, gates = Jobs(Limits(), Figures()), Gates()
+        jobs, gates = Jobs(Limits(), Counters()), Gates()
         tasks = [
             asyncio.create_task(jobs.run(gates.job(name), client="a", long=True, seconds=None))
             for name in ("runs", "waits")
@@ -218,9 +218,9 @@ def test_vectors_are_remembered_for_the_client_that_sent_the_text_only():
     async def go():
         services = make_services(model := FakeModel())
         for name in ("anna", "anna", "ben"):
-            await services.embed(["a secret"], Ask(client=name))
+            await services.embed(["a secret"], EmbedOptions(client=name))
         await services.close()
-        return model.computed, services.figures.cache_hits
+        return model.computed, services.counters.cache_hits
 
     assert asyncio.run(go()) == (["a secret", "a secret"], 1)
 
@@ -230,12 +230,14 @@ def test_a_text_under_way_for_one_client_is_not_shared_with_another():
         model = FakeModel()
         services = make_services(model)
         model.gate.clear()
-        asked = [asyncio.create_task(services.embed(["a secret"], Ask(client=name))) for name in "abb"]
+        asked = [
+            asyncio.create_task(services.embed(["a secret"], EmbedOptions(client=name))) for name in "abb"
+        ]
         await asyncio.sleep(0.05)
         model.gate.set()
         await asyncio.gather(*asked)
         await services.close()
-        return model.computed, services.figures.shared
+        return model.computed, services.counters.shared
 
     assert asyncio.run(go()) == (["a secret", "a secret"], 1)
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from gemel.serve.app import Health
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.limits import Limits, Overloaded
-from gemel.serve.port import Ask
 from gemel.serve.run import LoadingPage
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
@@ -60,7 +60,7 @@ def test_the_probe_goes_before_a_long_queue():
             large = asyncio.create_task(http.post("/v1/embeddings", json=body))
             assert await asyncio.to_thread(model.began.acquire, timeout=10)
             ready = asyncio.create_task(http.get("/health/ready"))
-            while not services.batcher.workers.waiting.count[0]:
+            while not services.batcher.workers.queue.count[0]:
                 await asyncio.sleep(0)
             model.gate.set()
             answer = await ready
@@ -84,15 +84,15 @@ def test_a_full_queue_is_no_reason_to_be_taken_out_of_service():
         app = app_of(services)
         async with client(app) as http:
             model.gate.clear()
-            first = asyncio.create_task(services.embed(["first"], Ask()))
+            first = asyncio.create_task(services.embed(["first"], EmbedOptions()))
             assert await asyncio.to_thread(model.began.acquire, timeout=10)
-            waits = asyncio.create_task(services.embed([" ".join("abcdefghijklmnopqr")], Ask()))
+            waits = asyncio.create_task(services.embed([" ".join("abcdefghijklmnopqr")], EmbedOptions()))
             while not services.batcher.queue_tokens:
                 await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                await services.embed(["one more"], Ask())
+                await services.embed(["one more"], EmbedOptions())
             ready = asyncio.create_task(http.get("/health/ready"))
-            while not ready.done() and not services.batcher.workers.waiting.count[0]:
+            while not ready.done() and not services.batcher.workers.queue.count[0]:
                 await asyncio.sleep(0)
             model.gate.set()
             await asyncio.gather(first, waits)

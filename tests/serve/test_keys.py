@@ -8,7 +8,7 @@ import gemel
 from gemel.errors import InputError
 from gemel.serve.keys import TokenBucket, given_key, read_keys
 from gemel.serve.options import ServeOptions
-from gemel.serve.run import checked_keys
+from gemel.serve.run import load_keys
 from serve_case import app_of, client, make_services
 from tiny import tiny_bert
 
@@ -75,11 +75,11 @@ def test_a_bucket_lets_a_burst_through_and_then_the_rate():
 def test_an_open_address_needs_keys(monkeypatch):
     monkeypatch.delenv("GEMEL_API_KEYS", raising=False)
     with pytest.raises(InputError, match=r"host 0\.0\.0\.0 can be reached from other machines"):
-        checked_keys(ServeOptions(host="0.0.0.0"))
-    assert len(checked_keys(ServeOptions(host="0.0.0.0", insecure=True))) == 0
-    assert len(checked_keys(ServeOptions())) == 0
+        load_keys(ServeOptions(host="0.0.0.0"))
+    assert len(load_keys(ServeOptions(host="0.0.0.0", insecure=True))) == 0
+    assert len(load_keys(ServeOptions())) == 0
     monkeypatch.setenv("GEMEL_API_KEYS", ANNA)
-    assert len(checked_keys(ServeOptions(host="0.0.0.0"))) == 1
+    assert len(load_keys(ServeOptions(host="0.0.0.0"))) == 1
 
 
 def statuses(model, keys, *requests):

@@ -1,4 +1,4 @@
-"""The nginx example of docs/how-to/serve.md, started for real in front of two servers, one of which ends or is killed."""
+"""The nginx example of docs/how-to/serve.md, run in front of two servers, one of which ends or is killed."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def test_the_example_of_the_docs_spreads_requests_and_survives_a_server(tmp_path
             answers = [ask(place, f"text {n}") for n in range(20)]
             assert [answer.status for answer in answers] == [200] * 20
             assert all(len(answer.headers["x-request-id"]) == 32 for answer in answers)
-            assert first.figures.texts.total and second.figures.texts.total
+            assert first.counters.texts.total and second.counters.texts.total
             leaving.close()
             assert [ask(place, f"after {n}").status for n in range(20)] == [200] * 20
             connection = HTTPConnection(place, timeout=20)

@@ -198,7 +198,7 @@ def test_clusters_by_a_score_without_a_map(http):
 
 
 def test_slow_ways_to_cluster_take_fewer_texts(http, monkeypatch):
-    monkeypatch.setattr("gemel.serve.protocols.clusters._SLOW", 2)
+    monkeypatch.setattr("gemel.serve.protocols.clusters.SLOW_TEXTS", 2)
     for name, value in (("method", "hdbscan"), ("layout", "tsne")):
         answer = http.post("/clusters", json={"texts": TEXTS, name: value})
         assert answer.status_code == 413
@@ -292,7 +292,7 @@ def test_a_plain_search_goes_through_the_batcher_and_gives_the_same_bits(model):
         services = make_services(model, indexes={"notes": index})
         with live(app_of(services)) as address, httpx.Client(base_url=address, timeout=60) as http:
             found = ask(http, "/search", query="hello world", index="notes")
-            assert services.figures.texts.total == 1
+            assert services.counters.texts.total == 1
             assert [row["score"] for row in found["hits"]] == [
                 hit.score for hit in index.search("hello world")
             ]

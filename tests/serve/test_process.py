@@ -92,7 +92,7 @@ def test_keys_of_the_environment_count(folder):
 def test_a_process_over_its_memory_ends_to_be_restarted(folder):
     with serving(folder, "--log", "none", "--memory-limit", "1MB") as (process, _):
         assert process.wait(20) == 1
-        assert "over its limit of 1 MB; it ended so that it can be started anew" in process.stderr.read()
+        assert "over its limit of 1 MB; it ended so that it can be restarted" in process.stderr.read()
 
 
 OVER_ITS_MEMORY = """

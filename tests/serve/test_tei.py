@@ -14,7 +14,7 @@ from gemel.index.open import open_index
 from gemel.serve.limits import Limits
 from gemel.serve.protocols import cohere, openai
 from gemel.serve.protocols import tei_models as tei_shapes
-from gemel.serve.protocols.requests import Foreign
+from gemel.serve.protocols.requests import ForeignRequest
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from tiny import tiny_bert
@@ -48,7 +48,11 @@ def ranking(folder, model):
 
 
 def is_request(kind):
-    return isinstance(kind, type) and issubclass(kind, Foreign) and "json_schema_extra" in kind.model_config
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, ForeignRequest)
+        and "json_schema_extra" in kind.model_config
+    )
 
 
 def ask(address, path, **body):

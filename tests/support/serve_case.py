@@ -17,7 +17,7 @@ from gemel.serve.connection import Connection
 from gemel.serve.keys import Keys
 from gemel.serve.limits import Limits
 from gemel.serve.options import ServeOptions
-from gemel.serve.services import ServerServices
+from gemel.serve.services import Services
 
 
 def make_services(
@@ -27,13 +27,13 @@ def make_services(
     indexes: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     **settings: Any,
-) -> ServerServices:
-    """Around a (tiny) model; `settings` go to ServerServices."""
+) -> Services:
+    """Around a (tiny) model; `settings` go to Services."""
     settings = {"threads": 2, **settings}
-    return ServerServices(model, cross=cross, indexes=indexes, limits=limits, **settings)
+    return Services(model, cross=cross, indexes=indexes, limits=limits, **settings)
 
 
-def app_of(services: ServerServices, *, keys: Keys | None = None, **options: Any) -> Starlette:
+def app_of(services: Services, *, keys: Keys | None = None, **options: Any) -> Starlette:
     """The whole application; `options` are fields of ServeOptions."""
     return create_app(services, ServeOptions(**{"log": "none", **options}), keys)
 

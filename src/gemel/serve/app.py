@@ -16,20 +16,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gemel.serve.counters import Metrics
 from gemel.serve.keys import Keys
 from gemel.serve.logs import RequestLog
-from gemel.serve.metrics import Metrics
-from gemel.serve.middleware import LOOPBACK_NAMES, Middleware, MiddlewareSettings, find_tracer
+from gemel.serve.middleware import LOOPBACK_NAMES, Middleware, MiddlewareOptions, find_tracer
 from gemel.serve.options import ServeOptions
 from gemel.serve.protocols import cohere, openai, own, tei
 from gemel.serve.routes import JsonRoute, Routes, openapi_document
-from gemel.serve.services import ServerServices
+from gemel.serve.services import Services
 
 PROTOCOLS = (openai, tei, cohere, own)
 """The router tries their routes in this order: the busiest first."""
 
 
-def create_app(services: ServerServices, options: ServeOptions, keys: Keys | None = None) -> Starlette:
+def create_app(services: Services, options: ServeOptions, keys: Keys | None = None) -> Starlette:
     """All of the server but its socket. Whoever stops the server sets `app.state.health.draining`."""
 
     @asynccontextmanager
@@ -46,7 +46,7 @@ def create_app(services: ServerServices, options: ServeOptions, keys: Keys | Non
         exception_handlers={HTTPException: _reraise},
     )
     app.state.health = health
-    app.add_middleware(Middleware, settings=_settings(services, options, keys or Keys(())))
+    app.add_middleware(Middleware, options=_middleware_options(services, options, keys or Keys(())))
     if options.cors_origin:
         app.add_middleware(
             CORSMiddleware,
@@ -72,21 +72,21 @@ def _openapi_route(routes: list[JsonRoute]) -> Route:
     return Route("/openapi.json", document)
 
 
-def _settings(services: ServerServices, options: ServeOptions, keys: Keys) -> MiddlewareSettings:
+def _middleware_options(services: Services, options: ServeOptions, keys: Keys) -> MiddlewareOptions:
     names = {name.lower() for name in options.allowed_host}
-    return MiddlewareSettings(
+    return MiddlewareOptions(
         limits=services.limits,
         keys=keys,
         allowed_hosts=frozenset(LOOPBACK_NAMES | names) if options.loopback else None,
         body_seconds=options.body_seconds,
-        memory_ceiling=options.memory_bytes,
-        figures=services.figures,
+        memory_limit=options.memory_bytes,
+        counters=services.counters,
         log=RequestLog(options.log),
         span=find_tracer(),
     )
 
 
-def _metrics_routes(services: ServerServices) -> Routes:
+def _metrics_routes(services: Services) -> Routes:
     route = Routes("health")
     metrics = Metrics(services)
 
@@ -97,22 +97,22 @@ def _metrics_routes(services: ServerServices) -> Routes:
     return route
 
 
-PROBE_SECONDS = 5.0  # a forward pass of one short text that takes longer is none
+PROBE_SECONDS = 5.0  # a forward pass of one short text that takes longer counts as failed
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What a load balancer is told."""
+class Readiness:
+    """The answer of /health/ready."""
 
     ready: bool
     reason: str | None = None
     forward_seconds: float | None = None
-    """Of the last forward pass, its wait included."""
+    """Of the last forward pass, with its time in the queue."""
     age_seconds: float | None = None
 
 
 class Health:
-    """Makes a real forward pass when the last one is too old; several askers share one."""
+    """Makes a real forward pass when the last one is too old; concurrent requests share one."""
 
     def __init__(self, probe: Callable[[str], Awaitable[float]], *, fresh_seconds: float) -> None:
         self.draining = False
@@ -121,24 +121,26 @@ class Health:
         self._lock = asyncio.Lock()
         self._count = 0
 
-    async def ready(self) -> Ready:
+    async def ready(self) -> Readiness:
         if self.draining:
-            return Ready(False, "the server is going down")
+            return Readiness(False, "the server is going down")
         async with self._lock:
             if self._last is None or perf_counter() - self._last[0] > self._fresh:
                 try:
                     await self._forward()
                 except TimeoutError:
-                    return Ready(False, f"no forward pass within {PROBE_SECONDS:g} s: the queue stands still")
+                    return Readiness(
+                        False, f"no forward pass within {PROBE_SECONDS:g} s: the queue stands still"
+                    )
                 except Exception as error:
-                    return Ready(False, f"the forward pass fails ({type(error).__name__})")
+                    return Readiness(False, f"the forward pass fails ({type(error).__name__})")
         assert self._last is not None
-        return Ready(True, None, round(self._last[1], 6), round(perf_counter() - self._last[0], 3))
+        return Readiness(True, None, round(self._last[1], 6), round(perf_counter() - self._last[0], 3))
 
     async def _forward(self) -> None:
         self._last = None
         self._count += 1
-        # A text of its own each time: a remembered vector would say nothing.
+        # A new text each time: a cached vector would prove nothing.
         seconds = await asyncio.wait_for(self._probe(f"is anybody there, {self._count}"), PROBE_SECONDS)
         self._last = perf_counter(), seconds
 
@@ -161,6 +163,6 @@ def _health_routes(health: Health) -> Routes:
     return route
 
 
-def _answer(state: Ready) -> Response:
+def _answer(state: Readiness) -> Response:
     status = 200 if state.ready else 503
     return Response(orjson.dumps(state), status, media_type="application/json")

@@ -1,9 +1,8 @@
-"""One connection: what uvicorn leaves open is closed here, before any key was seen: endless and slow headers.
+"""One HTTP connection: limits on headers, slow clients, and the bodies of requests.
 
-The body of a request: read within its bytes and its time, and counted while it arrives.
-
-The number of values, strings and brackets is bounded before a single Python object is made of them: sixteen million
-bytes of `{},{},` would otherwise become gigabytes.
+Headers that are too long or too slow close the connection before any key is checked. A body is read within its bytes
+and its time, and its JSON is counted while it arrives: the number of values, strings and brackets is bounded before a
+single Python object is made, as sixteen million bytes of `{},{},` would otherwise become gigabytes.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from gemel.errors import InputError
 from gemel.serve.errors import RouteError
 from gemel.serve.limits import Limits, TooLarge
 
-HEADER_SECONDS = 15.0  # from the first byte of a request, or from the connection, until its headers are there
-
+HEADER_SECONDS = (
+    15.0  # from the first byte of a request, or from the connection, until its headers are complete
+)
 HEADER_BYTES = 64_000  # of the first line and all headers of a request
-
 HEADER_COUNT = 200
-
-STALLED_SECONDS = 30.0  # in which a client must have read some of an answer that waits for it
+STALLED_SECONDS = 30.0  # within which a client must read some of an answer that is being sent
 
 
 class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
@@ -35,12 +33,12 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
     _slow: TimerHandle | None = None
     """Closes the connection, unless headers are complete before."""
     _begun = False
-    """Some of a request's headers are there, not all."""
+    """Some headers of a request have arrived, not all."""
     _bytes = 0
     """Of such headers, from the second part that arrives: the first may hold the end of another request."""
     _too_long = False
     _unread: TimerHandle | None = None
-    """Looks whether a client that is slow to read its answer still reads."""
+    """Checks whether a client that is slow to read its answer still reads."""
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio's or uvloop's
         super().connection_made(transport)
@@ -60,7 +58,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():  # refused already: what was on its way is not parsed
+        if self.transport.is_closing():  # refused already: what still arrives is not parsed
             return
         self._bytes += len(data) if self._begun else 0
         super().data_received(data)
@@ -91,7 +89,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
             super().send_400_response(msg)
 
     def _watch_reading(self, before: int = -1) -> None:
-        """Close the connection when as much of the answer waits as at the last look: nobody reads it."""
+        """Close the connection if nothing of the answer was read since the last check."""
         left = self.transport.get_write_buffer_size()
         if left == before:
             self.transport.abort()
@@ -108,17 +106,20 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self) -> None:
-        if not self._answering():  # else it would stand in the middle of that answer
-            words = b"the headers of the request are too long: at most %d bytes and %d headers are taken" % (
-                HEADER_BYTES,
-                HEADER_COUNT,
+        if not self._answering():  # else it would be written into that answer
+            message = (
+                b"the headers of the request are too long: at most %d bytes and %d headers are taken"
+                % (
+                    HEADER_BYTES,
+                    HEADER_COUNT,
+                )
             )
             lines = [
                 STATUS_LINE[431] + b"content-type: text/plain; charset=utf-8",
-                b"content-length: %d" % len(words),
+                b"content-length: %d" % len(message),
                 b"connection: close",
             ]
-            self.transport.write(b"\r\n".join([*lines, b"", words]))
+            self.transport.write(b"\r\n".join([*lines, b"", message]))
         self.transport.close()
 
     def _wait_for_headers(self) -> None:
@@ -132,14 +133,15 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
 
     def _end(self) -> None:
         self._slow = None
-        if self._answering():  # nothing is read meanwhile: the client is not to blame
+        if self._answering():  # nothing is read meanwhile, so the client is not slow
             self._wait_for_headers()
         elif not self.transport.is_closing():
             self.transport.close()
 
 
-Message = MutableMapping[str, Any]
+# The body.
 
+Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
 STEP = 65_536  # bytes counted at once; the event loop answers others between two steps
@@ -156,12 +158,12 @@ _STEPS = np.zeros(6, np.int8)
 _STEPS[_OPEN], _STEPS[_CLOSE] = 1, -1
 
 
-class Gone(Exception):
-    """The client went away before its request was whole."""
+class ClientDisconnected(Exception):
+    """The client disconnected before its request was complete."""
 
 
 class RequestBody:
-    """The bytes of one request, which are given away once so that they do not outlive their parsing."""
+    """The bytes of one request, which are taken once so that they are freed when they are parsed."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -175,10 +177,10 @@ class RequestBody:
 
 
 class JsonCount:
-    """Counts the parts of a JSON text that arrives in pieces, and refuses it at the first limit it exceeds.
+    """Counts the parts of JSON that arrives in pieces, and refuses it at the first limit it exceeds.
 
-    Looks at bytes only, in a few passes over each piece whose cost does not depend on what the bytes are. Text that is
-    not JSON may be counted wrongly, but only from its first mistake on, where a parser stops too.
+    Works on bytes only, in a few passes over each piece whose cost does not depend on the content. What is not JSON may
+    be counted wrongly, but only from its first mistake on, where a parser stops too.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -188,7 +190,7 @@ class JsonCount:
         self._escape = b""  # a backslash at the end of a piece, whose other half is in the next one
 
     def feed(self, piece: bytes) -> None:
-        """The next bytes."""
+        """Count the next bytes."""
         for start in range(0, len(piece), STEP):
             self._count(piece[start : start + STEP])
 
@@ -256,25 +258,25 @@ async def read_body(receive: Receive, stated: int | None, limits: Limits, second
         raise TooLarge(f"the body has {stated:,} bytes, at most {most:,} are taken")
     try:
         async with asyncio.timeout(seconds):
-            return RequestBody(await _whole(receive, limits))
+            return RequestBody(await _read_all(receive, limits))
     except TimeoutError:
         raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
 
 
-async def _whole(receive: Receive, limits: Limits) -> bytes:
+async def _read_all(receive: Receive, limits: Limits) -> bytes:
     count, tail, size, more = JsonCount(limits), bytearray(), 0, True
     parts: list[bytes] = []
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         more = bool(message.get("more_body"))
         tail += message.get("body", b"")
         if size + len(tail) > limits.body_bytes:
             raise TooLarge(
                 f"the body has more than {limits.body_bytes:,} bytes, which is the most that is taken"
             )
-        if not more and not parts and surely_small(tail, limits):
+        if not more and not parts and is_small(tail, limits):
             return bytes(tail)
         while len(tail) >= STEP or (tail and not more):
             part = bytes(tail[:STEP])
@@ -287,8 +289,8 @@ async def _whole(receive: Receive, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def surely_small(content: bytes | bytearray, limits: Limits) -> bool:
-    """Too few bytes and brackets to exceed any limit: most requests are not looked at more closely."""
+def is_small(content: bytes | bytearray, limits: Limits) -> bool:
+    """Too few bytes and brackets to exceed any limit: most requests are not counted."""
     if len(content) > min(limits.json_strings, limits.json_containers, STEP):
         return False
     return content.count(b"[") + content.count(b"{") <= limits.json_depth

@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, Field
 
 from gemel.errors import GemelError, InputError, MissingExtra
-from gemel.serve.limits import EncodeFailed, Overloaded, TooLarge, TooLate
+from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Overloaded, TooLarge
 
 TEI_PATHS = (
     "/",
@@ -96,7 +96,7 @@ def problem_of(error: Exception) -> Problem:
         case Overloaded():
             seconds = str(max(1, math.ceil(error.retry_after)))
             return Problem(429, str(error), "overloaded", headers={"retry-after": seconds})
-        case TooLate():
+        case DeadlineExceeded():
             return Problem(504, str(error), "too_late")
         case MissingExtra():
             return Problem(501, str(error), "not_installed")

@@ -1,4 +1,4 @@
-"""API keys: who may ask, and how often. Only hashes are kept, and a wrong key takes as long as a right one."""
+"""API keys: reading, finding and rate limits. Only hashes are stored, and a wrong key takes as long as a right one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from gemel.errors import InputError
 
 SHORTEST = 16  # characters of a key; a shorter one can be guessed
-BURST = 1 / 6  # part of a minute's requests that may come at once
+BURST = 1 / 6  # part of the requests of a minute that may come at once
 READ_ONLY = "read-only"  # after a key: it may not change an index
 WRONG_PER_MINUTE = 60.0  # wrong keys from one address, a sixth of them at once
-MOST_ADDRESSES = 10_000  # that are remembered
-REMEMBERED = 3600.0  # seconds for which a right key is let through from an address that also sends wrong ones
+MOST_ADDRESSES = 10_000  # remembered
+REMEMBERED = 3600.0  # seconds for which a right key still works from an address that also sends wrong ones
 
 
 class TokenBucket:
-    """So many requests a minute, a part of them at once."""
+    """Allows `per_minute` requests per minute, a part of them at once."""
 
     def __init__(self, per_minute: float, now: float | None = None) -> None:
         self._rate = per_minute / 60
@@ -31,14 +31,14 @@ class TokenBucket:
         self._level, self._seen = self._most, monotonic() if now is None else now
 
     def take(self, now: float | None = None) -> float:
-        """0: go on. Else the seconds until there is room."""
+        """0: allowed. Else the seconds until the next request is."""
         wait = self.missing(now)
         if not wait:
             self._level -= 1
         return wait
 
     def missing(self, now: float | None = None) -> float:
-        """As `take`, taking nothing."""
+        """As `take`, without counting a request."""
         now = monotonic() if now is None else now
         self._level = min(self._most, self._level + (now - self._seen) * self._rate)
         self._seen = now
@@ -54,10 +54,10 @@ class Key:
     """It may search and encode, but not change an index."""
 
 
-class WrongKeys:
-    """How often an address may send a wrong key. Beyond that its keys are not looked at, right or wrong, for a while.
+class FailedKeys:
+    """Limits how often an address may send a wrong key. Over the limit its keys are refused unchecked for a while.
 
-    A key that was right from the same address within the last hour still opens: several people may share an address.
+    A key that was right from the same address within the last hour still works: several people may share an address.
     """
 
     def __init__(self, per_minute: float = WRONG_PER_MINUTE) -> None:
@@ -66,7 +66,7 @@ class WrongKeys:
         self._right: OrderedDict[tuple[str, bytes], float] = OrderedDict()
 
     def wait(self, address: str, digest: bytes, now: float | None = None) -> float:
-        """0: look at the key. Else the seconds until keys of this address are looked at again."""
+        """0: check the key. Else the seconds until keys of this address are checked again."""
         now = monotonic() if now is None else now
         address = network_of(address)
         bucket = self._addresses.get(address)
@@ -75,8 +75,8 @@ class WrongKeys:
             return 0.0
         return seconds
 
-    def note(self, address: str, digest: bytes, *, right: bool, now: float | None = None) -> None:
-        """What became of a key."""
+    def record(self, address: str, digest: bytes, *, right: bool, now: float | None = None) -> None:
+        """Remember whether a key of this address was right."""
         now = monotonic() if now is None else now
         address = network_of(address)
         if right:
@@ -90,7 +90,7 @@ class WrongKeys:
 
 
 def network_of(address: str) -> str:
-    """What one guesser has to itself: an IPv4 address, or the 2^64 IPv6 addresses of a network."""
+    """The address that one client controls: an IPv4 address, or the 2^64 IPv6 addresses of a network."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -110,13 +110,13 @@ class Keys:
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._keys = tuple(keys)
-        self.wrong = WrongKeys()
+        self.failed = FailedKeys()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def find(self, given: str) -> Key | None:
-        """The key that was given; all are compared, so that time tells nothing."""
+        """The key with this value; all are compared, so that the time reveals nothing."""
         digest, found = digest_of(given), None
         for key in self._keys:
             if hmac.compare_digest(key.digest, digest):
@@ -129,7 +129,7 @@ def digest_of(key: str) -> bytes:
 
 
 def given_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Of `Authorization: Bearer KEY` or `x-api-key: KEY`."""
+    """The key of `Authorization: Bearer KEY` or `x-api-key: KEY`."""
     for name, value in headers:
         if name == b"authorization":
             scheme, _, key = value.decode("latin-1").partition(" ")
@@ -141,7 +141,7 @@ def given_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 
 def read_keys(file: Path | None, environment: str | None, per_minute: float | None) -> Keys:
-    """The keys of a file, one a line, and of GEMEL_API_KEYS, with commas or spaces between; `#` begins a comment."""
+    """The keys of a file, one per line, and of GEMEL_API_KEYS, separated by commas or spaces; `#` begins a comment."""
     lines: list[tuple[str, str]] = []
     if file is not None:
         try:
@@ -153,20 +153,20 @@ def read_keys(file: Path | None, environment: str | None, per_minute: float | No
     for number, word in enumerate((environment or "").replace(",", " ").split(), 1):
         lines.append((f"GEMEL_API_KEYS, key {number}", word))
     keys: dict[str, Key] = {}
-    for place, line in lines:
+    for source, line in lines:
         if line:
-            key = _key(place, line, f"key-{len(keys) + 1}", per_minute)
+            key = _key(source, line, f"key-{len(keys) + 1}", per_minute)
             if key.name in keys:
                 raise InputError(
-                    f"{place}: a key named {key.name!r} is there already. Give each its own name"
+                    f"{source}: a key named {key.name!r} is there already. Give each its own name"
                 )
             keys[key.name] = key
     if file is not None and not keys:
-        raise InputError(f"{file}: no API key in it. Write one a line, as NAME:KEY")
+        raise InputError(f"{file}: no API key in it. Write one per line, as NAME:KEY")
     return Keys(keys.values())
 
 
-def _key(place: str, line: str, name: str, per_minute: float | None) -> Key:
+def _key(source: str, line: str, name: str, per_minute: float | None) -> Key:
     parts = [part.strip() for part in line.split(":")]
     rest = parts[2:]
     read_only = READ_ONLY in rest
@@ -174,13 +174,13 @@ def _key(place: str, line: str, name: str, per_minute: float | None) -> Key:
         rest.remove(READ_ONLY)
     if len(rest) > 1 or not all(parts):
         raise InputError(
-            f"{place}: not an API key. Write KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE, each with "
+            f"{source}: not an API key. Write KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE, each with "
             f":{READ_ONLY} after it for a key that may not change an index"
         )
     if len(parts) == 1:
         parts = [name, *parts]
     if parts[1] == READ_ONLY:  # the key itself must not be taken for a name
-        raise InputError(f"{place}: a {READ_ONLY} key needs a name. Write NAME:KEY:{READ_ONLY}")
+        raise InputError(f"{source}: a {READ_ONLY} key needs a name. Write NAME:KEY:{READ_ONLY}")
     if rest:
         try:
             per_minute = float(rest[0])
@@ -188,11 +188,11 @@ def _key(place: str, line: str, name: str, per_minute: float | None) -> Key:
             per_minute = 0.0
     if per_minute is not None and not per_minute > 0:
         raise InputError(
-            f"{place}: the requests per minute must be a number over 0, and the only word after a key is {READ_ONLY}"
+            f"{source}: the requests per minute must be a number over 0, and the only word after a key is {READ_ONLY}"
         )
     if len(parts[1]) < SHORTEST:
         raise InputError(
-            f"{place}: a key of {len(parts[1])} characters can be guessed, at least {SHORTEST} are needed. "
+            f"{source}: a key of {len(parts[1])} characters can be guessed, at least {SHORTEST} are needed. "
             "Make one with: openssl rand -hex 24"
         )
     bucket = None if per_minute is None else TokenBucket(per_minute)

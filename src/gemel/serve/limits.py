@@ -1,12 +1,14 @@
-"""What one request may ask for, and the errors for asking more. Every limit is an option with a stated default.
+"""The limits of a request, the errors for exceeding them, and the memory of the process.
 
-The memory of this process, and what is done when it grows too large: refuse new work, then end to be restarted.
+Bytes and JSON are counted while a body arrives (`connection.py`); the texts of a parsed body are checked by
+`Limits.check_texts` in its route, and tokens by `Limits.check_tokens` where they are counted.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,7 +18,7 @@ from gemel.errors import InputError, WorkError
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one request, unless said otherwise."""
+    """Of one request, unless stated otherwise."""
 
     body_bytes: int = 16_000_000
     """Bytes of a request's body."""
@@ -37,8 +39,34 @@ class Limits:
     seconds: float = 60.0
     """Until a request is answered or given up."""
 
-    # What a body may hold is counted while it arrives, before it is parsed. Derived, so that raising a limit above
-    # raises what must be let through for it.
+    def check_texts(self, texts: Sequence[str], name: str, most: int | None = None) -> None:
+        """Refuse an empty list, too many texts, or one that is too long.
+
+        `name` is the field of the request; `most`: how many texts it may have, if not `self.texts`.
+        """
+        allowed = self.texts if most is None else most
+        if not texts:
+            raise InputError(f"{name} is empty: give at least one text")
+        if len(texts) > allowed:
+            raise TooLarge(
+                f"{name} has {len(texts):,} texts; one request takes at most {allowed:,}. Send several"
+            )
+        for position, text in enumerate(texts):
+            if len(text) > self.characters:
+                raise TooLarge(
+                    f"{name}[{position}] has {len(text):,} characters; a text takes at most {self.characters:,}"
+                )
+
+    def check_tokens(self, tokens: int, *, all_counted: bool = True) -> None:
+        """Refuse more tokens than one request may have. `all_counted` False: counting stopped before the end."""
+        if tokens > self.tokens:
+            if all_counted:
+                raise TooLarge(f"the request has {tokens:,} tokens, at most {self.tokens:,} are taken")
+            raise TooLarge(
+                f"the request has more than {self.tokens:,} tokens, which is the most that is taken. Send several"
+            )
+
+    # The limits of a body's JSON are derived: raising a limit above also raises what must be let through for it.
 
     @property
     def json_strings(self) -> int:
@@ -74,30 +102,32 @@ class Overloaded(WorkError):
         self.retry_after = retry_after
 
 
-class TooLate(WorkError):
+class DeadlineExceeded(WorkError):
     """The deadline of a request passed before its answer."""
 
 
-def late(seconds: float) -> str:
-    """What a client is told when the time of its request is over."""
+def deadline_message(seconds: float) -> str:
+    """The message of DeadlineExceeded."""
     return f"the answer was not ready within {seconds:g} s. Send fewer texts at once, or try again later"
 
 
 class EncodeFailed(WorkError):
-    """The engine failed at one text; nothing is wrong with the others."""
+    """The engine failed at one text; the others are not affected."""
 
 
 class TooLarge(InputError):
     """A request over one of the limits."""
 
 
-SHED = 0.9  # part of the ceiling from which new work is refused
+# Memory: new work is refused when it is short, and the process ends to be restarted when it is over the limit.
+
+SHED = 0.9  # part of the limit from which new work is refused
 
 _STATM = Path("/proc/self/statm")
 
 
-class Room(Enum):
-    """What the memory allows."""
+class MemoryState(Enum):
+    """Where the memory of the process is, compared with its limit."""
 
     ENOUGH = "enough"
     SHORT = "short"
@@ -113,14 +143,14 @@ def memory_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def room(used: int, ceiling: int | None) -> Room:
-    if ceiling is None or used < SHED * ceiling:
-        return Room.ENOUGH
-    return Room.SHORT if used <= ceiling else Room.OVER
+def memory_state(used: int, limit: int | None) -> MemoryState:
+    if limit is None or used < SHED * limit:
+        return MemoryState.ENOUGH
+    return MemoryState.SHORT if used <= limit else MemoryState.OVER
 
 
 def trim_memory() -> None:
-    """Ask glibc to give back what it keeps of freed memory; other allocators do so by themselves. Takes a while."""
+    """Make glibc return freed memory to the system; other allocators do so by themselves. Takes a while."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""One line for each request on standard error. A line never holds a text, a key or an error's words."""
+"""The log: one line for each request on standard error, never with a text, a key or the message of an error."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import orjson
 from gemel.serve.options import LogFormat
 
 OWN_LOGGERS = ("gemel", "uvicorn", "asyncio")
-"""Whose messages hold nothing of a request."""
+"""Their messages contain nothing of a request."""
 _OS_ERROR = re.compile(r"\(os error (\d{1,4})\)")
 
 
 class RequestLog:
-    """Writes lines as the operator wants them."""
+    """Writes lines in the chosen format."""
 
     def __init__(self, format: LogFormat) -> None:
         self._format = format
@@ -41,23 +41,23 @@ class RequestLog:
         sys.stderr.write(text + "\n")
 
     def failure(self, error: BaseException, **fields: Any) -> None:
-        """Where an error came from, without its words: these may quote a text."""
+        """Where an error came from, without its message, which may quote a text."""
         reason = reason_of(error)
         if reason is not None:
             fields["reason"] = reason
-        self.line("failure", error=type(error).__name__, places=places_of(error), **fields)
+        self.line("failure", error=type(error).__name__, places=frames_of(error), **fields)
 
 
-def places_of(error: BaseException) -> list[str]:
-    """The innermost lines of code that the error went through."""
+def frames_of(error: BaseException) -> list[str]:
+    """The innermost lines of code that the error passed through."""
     frames = traceback.extract_tb(error.__traceback__)[-8:]
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
 
 
 def reason_of(error: BaseException) -> str | None:
-    """What the operating system said ("No space left on device"), in its words only; None: it is not to blame.
+    """The message of the operating system ("No space left on device") behind an error; None: there is none.
 
-    Of the error or of those it came from. Libraries that are not Python's write its number into their message.
+    Of the error or of those it came from. Native libraries write its number into their message.
     """
     seen: set[int] = set()
     each: BaseException | None = error
@@ -75,7 +75,7 @@ def reason_of(error: BaseException) -> str | None:
 
 
 class LogHandler(logging.Handler):
-    """What libraries log, as lines of the same form: no bare traceback stands between them."""
+    """Writes what libraries log as lines of the same form, without tracebacks between them."""
 
     def __init__(self, log: RequestLog) -> None:
         super().__init__(logging.WARNING)
@@ -88,13 +88,13 @@ class LogHandler(logging.Handler):
             self._log.failure(error, **fields)
         elif record.name.split(".")[0] in OWN_LOGGERS:
             self._log.line("log", message=record.getMessage().partition("\n")[0], **fields)
-        else:  # its words may quote a request
+        else:  # its message may quote a request
             self._log.line("log", place=f"{record.filename}:{record.lineno} {record.funcName}", **fields)
 
 
 @contextmanager
-def captured(log: RequestLog) -> Iterator[None]:
-    """Meanwhile logging, warnings, and errors of threads are lines of `log`."""
+def capture_logging(log: RequestLog) -> Iterator[None]:
+    """Meanwhile logging, warnings and errors of threads are written as lines of `log`."""
     root, handler = logging.getLogger(), LogHandler(log)
     hook = threading.excepthook
     root.addHandler(handler)

@@ -1,8 +1,7 @@
-"""What stands around every route, as one ASGI layer: who is let in, the body's limits, ids, the log, the figures.
+"""The middleware around every route: access control, limits of the body, deadlines, request ids, log and counters.
 
-Who is let in: the name a request calls this server by, its API key, how often it asks.
-
-OpenTelemetry spans around requests, when the package is there and a provider was set up; else nothing.
+Access control checks the host name, the API key and its rate. Spans of OpenTelemetry are made when the package is
+installed and a provider was set up.
 """
 
 from __future__ import annotations
@@ -17,32 +16,33 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from gemel.serve.connection import Gone, Message, Receive, RequestBody, read_body
-from gemel.serve.counters import Figures
+from gemel.serve.connection import ClientDisconnected, Message, Receive, RequestBody, read_body
+from gemel.serve.counters import Counters
 from gemel.serve.errors import RouteError, problem_of, send_problem
 from gemel.serve.keys import Key, Keys, digest_of, given_key
-from gemel.serve.limits import Limits, Overloaded, Room, TooLate, late, memory_bytes, room, trim_memory
+from gemel.serve.limits import (
+    DeadlineExceeded,
+    Limits,
+    MemoryState,
+    Overloaded,
+    deadline_message,
+    memory_bytes,
+    memory_state,
+    trim_memory,
+)
 from gemel.serve.logs import RequestLog
 
 Scope = dict[str, Any]
-
 Send = Callable[[Message], Awaitable[None]]
-
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-WATCH_AFTER = 0.02  # seconds after which a request is worth asking whether its client is still there
-
-MEMORY_EVERY = 0.5  # seconds between two looks at the memory
-
+WATCH_AFTER = 0.02  # seconds after which the middleware watches whether the client is still connected
+MEMORY_EVERY = 0.5  # seconds between two measurements of the memory
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
-
 SMALL_BODY = 64_000  # bytes
-
-LARGE_BODY = 100_000  # bytes, after which memory is given back to the system
-
+LARGE_BODY = 100_000  # bytes, after which memory is returned to the system
 TRIM_AFTER = 0.2  # seconds
-
-GONE = 499  # what the log calls a request whose client went away
+DISCONNECTED = 499  # the status in the log of a request whose client disconnected
 
 SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -56,81 +56,81 @@ _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 
 
 @dataclass(frozen=True)
-class MiddlewareSettings:
-    """What the layer needs to know."""
+class MiddlewareOptions:
+    """The limits, the keys, and where to count and log."""
 
     limits: Limits
     keys: Keys
     allowed_hosts: frozenset[str] | None
     body_seconds: float
-    memory_ceiling: int | None
-    figures: Figures
+    memory_limit: int | None
+    counters: Counters
     log: RequestLog
     span: Span
 
 
 class Middleware:
-    """ASGI middleware."""
+    """ASGI middleware that answers every error (see `errors.py`)."""
 
-    def __init__(self, app: App, settings: MiddlewareSettings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(self, app: App, options: MiddlewareOptions) -> None:
+        self._app, self._options = app, options
         self._bodies = 0  # bytes of bodies in memory
         self._trimming = False
-        self._memory: tuple[float, Room] = (-1e9, Room.ENOUGH)
+        self._memory: tuple[float, MemoryState] = (-1e9, MemoryState.ENOUGH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = _Visit(scope, send)
+        state = RequestState(scope, send)
         try:
-            with self._settings.span(f"{scope['method']} {scope['path']}"):
-                await self._answer(visit, scope, receive)
-        except Gone:
-            visit.status = GONE
+            with self._options.span(f"{scope['method']} {scope['path']}"):
+                await self._answer(state, scope, receive)
+        except ClientDisconnected:
+            state.status = DISCONNECTED
         except asyncio.CancelledError:
-            if visit.late:
-                await self._give_up(visit)
-            elif visit.gone:
-                visit.status = GONE
+            if state.late:
+                await self._deadline(state)
+            elif state.disconnected:
+                state.status = DISCONNECTED
             else:
                 raise
         except Exception as error:
-            await self._fail(visit, error)
+            await self._fail(state, error)
         finally:
-            self._note(visit)
+            self._record(state)
 
-    async def _answer(self, visit: _Visit, scope: Scope, receive: Receive) -> None:
-        settings, headers = self._settings, scope["headers"]
-        check_host(headers, settings.allowed_hosts)
+    async def _answer(self, state: RequestState, scope: Scope, receive: Receive) -> None:
+        options, headers = self._options, scope["headers"]
+        check_host(headers, options.allowed_hosts)
         address = scope["client"][0] if scope.get("client") else ""
-        state = scope.setdefault("state", {})
-        state["read_only"] = False
+        shared = scope.setdefault("state", {})
+        shared["read_only"] = False
         if not is_public(scope["method"], scope["path"]):
-            key = check_key(headers, settings.keys, address)
+            key = check_key(headers, options.keys, address)
             if key is not None:
-                visit.client, state["read_only"] = key.name, key.read_only
-        state["client"] = visit.client or address
+                state.client, shared["read_only"] = key.name, key.read_only
+        shared["client"] = state.client or address
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            await self._app(scope, receive, visit.send)
+            await self._app(scope, receive, state.send)
             return
         check_encoding(headers)
         self._check_memory()
-        stated, most = _content_length(headers), settings.limits.body_bytes
+        stated, most = _content_length(headers), options.limits.body_bytes
         try:
-            self._reserve(visit, min(stated or 0, most))
-            taken = _counted(receive, lambda size: self._reserve(visit, size)) if stated is None else receive
-            body = await read_body(taken, stated, settings.limits, settings.body_seconds)
-            scope["state"]["body"] = body
-            await self._watched(visit, scope, _replay(body, receive), receive)
+            self._reserve(state, min(stated or 0, most))
+            source = _counted(receive, lambda size: self._reserve(state, size)) if stated is None else receive
+            body = await read_body(source, stated, options.limits, options.body_seconds)
+            shared["body"] = body
+            await self._watched(state, scope, _replay(body, receive), receive)
         finally:
-            scope["state"].pop("body", None)
-            self._bodies -= visit.body
-            if visit.body >= LARGE_BODY:
+            shared.pop("body", None)
+            self._bodies -= state.body
+            if state.body >= LARGE_BODY:
                 self._trim_soon()
 
     def _trim_soon(self) -> None:
-        """After a large body the allocator is asked to give its pages back, once for all that end together."""
+        """Return memory to the system after large bodies, once for all that end together."""
         if not self._trimming:
             self._trimming = True
             asyncio.get_running_loop().call_later(TRIM_AFTER, self._trim)
@@ -139,21 +139,21 @@ class Middleware:
         self._trimming = False
         asyncio.get_running_loop().run_in_executor(None, trim_memory)
 
-    def _reserve(self, visit: _Visit, size: int) -> None:
-        """Room for a body, or for its next part where no length was stated, before it is kept.
+    def _reserve(self, state: RequestState, size: int) -> None:
+        """Count the bytes of a body, or of its next part where no length was stated, before it is read.
 
-        Small bodies always fit: large ones must not shut them out.
+        Small bodies are always accepted: large ones must not displace them.
         """
-        most = MOST_BODIES * self._settings.limits.body_bytes
-        if visit.body + size > SMALL_BODY and self._bodies + size > most:
+        most = MOST_BODIES * self._options.limits.body_bytes
+        if state.body + size > SMALL_BODY and self._bodies + size > most:
             raise Overloaded("too many large requests are under way. Try again in 1 s", 1.0)
         self._bodies += size
-        visit.body += size
+        state.body += size
 
-    async def _watched(self, visit: _Visit, scope: Scope, replayed: Receive, receive: Receive) -> None:
-        """Run the route; if it takes a while, cancel it when its client goes away, or when its time is over.
+    async def _watched(self, state: RequestState, scope: Scope, replayed: Receive, receive: Receive) -> None:
+        """Run the route; if it takes a while, cancel it when its client disconnects or its deadline passes.
 
-        One time for all that a route does; an answer that has begun to go out is not broken off.
+        One deadline for all that a route does; an answer that is already being sent is not interrupted.
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         watchers: list[asyncio.Task[None]] = []
@@ -161,77 +161,77 @@ class Middleware:
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            if task is not None and not visit.complete and not visit.late:
-                visit.gone = True
+            if task is not None and not state.complete and not state.late:
+                state.disconnected = True
                 task.cancel()
 
-        def end() -> None:
-            if task is not None and not visit.status and not visit.gone:
-                visit.late = True
+        def stop() -> None:
+            if task is not None and not state.status and not state.disconnected:
+                state.late = True
                 task.cancel()
 
         timer = loop.call_later(WATCH_AFTER, lambda: watchers.append(loop.create_task(watch())))
-        deadline = loop.call_later(self._settings.limits.seconds, end)
+        deadline = loop.call_later(self._options.limits.seconds, stop)
         try:
-            await self._app(scope, replayed, visit.send)
+            await self._app(scope, replayed, state.send)
         finally:
             timer.cancel()
             deadline.cancel()
             for watcher in watchers:
                 watcher.cancel()
 
-    async def _give_up(self, visit: _Visit) -> None:
+    async def _deadline(self, state: RequestState) -> None:
         task = asyncio.current_task()
         if task is not None:
-            task.uncancel()  # it was ours, and this is its answer
-        self._settings.figures.rejected["deadline"] += 1
-        await self._fail(visit, TooLate(late(self._settings.limits.seconds)))
+            task.uncancel()  # the middleware cancelled it, and answers now
+        self._options.counters.rejected["deadline"] += 1
+        await self._fail(state, DeadlineExceeded(deadline_message(self._options.limits.seconds)))
 
     def _check_memory(self) -> None:
-        settings, now = self._settings, perf_counter()
-        if settings.memory_ceiling is None:
+        options, now = self._options, perf_counter()
+        if options.memory_limit is None:
             return
         if now - self._memory[0] > MEMORY_EVERY:
-            self._memory = now, room(memory_bytes(), settings.memory_ceiling)
-        if self._memory[1] is not Room.ENOUGH:
-            settings.figures.rejected["memory"] += 1
+            self._memory = now, memory_state(memory_bytes(), options.memory_limit)
+        if self._memory[1] is not MemoryState.ENOUGH:
+            options.counters.rejected["memory"] += 1
             raise Overloaded("the server is short of memory. Try again in 5 s", 5.0)
 
-    async def _fail(self, visit: _Visit, error: Exception) -> None:
+    async def _fail(self, state: RequestState, error: Exception) -> None:
         problem = problem_of(error)
         if problem.code == "internal_error":
-            self._settings.log.failure(error, id=visit.id.decode(), path=visit.path)
-        if visit.status:  # too late for another answer
+            self._options.log.failure(error, id=state.id.decode(), path=state.path)
+        if state.status:  # too late for another answer
             return
         if problem.code in ("invalid_api_key", "wrong_host", "too_large", "slow_body", "overloaded"):
-            self._settings.figures.rejected[problem.code] += 1
-        await send_problem(visit.send, visit.path, problem)
+            self._options.counters.rejected[problem.code] += 1
+        await send_problem(state.send, state.path, problem)
 
-    def _note(self, visit: _Visit) -> None:
-        seconds = perf_counter() - visit.started
-        figures = self._settings.figures
-        figures.requests.add(1)
-        figures.answers[visit.route, visit.status] += 1
-        if visit.status == GONE:
-            figures.rejected["gone"] += 1
-        if visit.path.startswith("/health"):
+    def _record(self, state: RequestState) -> None:
+        seconds = perf_counter() - state.started
+        counters = self._options.counters
+        counters.requests.add(1)
+        counters.answers[state.route, state.status] += 1
+        if state.status == DISCONNECTED:
+            counters.rejected["gone"] += 1
+        if state.path.startswith("/health"):
             return
-        self._settings.log.line(
+        self._options.log.line(
             "request",
-            id=visit.id.decode(),
-            method=visit.method,
-            route=visit.route,
-            status=visit.status,
+            id=state.id.decode(),
+            method=state.method,
+            route=state.route,
+            status=state.status,
             seconds=round(seconds, 6),
-            client=visit.client,
+            client=state.client,
         )
 
 
-class _Visit:
-    """One request and what became of it."""
+class RequestState:
+    """One request and its answer so far."""
 
     __slots__ = (
-        *("_scope", "_send", "body", "client", "complete", "gone", "id"),
+        *("_scope", "_send", "body", "client", "complete", "disconnected", "id"),
         *("late", "method", "path", "started", "status"),
     )
 
@@ -241,13 +241,13 @@ class _Visit:
         self.started = perf_counter()
         self.client: str | None = None
         self.status = 0
-        self.body = 0  # bytes reserved for it
-        self.gone = self.late = self.complete = False
+        self.body = 0  # bytes counted for it
+        self.disconnected = self.late = self.complete = False
         self.id = _request_id(scope["headers"])
 
     @property
     def route(self) -> str:
-        """The path as the routes write it: a client's own words stay out of logs and figures."""
+        """The path pattern of the route: a client's own words stay out of logs and counters."""
         route = self._scope.get("route")
         return getattr(route, "path", None) or "other"
 
@@ -265,7 +265,7 @@ class _Visit:
 
 
 def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
-    """What comes, after `count` was told the bytes of each part."""
+    """`receive`, with `count` called for the bytes of each part."""
 
     async def part() -> Message:
         message = await receive()
@@ -276,7 +276,7 @@ def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
 
 
 def _replay(body: RequestBody, receive: Receive) -> Receive:
-    """The body as one message, unless the route has taken it already, then whatever comes."""
+    """The body as one message, unless the route has taken it already, then `receive`."""
     given = False
 
     async def again() -> Message:
@@ -297,19 +297,18 @@ def _content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
 
 
 def _request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The client's own, if it is short and plain; else a new one."""
+    """The id that the client sent, if it is short and plain; else a new one."""
     for name, value in headers:
         if name == b"x-request-id" and _ID.fullmatch(value):
             return value
     return secrets.token_hex(8).encode()
 
 
+# Access control.
+
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-
 PUBLIC = frozenset({"/", "/health", "/health/live", "/health/ready", "/favicon.ico"})
-
-PUBLIC_FOLDER = "/page/"  # the files of the page, which asks for the key itself
-
+PUBLIC_FOLDER = "/page/"  # the files of the page, which asks the user for the key
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -325,9 +324,9 @@ def host_name(headers: Headers) -> str:
 
 
 def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
-    """A page of the web that had its name pointed at this machine calls us by that name: refuse it.
+    """Refuse (403) a host name that is not allowed: DNS rebinding lets web pages reach this machine by their own name.
 
-    `allowed` None: the server is meant to be reached by others, under names that are not known here.
+    `allowed` None: any name, for a server that other machines may reach.
     """
     if allowed is not None and host_name(headers) not in allowed:
         raise RouteError(
@@ -340,11 +339,11 @@ def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
 def check_encoding(headers: Headers) -> None:
     """Refuse (415) a body that is compressed: a small one could become a very large one."""
     for name, value in headers:
-        said = value.decode("latin-1").strip().lower()
-        if name == b"content-encoding" and said not in ("", "identity"):
+        encoding = value.decode("latin-1").strip().lower()
+        if name == b"content-encoding" and encoding not in ("", "identity"):
             raise RouteError(
                 415,
-                f"a body with content-encoding {said[:40]!r} is not read. Send it as it is, without compression",
+                f"a body with content-encoding {encoding[:40]!r} is not read. Send it as it is, without compression",
                 code="unsupported_content_encoding",
             )
 
@@ -354,9 +353,9 @@ def is_public(method: str, path: str) -> bool:
 
 
 def check_key(headers: Headers, keys: Keys, address: str) -> Key | None:
-    """The key; None where there are no keys.
+    """The key of the request; None where the server has no keys.
 
-    Raises 401 for a wrong one, `Overloaded` for one that asks too often and for an address with many wrong ones.
+    Raises 401 for a wrong key, `Overloaded` for one over its rate and for an address that sent many wrong keys.
     """
     if not len(keys):
         return None
@@ -364,15 +363,15 @@ def check_key(headers: Headers, keys: Keys, address: str) -> Key | None:
     key = None
     if given is not None:
         digest = digest_of(given)
-        if wait := keys.wrong.wait(address, digest):
+        if wait := keys.failed.wait(address, digest):
             raise Overloaded(
                 f"too many wrong API keys came from this address. Try again in {math.ceil(wait)} s", wait
             )
         key = keys.find(given)
-        keys.wrong.note(address, digest, right=key is not None)
+        keys.failed.record(address, digest, right=key is not None)
     if key is None:
-        what = "no API key was sent" if given is None else "the API key is not known"
-        raise RouteError(401, f"{what}. Send it as Authorization: Bearer KEY", code="invalid_api_key")
+        reason = "no API key was sent" if given is None else "the API key is not known"
+        raise RouteError(401, f"{reason}. Send it as Authorization: Bearer KEY", code="invalid_api_key")
     if key.bucket is not None and (wait := key.bucket.take()):
         raise Overloaded(f"the key {key.name!r} asks more often than it may. Try again in {wait:.0f} s", wait)
     return key
@@ -382,7 +381,7 @@ Span = Callable[[str], AbstractContextManager[Any]]
 
 
 def find_tracer() -> Span:
-    """What makes a span of a name. OpenTelemetry is set up before: `opentelemetry-instrument gemel serve`."""
+    """A function that makes a span of a name, as set up by `opentelemetry-instrument gemel serve`; else a no-op."""
     try:
         from opentelemetry import trace
     except ImportError:

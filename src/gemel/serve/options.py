@@ -1,4 +1,4 @@
-"""Every setting of the server, once: the flags of `gemel serve`, their environment variables and their defaults."""
+"""Every option of the server: the flags of `gemel serve`, their environment variables and their defaults."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gemel.serve.protocols.requests import read
+from gemel.serve.protocols.requests import parse_body
 
 Handler = Callable[..., Awaitable[Response]]
 """Takes the request, then `body` if it has one, then the parameters of its path by name."""
@@ -51,7 +51,7 @@ class JsonRoute(NamedRoute):
         if self.entry.guard is not None:
             self.entry.guard(request)
         if self.body_model is not None:
-            arguments["body"] = await read(request, self.body_model)
+            arguments["body"] = await parse_body(request, self.body_model)
         response = await self.function(request, **arguments)
         await response(scope, receive, send)
 

@@ -1,8 +1,6 @@
-"""A server from its socket to its end: bind, load, answer, drain at SIGTERM, stop at once at the second signal.
+"""The server process: bind, load the models and indexes, serve, drain at SIGTERM, stop at the second signal.
 
-What a server holds, loaded once at its start: the model, the cross-encoder, the indexes by name.
-
-What stands at the address while the model is being loaded: alive, not ready; then it is the application.
+A loading page answers while the models are loaded: alive, not ready.
 """
 
 from __future__ import annotations
@@ -26,24 +24,23 @@ from gemel.model import Model, load
 from gemel.serve.connection import Connection, Receive
 from gemel.serve.errors import Problem, send_problem
 from gemel.serve.keys import Keys, read_keys
-from gemel.serve.limits import Room, memory_bytes, room
-from gemel.serve.logs import RequestLog, captured
+from gemel.serve.limits import MemoryState, memory_bytes, memory_state
+from gemel.serve.logs import RequestLog, capture_logging
 from gemel.serve.middleware import App, Scope, Send
 from gemel.serve.options import ServeOptions
-from gemel.serve.services import ServerServices
+from gemel.serve.services import Services
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from gemel.index.index import Index
-    from gemel.serve.services import ServerServices
+    from gemel.serve.services import Services
 
 IDLE_SECONDS = 75  # a connection between two requests
-
-MEMORY_EVERY = 1.0  # seconds between two looks at the memory
+MEMORY_EVERY = 1.0  # seconds between two measurements of the memory
 
 SWITCH_SECONDS = (
-    0.0005  # after which a thread that waits for Python's lock gets it: workers must not wait for answers
+    0.0005  # after which a thread that waits for the GIL gets it: workers must not wait for answers
 )
 
 
@@ -62,51 +59,49 @@ class _Server(uvicorn.Server):  # type: ignore[misc, unused-ignore]
             self.app.state.health.draining = True
 
 
-class Running:
-    """One server of this process."""
+class ServerProcess:
+    """The server of this process."""
 
-    def __init__(
-        self, model: str, options: ServeOptions, ready: Callable[[str, ServerServices], None]
-    ) -> None:
+    def __init__(self, model: str, options: ServeOptions, ready: Callable[[str, Services], None]) -> None:
         """`ready(address, services)` is called when the first vector was computed."""
         self._model, self._options, self._ready = model, options, ready
-        self._keys = checked_keys(options)
-        self._services: ServerServices | None = None
+        self._keys = load_keys(options)
+        self._services: Services | None = None
         self._error: WorkError | None = None
         self._watching: asyncio.Task[None] | None = None
 
     def run(self) -> None:
-        """Until a signal comes. Raises what the loading raised, or WorkError when the memory ran out."""
-        front = LoadingPage(self._start, self._stop, self._end)
-        self._server = _Server(self._config(front))
+        """Serve until a signal comes. Raises the error of loading, or WorkError when the memory exceeds its limit."""
+        loading_page = LoadingPage(self._start, self._stop, self._end)
+        self._server = _Server(self._config(loading_page))
         listening = bind(self._options.host, self._options.port)
         self._address = address_of(listening, self._options)
         before = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            with captured(RequestLog(self._options.log)):
+            with capture_logging(RequestLog(self._options.log)):
                 self._server.run(sockets=[listening])
         finally:
             sys.setswitchinterval(before)
             listening.close()
-        if front.error is not None:
-            raise front.error
+        if loading_page.error is not None:
+            raise loading_page.error
         working = self._services is not None and self._services.working
         if self._error is not None:
             if working:
                 sys.stderr.write(f"gemel serve: {self._error}\n")
-                _leave(1)
+                _exit(1)
             raise self._error
         if self._server.force_exit or working:
-            _leave(0)
+            _exit(0)
 
-    def _config(self, front: LoadingPage) -> uvicorn.Config:
-        """Loaded: a certificate that cannot be used is refused here."""
+    def _config(self, loading_page: LoadingPage) -> uvicorn.Config:
+        """The configuration of uvicorn. A certificate that cannot be used is refused here."""
         options = self._options
         config = uvicorn.Config(
-            front,
+            loading_page,
             http=Connection,
-            ws="none",  # nothing here speaks it, and it would come past the keys
+            ws="none",  # not used here, and it would bypass the keys
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -129,8 +124,8 @@ class Running:
         return config
 
     async def _start(self) -> App:
-        # Side by side: reading weights and importing the web framework take about as long as each other.
-        loading = asyncio.to_thread(_load, self._model, self._options)
+        # At the same time: reading weights and importing the web framework take about equally long.
+        loading = asyncio.to_thread(load_services, self._model, self._options)
         services, create_app = await asyncio.gather(loading, asyncio.to_thread(_application))
         self._services = services
         app = create_app(services, self._options, self._keys)
@@ -140,7 +135,7 @@ class Running:
         self._server.app = app
         if self._options.memory_bytes is not None:
             self._watching = asyncio.create_task(self._watch_memory(self._options.memory_bytes))
-        # What was loaded stays: looking through it for garbage would hold up every request for tens of milliseconds.
+        # What was loaded stays in memory: scanning it for garbage would delay every request by tens of milliseconds.
         gc.collect()
         gc.freeze()
         self._ready(self._address, services)
@@ -155,38 +150,33 @@ class Running:
     def _end(self) -> None:
         self._server.should_exit = True
 
-    async def _watch_memory(self, ceiling: int) -> None:
+    async def _watch_memory(self, limit: int) -> None:
         while True:
             await asyncio.sleep(MEMORY_EVERY)
             used = memory_bytes()
-            if room(used, ceiling) is Room.OVER:
+            if memory_state(used, limit) is MemoryState.OVER:
                 self._error = WorkError(
                     f"the memory of the server grew to {used / 1e6:,.0f} MB, over its limit of "
-                    f"{ceiling / 1e6:,.0f} MB; it ended so that it can be started anew"
+                    f"{limit / 1e6:,.0f} MB; it ended so that it can be restarted"
                 )
                 self._end()
                 return
 
 
-def _leave(code: int) -> NoReturn:
-    """At once: a thread cannot be stopped, and Python would wait for it."""
+def _exit(code: int) -> NoReturn:
+    """End the process at once: a thread cannot be stopped, and Python would wait for it."""
     sys.stderr.flush()
     os._exit(code)
 
 
-def _load(model: str, options: ServeOptions) -> ServerServices:
-
-    return load_services(model, options)
-
-
-def _application() -> Callable[[ServerServices, ServeOptions, Keys], Starlette]:
+def _application() -> Callable[[Services, ServeOptions, Keys], Starlette]:
     from gemel.serve.app import create_app
 
     return create_app
 
 
-def checked_keys(options: ServeOptions) -> Keys:
-    """The keys of the file and the environment; none at all is refused for an address that others can reach."""
+def load_keys(options: ServeOptions) -> Keys:
+    """The keys of the file and the environment. An address that other machines can reach needs at least one."""
     keys = read_keys(options.api_key_file, os.environ.get("GEMEL_API_KEYS"), options.requests_per_minute)
     if not len(keys) and not options.loopback and not options.insecure:
         raise InputError(
@@ -197,7 +187,7 @@ def checked_keys(options: ServeOptions) -> Keys:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or an error that says why there is none."""
+    """A listening socket. Raises InputError with the reason if there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -213,11 +203,11 @@ def address_of(listening: socket.socket, options: ServeOptions) -> str:
     return f"{scheme}://{host}:{listening.getsockname()[1]}"
 
 
-def load_services(model: str, options: ServeOptions) -> ServerServices:
-    """Slow: reads weights. An index that was made by another model is refused here."""
+def load_services(model: str, options: ServeOptions) -> Services:
+    """Load the models and open the indexes. An index that was made by another model is refused."""
     encoder = load(model, precision=options.precision, engine=options.engine)
     cross = None if options.rerank is None else load_cross(options.rerank)
-    return ServerServices(
+    return Services(
         encoder,
         name=options.name,
         cross=cross,
@@ -228,37 +218,39 @@ def load_services(model: str, options: ServeOptions) -> ServerServices:
     )
 
 
-def index_places(given: tuple[str, ...]) -> dict[str, str]:
-    """Places by name out of NAME=PLACE or PLACE; the name of a bare place is its last part."""
-    places: dict[str, str] = {}
+def index_locations(given: tuple[str, ...]) -> dict[str, str]:
+    """Locations of indexes by name, from NAME=LOCATION or LOCATION, whose name is its last part."""
+    locations: dict[str, str] = {}
     for word in given:
-        name, equals, place = word.partition("=")
-        if not equals or "/" in name:  # a URL may hold a = of its own
-            name, place = Path(word.partition("?")[0].rstrip("/")).name, word
-        if not name or not place:
-            raise InputError(f"--index {word!r} names no place. Write --index FOLDER or --index NAME=FOLDER")
-        if name in places:
-            raise InputError(f"two indexes are named {name!r}. Give one another name: --index NAME={place}")
-        places[name] = place
-    return places
+        name, equals, location = word.partition("=")
+        if not equals or "/" in name:  # a URL may contain a =
+            name, location = Path(word.partition("?")[0].rstrip("/")).name, word
+        if not name or not location:
+            raise InputError(f"--index {word!r} names no index. Write --index FOLDER or --index NAME=FOLDER")
+        if name in locations:
+            raise InputError(
+                f"two indexes are named {name!r}. Give one another name: --index NAME={location}"
+            )
+        locations[name] = location
+    return locations
 
 
 def _open_indexes(given: tuple[str, ...], model: Model) -> dict[str, Index]:
-    places = index_places(given)
-    if not places:
+    locations = index_locations(given)
+    if not locations:
         return {}
     from gemel.index.open import open_index
 
-    return {name: open_index(place, model, create=False) for name, place in places.items()}
+    return {name: open_index(location, model, create=False) for name, location in locations.items()}
 
 
-NOT_YET = Problem(
+LOADING = Problem(
     503, "the model is being loaded. Try again in a moment", "loading", headers={"retry-after": "1"}
 )
 
 
 class LoadingPage:
-    """An ASGI application that becomes another one."""
+    """An ASGI application that says "loading" until the real one is ready, and then passes everything to it."""
 
     def __init__(
         self,
@@ -273,31 +265,31 @@ class LoadingPage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif self._app is not None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._not_yet(scope["path"], send)
+            await self._loading(scope["path"], send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        starting = asyncio.create_task(self._begin())
+        starting = asyncio.create_task(self._load())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         starting.cancel()
         await self._stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _begin(self) -> None:
+    async def _load(self) -> None:
         try:
             self._app = await self._start()
         except Exception as error:
             self.error = error
             self._fail()
 
-    async def _not_yet(self, path: str, send: Send) -> None:
+    async def _loading(self, path: str, send: Send) -> None:
         if path != "/health/live":
-            await send_problem(send, path, NOT_YET)
+            await send_problem(send, path, LOADING)
             return
         body = b'{"live":true}'
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

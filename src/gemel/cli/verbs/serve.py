@@ -1,4 +1,4 @@
-"""Answer over HTTP: embeddings, rerank, search, and a page."""
+"""Serve a model over HTTP: embeddings, rerank, search, and a page."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def serve_options(function: Function) -> Function:
 def command(model: str, options: ServeOptions) -> None:
     """Serve a model over HTTP: OpenAI's embeddings, text-embeddings-inference, rerank, search, and a page.
 
-    Listens on this machine only, unless --host says otherwise. SIGTERM lets running requests finish; a second signal
-    stops at once.
+    Listens on this machine only, unless --host is given. SIGTERM lets running requests finish; a second signal stops
+    immediately.
     """
     try:
         from gemel.serve.run import ServerProcess

@@ -1,4 +1,4 @@
-"""POST /clusters: groups of similar texts with names, and a place for each text on a map."""
+"""POST /clusters: groups of similar texts with names, and a point for each text on a map."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import MissingExtra
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError
 from gemel.serve.limits import TooLarge
-from gemel.serve.port import Ask, Services
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
-from gemel.serve.protocols.texts import check_sizes, embed_many
+from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.protocols.texts import embed_many
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
     from gemel.groups.cluster import Clusters
     from gemel.groups.map import Coordinates
 
-_MAPPED = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
-
-_SLOW = 2000  # texts for what takes far more time with more of them: a thread at work cannot be stopped
-
-_SLOW_METHODS = ("agglomerative", "hdbscan")
-
-_MOST_MEANS = 2_000_000  # texts times clusters of k-means
+TSNE_TEXTS = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
+SLOW_TEXTS = 2000  # for methods that take far longer with more texts: a running thread cannot be stopped
+SLOW_METHODS = ("agglomerative", "hdbscan")
+MOST_MEANS = 2_000_000  # texts times clusters of k-means
 
 
-class ClustersRequest(Own):
+class ClustersRequest(OwnRequest):
     """Texts to group."""
 
     model_config = example(
@@ -47,7 +45,7 @@ class ClustersRequest(Own):
     )
     min_size: int = Field(2, ge=1, description="A smaller group is no cluster")
     layout: Literal["tsne", "pca", "none"] | None = Field(
-        None, description=f"Of the map. Default: tsne up to {_MAPPED:,} texts, pca for more"
+        None, description=f"Of the map. Default: tsne up to {TSNE_TEXTS:,} texts, pca for more"
     )
 
 
@@ -80,40 +78,40 @@ class ClustersAnswer(BaseModel):
 
 
 def routes(services: Services) -> Routes:
-    """The route of this chapter."""
+    """POST /clusters."""
     route = Routes("Search", error=PlainError)
 
     @route.post("/clusters", ClustersAnswer)
     async def clusters(request: Request, body: ClustersRequest) -> Response:
         """Groups of similar texts, and a map of them."""
         started = perf_counter()
-        check_sizes(services, body.texts, "texts", services.limits.pair_texts)
+        services.limits.check_texts(body.texts, "texts", services.limits.pair_texts)
         _check_work(body)
         client = client_of(request)
         with services.reserve(client):
-            vectors = (await embed_many(services, body.texts, Ask(client=client))).vectors
-            found = await services.work(lambda: _found(body, vectors), client=client, long=True)
-        return answer({**found, "seconds": perf_counter() - started})
+            vectors = (await embed_many(services, body.texts, EmbedOptions(client=client))).vectors
+            result = await services.work(lambda: _cluster(body, vectors), client=client, long=True)
+        return json_response({**result, "seconds": perf_counter() - started})
 
     return route
 
 
 def _check_work(body: ClustersRequest) -> None:
-    """Refuse what would keep a thread for minutes."""
+    """Refuse a request that would occupy a thread for minutes."""
     count = len(body.texts)
-    for name, given in (("method", body.method in _SLOW_METHODS), ("layout", body.layout == "tsne")):
-        if given and count > _SLOW:
-            said = getattr(body, name)
-            raise TooLarge(f"{name} {said!r} takes at most {_SLOW:,} texts over the server, got {count:,}")
-    if body.k is not None and body.k * count > _MOST_MEANS:
-        raise TooLarge(f"k may be at most {_MOST_MEANS // count:,} for {count:,} texts, got {body.k:,}")
+    for name, given in (("method", body.method in SLOW_METHODS), ("layout", body.layout == "tsne")):
+        if given and count > SLOW_TEXTS:
+            value = getattr(body, name)
+            raise TooLarge(
+                f"{name} {value!r} takes at most {SLOW_TEXTS:,} texts over the server, got {count:,}"
+            )
+    if body.k is not None and body.k * count > MOST_MEANS:
+        raise TooLarge(f"k may be at most {MOST_MEANS // count:,} for {count:,} texts, got {body.k:,}")
 
 
-def _found(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
-    """The answer but for its seconds. Runs on a worker thread."""
-    from gemel.groups.cluster import (
-        cluster,  # a server starts sooner without what its first requests do not need
-    )
+def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+    """The answer without its seconds. Runs on a worker thread."""
+    from gemel.groups.cluster import cluster  # imported late: a server starts sooner without it
 
     found = cluster(
         vectors,
@@ -125,18 +123,18 @@ def _found(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
     )
     return {
         "clusters": _rows(found),
-        "points": [] if body.layout == "none" else _points(_places(body, vectors), found),
+        "points": [] if body.layout == "none" else _points(_layout(body, vectors), found),
         "method": found.method,
         "unassigned": found.unassigned,
     }
 
 
-def _places(body: ClustersRequest, vectors: Vectors) -> Coordinates:
+def _layout(body: ClustersRequest, vectors: Vectors) -> Coordinates:
     from gemel.groups.map import layout
 
     if body.layout == "tsne":
         return layout(vectors, "tsne")
-    if body.layout == "pca" or len(vectors) > _MAPPED:
+    if body.layout == "pca" or len(vectors) > TSNE_TEXTS:
         return layout(vectors, "pca")
     try:
         return layout(vectors, "tsne")
@@ -158,8 +156,8 @@ def _rows(found: Clusters) -> list[dict[str, Any]]:
     ]
 
 
-def _points(places: Coordinates, found: Clusters) -> list[dict[str, Any]]:
-    columns = zip(places.tolist(), found.labels.tolist(), strict=True)
+def _points(coordinates: Coordinates, found: Clusters) -> list[dict[str, Any]]:
+    columns = zip(coordinates.tolist(), found.labels.tolist(), strict=True)
     return [
         {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)
     ]

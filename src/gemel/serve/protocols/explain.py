@@ -1,8 +1,7 @@
-"""POST /explain: the cosine of two texts as a table of tokens that sums to it.
+"""POST /explain, the cosine of two texts as a table of tokens, and POST /relation, the classes of pairs of texts.
 
-POST /relation: how each of some texts relates to another one.
-
-How two texts relate: by the cross-encoder's classes where it has them, else by the model's relation head.
+The classes (such as entailment) come from the cross-encoder where it has several, else from the model's
+classification head.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import InputError
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError, RouteError
 from gemel.serve.limits import TooLarge
-from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.cohere import logits_of
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
-from gemel.serve.protocols.texts import check_sizes, check_tokens, embed_many
+from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.protocols.texts import check_tokens, embed_many
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MOST_TOKENS = 512  # of a text: the table has the product of two such numbers
 
 
-class ExplainRequest(Own):
+class ExplainRequest(OwnRequest):
     """Two texts."""
 
     model_config = example(left="A man is playing a guitar.", right="Someone plays an instrument.")
@@ -55,7 +55,7 @@ class ExplainAnswer(BaseModel):
     word_table: list[list[float]] = Field(description="A row for each word of left")
 
 
-class RelationRequest(Own):
+class RelationRequest(OwnRequest):
     """Pairs left[i], right[i]."""
 
     model_config = example(left=["A man is playing a guitar."], right=["Someone plays an instrument."])
@@ -72,16 +72,16 @@ class RelationAnswer(BaseModel):
 
 
 def routes(services: Services) -> Routes:
-    """The routes of this chapter."""
+    """POST /explain and /relation."""
     route = Routes("Explain", error=PlainError)
 
     @route.post("/explain", ExplainAnswer)
     async def explain_route(request: Request, body: ExplainRequest) -> Response:
         """Why two texts score as they do. Texts are cut as in encoding."""
         for name in ("left", "right"):
-            check_sizes(services, [getattr(body, name)], name)
-        found = await services.work(lambda: _explained(services, body), client=client_of(request))
-        return answer(found.to_json())
+            services.limits.check_texts([getattr(body, name)], name)
+        result = await services.work(lambda: _explain(services, body), client=client_of(request))
+        return json_response(result.to_json())
 
     @route.post("/relation", RelationAnswer)
     async def relation(request: Request, body: RelationRequest) -> Response:
@@ -93,17 +93,17 @@ def routes(services: Services) -> Routes:
                 f"left has {len(body.left)} texts but right has {len(body.right)}; they are compared one to one"
             )
         for name, texts in (("left", body.left), ("right", body.right)):
-            check_sizes(services, texts, name)
-        found = await classes(services, body.left, body.right, Ask(client=client_of(request)))
+            services.limits.check_texts(texts, name)
+        found = await classes(services, body.left, body.right, EmbedOptions(client=client_of(request)))
         content: dict[str, Any] = {"labels": found.labels, "probabilities": found.probabilities}
-        return answer(content)
+        return json_response(content)
 
     return route
 
 
-def _explained(services: Services, body: ExplainRequest) -> Explanation:
+def _explain(services: Services, body: ExplainRequest) -> Explanation:
     """Runs on a worker thread."""
-    from gemel.texts.explanation import explain  # a server starts sooner without it
+    from gemel.texts.explanation import explain  # imported late: a server starts sooner without it
 
     model = services.model
     check_tokens(services, [body.left, body.right])
@@ -119,7 +119,7 @@ def _explained(services: Services, body: ExplainRequest) -> Explanation:
 
 
 def check_head(services: Services) -> None:
-    """Refuse (404) where the model keeps no relation head."""
+    """Refuse (404) where the model has no classification head."""
     if services.model.labels is None:
         raise _no_labels(services)
 
@@ -134,43 +134,51 @@ def _no_labels(services: Services) -> RouteError:
 
 
 @dataclass(frozen=True, eq=False)
-class Classes:
-    """Of each pair."""
+class PairClasses:
+    """The classes of pairs of texts."""
 
     labels: tuple[str, ...]
     probabilities: Vectors
     """(n, labels)"""
     raw: Vectors
-    """(n, labels) what the probabilities are made of; their logarithms for a relation head."""
+    """(n, labels) logits of a cross-encoder, or the logarithms of the probabilities."""
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """Who tells the classes apart."""
+    """What classifies pairs: the cross-encoder, or the model's classification head."""
 
     labels: tuple[str, ...]
     cross: bool
 
 
 def find_classes(services: Services) -> Classifier | None:
-    """None: nothing that is loaded tells classes apart."""
+    """What can classify pairs here; None: nothing that is loaded."""
     if services.cross is not None and len(services.cross.labels) > 1:
         return Classifier(services.cross.labels, True)
     return None if services.model.labels is None else Classifier(services.model.labels, False)
 
 
-async def classes(services: Services, left: Sequence[str], right: Sequence[str], ask: Ask) -> Classes:
-    """Of pairs left[i], right[i]. Only where `find_classes` found something."""
+async def classes(
+    services: Services, left: Sequence[str], right: Sequence[str], options: EmbedOptions
+) -> PairClasses:
+    """The classes of pairs left[i], right[i]. Only where `find_classes` gives something."""
     found = find_classes(services)
-    assert found is not None, "ask find_classes first"
+    assert found is not None, "call find_classes first"
     cross = services.cross
     if found.cross and cross is not None:
-        raw = await logits_of(services, cross, left, right, ask)
+        raw = await logits_of(services, cross, left, right, options)
         if cross.checkpoint.activation == "sigmoid":
-            return Classes(found.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw)
+            return PairClasses(
+                found.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw
+            )
         powers = np.exp(raw - raw.max(axis=1, keepdims=True))
-        return Classes(found.labels, powers / powers.sum(axis=1, keepdims=True), raw)
-    # The head knows the vectors of default options only.
-    vectors = (await embed_many(services, [*left, *right], Ask(client=ask.client, cut=ask.cut))).vectors
-    chances = services.model.relation_of(vectors[: len(left)], vectors[len(left) :])
-    return Classes(found.labels, chances, np.log(np.maximum(chances, np.float32(1e-30))))
+        return PairClasses(found.labels, powers / powers.sum(axis=1, keepdims=True), raw)
+    # The head was trained on the vectors of default options.
+    vectors = (
+        await embed_many(
+            services, [*left, *right], EmbedOptions(client=options.client, truncate=options.truncate)
+        )
+    ).vectors
+    probabilities = services.model.relation_of(vectors[: len(left)], vectors[len(left) :])
+    return PairClasses(found.labels, probabilities, np.log(np.maximum(probabilities, np.float32(1e-30))))

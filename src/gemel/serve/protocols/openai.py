@@ -1,7 +1,7 @@
-"""OpenAI's protocol: POST /v1/embeddings, GET /v1/models. Any client of theirs works with another base URL.
+"""The protocol of OpenAI: POST /v1/embeddings, GET /v1/models. Its clients work with another base URL.
 
-Token arrays are ids of the served model's tokenizer: they are turned back into text, which is then encoded. Ids that
-would not come out the same are refused, so those of another tokenizer seldom pass for words.
+Lists of token ids are ids of the served model's tokenizer: they are decoded to text, which is then encoded. Ids that
+the tokenizer would not make of that text are refused, so ids of another tokenizer are seldom taken for words.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import InputError
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import OpenAIError
-from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.requests import (
-    Foreign,
+    ForeignRequest,
     Texts,
     TokenIds,
     TokenLists,
-    answer,
-    answer_list,
     client_of,
     dumps,
     example,
+    json_list_response,
+    json_response,
 )
 from gemel.serve.protocols.texts import (
     check_dimensions,
     check_model,
-    check_sizes,
-    known_models,
-    many_ids,
-    texts_to_encode,
-    unit,
+    decode_exact_ids,
+    is_long_ids,
+    loaded_models,
+    unit_norm,
 )
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 from gemel.types import Vectors
 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
 
 
-class EmbeddingsRequest(Foreign):
+class EmbeddingsRequest(ForeignRequest):
     """Texts to encode."""
 
     model_config = example(model="all-MiniLM-L6-v2", input=_TEXTS)
@@ -111,15 +111,15 @@ def routes(services: Services) -> Routes:
     @route.get("/models", ModelList)
     async def models(request: Request) -> Response:
         """What is loaded."""
-        return answer({"object": "list", "data": [entry(name) for name in known_models(services)]})
+        return json_response({"object": "list", "data": [entry(name) for name in loaded_models(services)]})
 
     @route.get("/models/{name:path}", ModelEntry)
     async def model(request: Request, name: str) -> Response:
         """One of the loaded models."""
         if name == services.cross_name:
-            return answer(entry(name))
+            return json_response(entry(name))
         check_model(services, name)
-        return answer(entry(services.model_name))
+        return json_response(entry(services.model_name))
 
     return route
 
@@ -127,46 +127,46 @@ def routes(services: Services) -> Routes:
 async def _embeddings(services: Services, request: Request, body: EmbeddingsRequest) -> Response:
     check_model(services, body.model)
     check_dimensions(services, body.dimensions)
-    texts = await texts_of(services, request, body.input)
-    ask = Ask(
+    texts = await input_texts(services, request, body.input)
+    options = EmbedOptions(
         client=client_of(request),
         prompt_name=body.prompt_name,
-        normalize=unit(services.model),
+        normalize=unit_norm(services.model),
         dim=body.dimensions,
     )
-    found = await services.embed(texts, ask)
-    usage = {"prompt_tokens": found.total_tokens, "total_tokens": found.total_tokens}
+    result = await services.embed(texts, options)
+    usage = {"prompt_tokens": result.total_tokens, "total_tokens": result.total_tokens}
     rest = dumps({"model": services.model_name, "usage": usage})
     packed = body.encoding_format == "base64"
-    return answer_list(
-        len(found.vectors),
-        found.vectors.shape[1],
-        lambda start, stop: _data(found.vectors[start:stop], packed, start),
+    return json_list_response(
+        len(result.vectors),
+        result.vectors.shape[1],
+        lambda start, stop: _data(result.vectors[start:stop], packed, start),
         before=b'{"object":"list","data":',
         after=b"," + rest[1:],
     )
 
 
-async def texts_of(
+async def input_texts(
     services: Services, request: Request, given: str | Texts | TokenIds | TokenLists, name: str = "input"
 ) -> list[str]:
-    """The texts of an `input` in any of its four forms; `name` is what errors call it."""
+    """The texts of an `input` in any of its four forms; `name` is its field, for errors."""
     if isinstance(given, str):
         texts = [given]
     elif not given:
         raise InputError(f"{name} is empty: give at least one text")
     else:
-        every: list[Any] = given  # all of one kind: the reader has seen to it
+        every: list[Any] = given  # all of one type: the model has checked it
         if isinstance(every[0], str):
             texts = every
         else:
             lists = every if isinstance(every[0], list) else [every]
             texts = await services.work(
-                lambda: texts_to_encode(services, lists, name),
+                lambda: decode_exact_ids(services, lists, name),
                 client=client_of(request),
-                long=many_ids(lists),
+                long=is_long_ids(lists),
             )
-    check_sizes(services, texts, name)
+    services.limits.check_texts(texts, name)
     return texts
 
 

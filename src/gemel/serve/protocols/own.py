@@ -17,11 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.serve.errors import PlainError
-from gemel.serve.port import Services
 from gemel.serve.protocols import clusters, explain, indexes, pairs, search
 from gemel.serve.protocols.pairs import Calibrations
-from gemel.serve.protocols.requests import answer
+from gemel.serve.protocols.requests import json_response
 from gemel.serve.routes import JsonRoute, NamedRoute, Routes
+from gemel.serve.services import Services
 
 
 class Status(RootModel[dict[str, Any]]):
@@ -36,7 +36,7 @@ def routes(services: Services) -> list[JsonRoute]:
     @server.get("/status", Status)
     async def status(request: Request) -> Response:
         """Live figures."""
-        return answer(services.status())
+        return json_response(services.status())
 
     return [
         *search.routes(services, calibrations),

@@ -1,6 +1,6 @@
-"""POST /pairs: the most similar pairs among texts, with what each score is worth.
+"""POST /pairs: the most similar pairs among texts, with the percentile of each score.
 
-What a score is worth among these texts: calibrations that are made once and kept for the next question.
+Percentiles come from calibrations (`Calibrations`), which are computed once and cached for later requests.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import InputError
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError
 from gemel.serve.limits import TooLarge
-from gemel.serve.port import Ask, Services
 from gemel.serve.protocols.explain import check_head
-from gemel.serve.protocols.requests import Own, Texts, answer, client_of, example
-from gemel.serve.protocols.texts import check_sizes, embed_many
+from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.protocols.texts import embed_many
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 from gemel.types import Vectors
 from gemel.vectors.calibration import Calibration, calibrate
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 
 MOST = 10_000  # pairs in an answer
+DEFAULT_K = 20
+CACHED = 32  # calibrations
+SAMPLE = 200_000  # random pairs: enough for a percentile, a few milliseconds
 
-_USUAL = 20
 
-
-class PairsRequest(Own):
+class PairsRequest(OwnRequest):
     """Texts to compare with one another, or with others."""
 
     model_config = example(
@@ -46,7 +48,7 @@ class PairsRequest(Own):
 
     texts: Texts
     other: Texts | None = Field(None, description="Compare texts with these, not with one another")
-    k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; {_USUAL} if nothing is said")
+    k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; {DEFAULT_K} if nothing is said")
     min_score: float | None = Field(None, ge=-1, le=1, description="How near")
     expected_false: float | None = Field(
         None, gt=0, description="How near, as the number of random pairs that may get in (46 texts or more)"
@@ -79,7 +81,7 @@ class PairsAnswer(BaseModel):
 
 
 def routes(services: Services, calibrations: Calibrations) -> Routes:
-    """The route of this chapter."""
+    """POST /pairs."""
     route = Routes("Search", error=PlainError)
 
     @route.post("/pairs", PairsAnswer)
@@ -92,22 +94,24 @@ def routes(services: Services, calibrations: Calibrations) -> Routes:
         texts = [*body.texts, *(body.other or [])]
         client = client_of(request)
         with services.reserve(client):
-            vectors = (await embed_many(services, texts, Ask(client=client))).vectors
+            vectors = (await embed_many(services, texts, EmbedOptions(client=client))).vectors
             left = vectors[: len(body.texts)]
             right = None if body.other is None else vectors[len(body.texts) :]
-            found = await services.work(
-                lambda: _found(services, calibrations, body, client, left, right), client=client, long=True
+            result = await services.work(
+                lambda: _find_pairs(services, calibrations, body, client, left, right),
+                client=client,
+                long=True,
             )
-        return answer({**found, "seconds": perf_counter() - started})
+        return json_response({**result, "seconds": perf_counter() - started})
 
     return route
 
 
 def _check(services: Services, body: PairsRequest) -> None:
     most = services.limits.pair_texts
-    check_sizes(services, body.texts, "texts", most)
+    services.limits.check_texts(body.texts, "texts", most)
     if body.other is not None:
-        check_sizes(services, body.other, "other", most)
+        services.limits.check_texts(body.other, "other", most)
         total = len(body.texts) + len(body.other)
         if total > most:
             raise TooLarge(
@@ -117,7 +121,7 @@ def _check(services: Services, body: PairsRequest) -> None:
         raise InputError("texts has one text: pairs need at least two, or other to compare with")
 
 
-def _found(
+def _find_pairs(
     services: Services,
     calibrations: Calibrations,
     body: PairsRequest,
@@ -125,21 +129,21 @@ def _found(
     left: Vectors,
     right: Vectors | None,
 ) -> dict[str, Any]:
-    """The answer but for its seconds. Runs on a worker thread."""
+    """The answer without its seconds. Runs on a worker thread."""
     calibration = calibrations.between(client, left, right)
     floor = _floor(body, calibration, left, right)
-    unasked = body.k is None and floor is None
-    k = _USUAL if unasked else (body.k or MOST + 1)
+    k = DEFAULT_K if body.k is None and floor is None else (body.k or MOST + 1)
     found = similar_pairs(left, other=right, k=k, min_score=floor)
-    whole = len(found) <= MOST
-    kept = replace(found, score=found.score[:MOST], left=found.left[:MOST], right=found.right[:MOST])
-    rows = _rows(body, kept, calibration)
+    first = replace(found, score=found.score[:MOST], left=found.left[:MOST], right=found.right[:MOST])
+    rows = _rows(body, first, calibration)
     if body.relation:
-        chances = services.model.relation_of(left[kept.left], (left if right is None else right)[kept.right])
+        probabilities = services.model.relation_of(
+            left[first.left], (left if right is None else right)[first.right]
+        )
         labels = services.model.labels or ()
-        for row, values in zip(rows, chances.tolist(), strict=True):
+        for row, values in zip(rows, probabilities.tolist(), strict=True):
             row["relation"] = dict(zip(labels, values, strict=True))
-    return {"pairs": rows, "complete": found.complete and whole, "compared": found.compared}
+    return {"pairs": rows, "complete": found.complete and len(found) <= MOST, "compared": found.compared}
 
 
 def _floor(
@@ -178,41 +182,38 @@ def _rows(body: PairsRequest, found: Pairs, calibration: Calibration | None) -> 
     return rows
 
 
-_KEPT = 32
-
-_SAMPLE = 200_000  # random pairs: enough for a percentile, a few milliseconds
-
-
 class Calibrations:
-    """The last few, by what they were made of. Safe to use from several threads."""
+    """The most recent calibrations, by the vectors they were computed from. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[object, Calibration | None] = OrderedDict()
+        self._cached: OrderedDict[object, Calibration | None] = OrderedDict()
         self._lock = threading.Lock()
 
     def between(self, client: str, left: Vectors, right: Vectors | None = None) -> Calibration | None:
-        """Of pairs within `left`, or of left and right; None where they are too few, or too much alike, to show how
-        high chance gets. Kept for this client only: another would learn by the time which texts it sent."""
+        """Of pairs within `left`, or of left and right; None where these are too few or too similar to calibrate.
+
+        Cached for this client only: another client could tell by the time of its answer which texts were sent.
+        """
         sides = [np.ascontiguousarray(side) for side in (left, right) if side is not None]
         key = [(side.shape, hashlib.blake2b(side.data, digest_size=16).digest()) for side in sides]
-        return self.kept((client, *key), lambda: (left, right))
+        return self.cached((client, *key), lambda: (left, right))
 
-    def kept(self, key: object, sample: Callable[[], tuple[Vectors, Vectors | None]]) -> Calibration | None:
+    def cached(self, key: object, sample: Callable[[], tuple[Vectors, Vectors | None]]) -> Calibration | None:
         """As `between`, for vectors that are fetched only when the key is new."""
         with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
+            if key in self._cached:
+                self._cached.move_to_end(key)
+                return self._cached[key]
         found = _calibrated(*sample())
         with self._lock:
-            self._known[key] = found
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
+            self._cached[key] = found
+            while len(self._cached) > CACHED:
+                self._cached.popitem(last=False)
         return found
 
 
 def _calibrated(left: Vectors, right: Vectors | None) -> Calibration | None:
     try:
-        return calibrate(left, other=right, sample=_SAMPLE)
+        return calibrate(left, other=right, sample=SAMPLE)
     except InputError:
         return None

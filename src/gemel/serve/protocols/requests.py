@@ -1,13 +1,9 @@
-"""From a request's body to a checked object, or to an error that says which field is wrong and what belongs there.
+"""JSON in and out: request models, parsing a body into one, and writing answers.
 
-Bodies are parsed and checked here, not through FastAPI's parameters: that is faster, and one sentence about the first
-mistake goes back instead of a list of complaints. Nothing makes an error for each element: lists stop at their first
-wrong element, objects at their first unknown field.
-
-From an answer to bytes: orjson writes arrays of numpy as they are, so no vector is ever a Python list.
-
-A large answer is written and sent part by part: writing it at once would hold up everything else, and need its memory
-twice.
+A body that does not fit its model is refused with one sentence about the first mistake. No error is made for each
+element: lists stop at their first wrong element, objects at their first unknown field. Answers are written by orjson,
+which takes NumPy arrays as they are; a large answer is written and sent part by part, so that it neither blocks the
+event loop nor needs its memory twice.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
-from pydantic_core import CoreSchema, PydanticCustomError, from_json
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, from_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -31,42 +27,43 @@ from gemel.serve.connection import RequestBody
 from gemel.serve.errors import RouteError
 from gemel.types import Vectors
 
-INLINE_BYTES = 64_000  # parsed at once; a larger body goes to a thread
-
-SHOWN = 100  # characters of a client's own words in an error
+INLINE_BYTES = 64_000  # parsed on the event loop; a larger body goes to a thread
+QUOTED_CHARACTERS = 100  # of a client's own words in an error message
+LARGE_NUMBERS = 200_000  # in an answer that is written at once: about 2 MB of JSON, some milliseconds
 
 _PARSING = ThreadPoolExecutor(1, thread_name_prefix="gemel-parse")
 """One thread: two large bodies are never parsed at the same time, which bounds the memory for it."""
 
 
+# Models of requests.
+
+
 @dataclass(frozen=True)
-class StopAtFirst:
-    """Of a list: its first wrong element is the only one that an error is made for.
+class FailFast:
+    """Makes the validation of a list stop at its first wrong element.
 
     As pydantic's FailFast, which cannot be part of a union because it has no hash.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
         schema = handler(source)
-        assert schema["type"] == "list", f"{source} is no list"
+        assert schema["type"] == "list", f"{source} is not a list"
         return {**schema, "fail_fast": True}
 
 
-Texts: TypeAlias = Annotated[list[str], StopAtFirst()]
-
-TokenIds: TypeAlias = Annotated[list[int], StopAtFirst()]
-
-TokenLists: TypeAlias = Annotated[list[TokenIds], StopAtFirst()]
+Texts: TypeAlias = Annotated[list[str], FailFast()]
+TokenIds: TypeAlias = Annotated[list[int], FailFast()]
+TokenLists: TypeAlias = Annotated[list[TokenIds], FailFast()]
 
 
-class Foreign(BaseModel):
-    """A request of a protocol that others define: their clients send fields that mean nothing here."""
+class ForeignRequest(BaseModel):
+    """A request of a protocol that others define: unknown fields are ignored, as their clients send many."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
 
 
-class Own(BaseModel):
-    """A request of our own: a field that is not known is a mistake."""
+class OwnRequest(BaseModel):
+    """A request of our own protocol: an unknown field is refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -77,129 +74,123 @@ class Own(BaseModel):
         if isinstance(content, dict):
             wrong = next((name for name in content if name not in cls.model_fields), None)
             if wrong is not None:
-                near = get_close_matches(wrong[:SHOWN], cls.model_fields, 1)
+                near = get_close_matches(wrong[:QUOTED_CHARACTERS], cls.model_fields, 1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 known = ", ".join(cls.model_fields)
-                sentence = f"unknown field {wrong[:SHOWN]!r}.{hint} Known: {known}"
+                sentence = f"unknown field {wrong[:QUOTED_CHARACTERS]!r}.{hint} Known: {known}"
                 raise PydanticCustomError("unknown_field", "{sentence}", {"sentence": sentence})
         return content
 
 
 def example(**content: Any) -> ConfigDict:
-    """Settings of a request class that show one request in the OpenAPI document."""
+    """The `model_config` of a request that shows this example in the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": [content]})
 
 
-Asked = TypeVar("Asked", bound=BaseModel)
+# Reading a request.
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
-async def read(request: Request, kind: type[Asked]) -> Asked:
-    """The body as `kind`. Raises InputError for what does not fit, RouteError (415) for what is not said to be JSON."""
-    # A page of another origin may send a form or plain text without asking first, but not this type.
-    sort = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sort != "application/json" and not sort.endswith("+json"):
-        said = repr(sort[:SHOWN]) if sort else "no type"
+async def parse_body(request: Request, model: type[Body]) -> Body:
+    """The body as `model`. Raises InputError (400) if it does not fit, RouteError (415) if it is not sent as JSON."""
+    # A page of another origin may send a form or plain text without a preflight request, but not this type.
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        got = repr(media_type[:QUOTED_CHARACTERS]) if media_type else "no type"
         raise RouteError(
-            415, f"the body must be sent as application/json, got {said}", code="unsupported_media_type"
+            415, f"the body must be sent as application/json, got {got}", code="unsupported_media_type"
         )
     body: RequestBody = request.state.body
     if len(body) <= INLINE_BYTES:
-        return _checked(_parsed(body), kind)
-    # Two calls, so that other threads get their turn between parsing and checking.
+        return _validated(_parsed(body), model)
+    # Two calls, so that other threads get their turn between parsing and validation.
     run = asyncio.get_running_loop().run_in_executor
-    tree = await run(_PARSING, _parsed, body)
-    return await run(_PARSING, _checked, tree, kind)
-
-
-def _parsed(body: RequestBody) -> Any:  # noqa: ANN401 - any JSON
-    """The bytes are gone afterwards."""
-    try:
-        return from_json(body.take(), cache_strings="none")
-    except ValueError as error:
-        raise InputError(f"the body is no JSON that can be read: {error}") from None
-
-
-def _checked(tree: Any, kind: type[Asked]) -> Asked:  # noqa: ANN401 - any JSON
-    try:
-        return kind.model_validate(tree)
-    except ValidationError as error:
-        raise InputError(_sentence(error, kind)) from None
+    content = await run(_PARSING, _parsed, body)
+    return await run(_PARSING, _validated, content, model)
 
 
 def client_of(request: Request) -> str:
-    """Who asks, for fairness between clients: the name of the key, else the address."""
+    """The client, for fairness between clients: the name of its key, else its address."""
     named = getattr(request.state, "client", None)
     return named if isinstance(named, str) else request.client.host if request.client else ""
 
 
 def check_may_write(request: Request) -> None:
-    """Refuse (403) a key that may not change an index. Every route that changes something begins with this."""
+    """Refuse (403) a key that may not change an index. The guard of every route that changes something calls this."""
     if request.state.read_only:
         raise RouteError(
             403, "this API key is read-only: it may search, not change an index", code="read_only_key"
         )
 
 
-def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
-    """One line about the first thing that is wrong."""
-    found = error.errors(include_url=False, include_input=False, include_context=False)
-    first = next((each for each in found if each["type"] == "unknown_field"), found[0])
-    place, what = first["loc"], first["msg"]
-    if not place:
-        return f"the body must be a JSON object: {what}" if first["type"] == "model_type" else _plain(what)
-    name = str(place[0])
-    if first["type"] == "missing" and len(place) == 1:
-        return f"the field {name!r} is missing. Required: {', '.join(_required(kind))}"
-    field = kind.model_fields.get(name)
-    if (
-        len(found) > 1
-        and field is not None
-        and field.description
-        and all(e["loc"][:1] == place[:1] for e in found)
-    ):
+def _parsed(body: RequestBody) -> Any:  # noqa: ANN401 - any JSON
+    """The JSON of the body, whose bytes are freed."""
+    try:
+        return from_json(body.take(), cache_strings="none")
+    except ValueError as error:
+        raise InputError(f"the body is no JSON that can be read: {error}") from None
+
+
+def _validated(content: Any, model: type[Body]) -> Body:  # noqa: ANN401 - any JSON
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        raise InputError(_first_mistake(errors, model)) from None
+
+
+def _first_mistake(errors: Sequence[ErrorDetails], model: type[BaseModel]) -> str:
+    """One sentence about the first thing that is wrong."""
+    first = next((each for each in errors if each["type"] == "unknown_field"), errors[0])
+    location, message = first["loc"], first["msg"]
+    if not location:
+        is_object = first["type"] != "model_type"
+        return _plain(message) if is_object else f"the body must be a JSON object: {message}"
+    name = str(location[0])
+    if first["type"] == "missing" and len(location) == 1:
+        required = ", ".join(name for name, field in model.model_fields.items() if field.is_required())
+        return f"the field {name!r} is missing. Required: {required}"
+    field = model.model_fields.get(name)
+    several = len(errors) > 1 and all(each["loc"][:1] == location[:1] for each in errors)
+    if several and field is not None and field.description:
         return f"{name} cannot be read. It takes: {field.description}"
-    return f"{_path(place)}: {_plain(what)}"
+    return f"{_path(location)}: {_plain(message)}"
 
 
-def _plain(what: str) -> str:
-    what = what.removeprefix("Value error, ").replace("Input should be", "must be")
+def _plain(message: str) -> str:
+    message = message.removeprefix("Value error, ").replace("Input should be", "must be")
     return (
-        what.replace("a valid integer", "a whole number")
+        message.replace("a valid integer", "a whole number")
         .replace("a valid array", "a list")
         .replace("a valid ", "a ")
     )
 
 
-def _required(kind: type[BaseModel]) -> list[str]:
-    return [name for name, field in kind.model_fields.items() if field.is_required()]
-
-
-def _path(place: tuple[int | str, ...]) -> str:
-    """documents[3].text out of ("documents", 3, "text"); names of a union's members are left out."""
-    out = ""
-    for part in place:
+def _path(location: tuple[int | str, ...]) -> str:
+    """documents[3].text for ("documents", 3, "text"); names of a union's members are left out."""
+    path = ""
+    for part in location:
         if isinstance(part, int):
-            out += f"[{part}]"
+            path += f"[{part}]"
         elif part.isidentifier() and part not in ("str", "int", "float", "bool"):
-            out += f".{part[:SHOWN]}" if out else part[:SHOWN]
-    return out
+            path += f".{part[:QUOTED_CHARACTERS]}" if path else part[:QUOTED_CHARACTERS]
+    return path
 
 
-_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
-
-LARGE_NUMBERS = 200_000  # in an answer that is written at once: about 2 MB of JSON, some milliseconds
+# Writing an answer.
 
 
-def answer(content: Any, status: int = 200) -> Response:  # noqa: ANN401 - any JSON
-    """A JSON response. Arrays must be contiguous; a NaN becomes null."""
+def json_response(content: Any, status: int = 200) -> Response:  # noqa: ANN401 - any JSON
+    """Arrays must be contiguous; a NaN becomes null."""
     return Response(dumps(content), status, media_type="application/json")
 
 
 def dumps(content: Any) -> bytes:  # noqa: ANN401 - any JSON
-    return orjson.dumps(content, option=_OPTIONS)
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def answer_list(
+def json_list_response(
     count: int,
     numbers: int,
     part: Callable[[int, int], Sequence[Any]],
@@ -207,7 +198,7 @@ def answer_list(
     before: bytes = b"",
     after: bytes = b"",
 ) -> Response:
-    """A list of `count` elements that have `numbers` numbers each, `part(start, stop)` of them at a time.
+    """A list of `count` elements with `numbers` numbers each; `part(start, stop)` gives some of them.
 
     `before` and `after` are JSON around the list.
     """
@@ -218,29 +209,29 @@ def answer_list(
     async def parts() -> AsyncIterator[bytes]:
         yield before + b"["
         for start in range(0, count, step):
-            written = await asyncio.to_thread(_part, part, start, min(start + step, count))
+            written = await asyncio.to_thread(_dump_part, part, start, min(start + step, count))
             yield (b"," if start else b"") + written[1:-1]
         yield b"]" + after
 
     return StreamingResponse(parts(), media_type="application/json")
 
 
-def _part(part: Callable[[int, int], Sequence[Any]], start: int, stop: int) -> bytes:
+def _dump_part(part: Callable[[int, int], Sequence[Any]], start: int, stop: int) -> bytes:
     return dumps(part(start, stop))
 
 
-def answer_vectors(vectors: Vectors) -> Response:
+def vectors_response(vectors: Vectors) -> Response:
     """(n, dim) as a list of lists."""
     rows = np.ascontiguousarray(vectors)
-    return answer_list(len(rows), rows.shape[1], lambda start, stop: rows[start:stop])  # type: ignore[arg-type, return-value]
+    return json_list_response(len(rows), rows.shape[1], lambda start, stop: rows[start:stop])  # type: ignore[arg-type, return-value]
 
 
-def answer_written(parts: Sequence[bytes]) -> Response:
+def encoded_list_response(elements: Sequence[bytes]) -> Response:
     """A list whose elements are JSON already."""
 
-    async def pieces() -> AsyncIterator[bytes]:
-        for at, part in enumerate(parts):
-            yield (b"," if at else b"[") + part
-        yield b"]" if parts else b"[]"
+    async def parts() -> AsyncIterator[bytes]:
+        for position, element in enumerate(elements):
+            yield (b"," if position else b"[") + element
+        yield b"]" if elements else b"[]"
 
-    return StreamingResponse(pieces(), media_type="application/json")
+    return StreamingResponse(parts(), media_type="application/json")

@@ -1,7 +1,4 @@
-"""The protocol of text-embeddings-inference: its routes that give vectors, and the router of them all.
-
-The routes of text-embeddings-inference that give no vectors: rerank, predict, tokens and texts, info.
-"""
+"""The protocol of text-embeddings-inference: vectors, rerank, predict, tokenize, decode, info."""
 
 from __future__ import annotations
 
@@ -15,32 +12,33 @@ from starlette.responses import Response
 
 from gemel.errors import InputError
 from gemel.model import TokenEmbeddings
+from gemel.options import OnLong
+from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
 from gemel.serve.limits import TooLarge
-from gemel.serve.port import Ask, Services
 from gemel.serve.protocols import tei_models as shapes
-from gemel.serve.protocols.cohere import ranker, score
-from gemel.serve.protocols.explain import Classes, classes, find_classes
-from gemel.serve.protocols.openai import texts_of
+from gemel.serve.protocols.cohere import reranker, score
+from gemel.serve.protocols.explain import PairClasses, classes, find_classes
+from gemel.serve.protocols.openai import input_texts
 from gemel.serve.protocols.requests import (
-    answer,
-    answer_list,
-    answer_vectors,
-    answer_written,
     client_of,
     dumps,
+    encoded_list_response,
+    json_list_response,
+    json_response,
+    vectors_response,
 )
 from gemel.serve.protocols.texts import (
     check_dimensions,
-    check_sizes,
     check_tokens,
+    decode_ids,
     is_long,
+    is_long_ids,
     last_tokens_of,
-    many_ids,
-    texts_of_ids,
-    unit,
+    unit_norm,
 )
 from gemel.serve.routes import Routes
+from gemel.serve.services import Services
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
@@ -76,36 +74,35 @@ def routes(services: Services) -> Routes:
             return await _similarity(services, request, body.inputs, body.parameters)
         return await _embed(services, request, body)
 
-    _add_more(route, services)
+    _add_other_routes(route, services)
     return route
 
 
 async def _embed(services: Services, request: Request, body: shapes.EmbedRequest) -> Response:
     check_dimensions(services, body.dimensions)
-    texts = await texts_of(services, request, body.inputs, "inputs")
-    ask = Ask(
+    texts = await input_texts(services, request, body.inputs, "inputs")
+    options = EmbedOptions(
         client=client_of(request),
         prompt_name=body.prompt_name,
-        normalize=False if body.normalize is False else unit(services.model),
+        normalize=False if body.normalize is False else unit_norm(services.model),
         dim=body.dimensions,
-        cut=body.truncate is not False,
+        truncate=body.truncate is not False,
     )
-    texts = await _cut_left(services, request, body, texts, body.prompt_name)
-    found = await services.embed(texts, ask)
-    return answer_vectors(found.vectors)
+    texts = await _truncate_left(services, request, body, texts, body.prompt_name)
+    return vectors_response((await services.embed(texts, options)).vectors)
 
 
 async def _embed_all(services: Services, request: Request, body: shapes.EmbedAllRequest) -> Response:
-    texts = await texts_of(services, request, body.inputs, "inputs")
-    texts = await _cut_left(services, request, body, texts, body.prompt_name)
+    texts = await input_texts(services, request, body.inputs, "inputs")
+    texts = await _truncate_left(services, request, body, texts, body.prompt_name)
     client = client_of(request)
     with services.reserve(client):
-        found = await services.work(lambda: _tokens(services, texts, body), client=client, long=True)
-    width = max(each.vectors.size for each in found)
-    return answer_list(
-        len(found),
+        tokens = await services.work(lambda: _token_vectors(services, texts, body), client=client, long=True)
+    width = max(each.vectors.size for each in tokens)
+    return json_list_response(
+        len(tokens),
         width,
-        lambda start, stop: [np.ascontiguousarray(each.vectors) for each in found[start:stop]],
+        lambda start, stop: [np.ascontiguousarray(each.vectors) for each in tokens[start:stop]],
     )
 
 
@@ -116,24 +113,24 @@ async def _similarity(
     parameters: shapes.SimilarityParameters | None,
 ) -> Response:
     settings = parameters or shapes.SimilarityParameters.model_validate({})
-    check_sizes(services, inputs.sentences, "sentences", services.limits.texts - 1)
-    check_sizes(services, [inputs.source_sentence], "source_sentence")
+    services.limits.check_texts(inputs.sentences, "sentences", services.limits.texts - 1)
+    services.limits.check_texts([inputs.source_sentence], "source_sentence")
     texts = [inputs.source_sentence, *inputs.sentences]
-    texts = await _cut_left(services, request, settings, texts, settings.prompt_name)
-    ask = Ask(
+    texts = await _truncate_left(services, request, settings, texts, settings.prompt_name)
+    options = EmbedOptions(
         client=client_of(request),
         prompt_name=settings.prompt_name,
-        normalize=unit(services.model),
-        cut=settings.truncate is not False,
+        normalize=unit_norm(services.model),
+        truncate=settings.truncate is not False,
     )
-    vectors = (await services.embed(texts, ask)).vectors
-    return answer(np.clip(vectors[1:] @ vectors[0], -1, 1))
+    vectors = (await services.embed(texts, options)).vectors
+    return json_response(np.clip(vectors[1:] @ vectors[0], -1, 1))
 
 
-async def _cut_left(
+async def _truncate_left(
     services: Services, request: Request, body: shapes.Cut, texts: list[str], prompt_name: str | None
 ) -> list[str]:
-    """The ends of long texts, where the client wants the beginnings cut off."""
+    """The ends of long texts, where the client wants their beginnings cut off."""
     if not body.left:
         return texts
     prompt = services.model.checkpoint.prompts.get(prompt_name or "", "")
@@ -142,23 +139,25 @@ async def _cut_left(
     )
 
 
-def _tokens(services: Services, texts: Sequence[str], body: shapes.EmbedAllRequest) -> list[TokenEmbeddings]:
+def _token_vectors(
+    services: Services, texts: Sequence[str], body: shapes.EmbedAllRequest
+) -> list[TokenEmbeddings]:
     """Runs on a worker thread."""
     model, limit = services.model, services.model.max_length
     check_tokens(services, texts)
-    lengths = [len(ids) + len(model.tokenizer.marks) for ids in model.tokenizer.content(texts)]
+    lengths = [len(ids) + len(model.tokenizer.special) for ids in model.tokenizer.content(texts)]
     numbers = sum(length if limit is None else min(length, limit) for length in lengths) * model.width
     if numbers > MOST_NUMBERS:
         raise TooLarge(
             f"the token vectors of these texts are {numbers:,} numbers; an answer has at most {MOST_NUMBERS:,}. "
             "Send fewer or shorter texts"
         )
-    on_long = "error" if body.truncate is False else "truncate"
+    on_long: OnLong = "error" if body.truncate is False else "truncate"
     return model.tokens(texts, on_long=on_long, prompt_name=body.prompt_name)
 
 
-def _add_more(route: Routes, services: Services) -> None:
-    """Add these routes to those of the protocol."""
+def _add_other_routes(route: Routes, services: Services) -> None:
+    """The routes that give no vectors."""
 
     @route.post("/rerank", shapes.Ranks)
     async def rerank(request: Request, body: shapes.RerankRequest) -> Response:
@@ -183,26 +182,26 @@ def _add_more(route: Routes, services: Services) -> None:
     @route.get("/info", shapes.Info)
     async def info(request: Request) -> Response:
         """The loaded model and the limits of a request."""
-        return answer(_info(services))
+        return json_response(_info(services))
 
 
 async def _rerank(services: Services, request: Request, body: shapes.RerankRequest) -> Response:
-    check_sizes(services, [body.query], "query")
-    check_sizes(services, body.texts, "texts")
+    services.limits.check_texts([body.query], "query")
+    services.limits.check_texts(body.texts, "texts")
     texts = body.texts
-    whole = body.left and ranker(services) is not None
-    if body.left and not whole:
+    pairs = body.left and reranker(services) is not None
+    if body.left and not pairs:
         texts = await services.work(
             lambda: last_tokens_of(services, body.texts), client=client_of(request), long=is_long(texts)
         )
-    ask = Ask(client=client_of(request), cut=body.truncate is not False and not whole)
-    with _only_whole(whole):
-        found = await score(services, body.query, texts, ask)
-    scores = found.raw if body.raw_scores else found.between
-    rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in found.best()]
+    options = EmbedOptions(client=client_of(request), truncate=body.truncate is not False and not pairs)
+    with _explain_left(pairs):
+        scored = await score(services, body.query, texts, options)
+    scores = scored.raw if body.raw_scores else scored.relevance
+    rows: list[dict[str, Any]] = [{"index": int(at), "score": float(scores[at])} for at in scored.best()]
     if body.return_text:
         rows = [{**row, "text": body.texts[row["index"]]} for row in rows]
-    return answer(rows)
+    return json_response(rows)
 
 
 async def _predict(services: Services, request: Request, body: shapes.PredictRequest) -> Response:
@@ -211,16 +210,16 @@ async def _predict(services: Services, request: Request, body: shapes.PredictReq
     pairs = _pairs(body.inputs)
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     for texts in (left, right):
-        check_sizes(services, texts, "inputs")
-    ask = Ask(client=client_of(request), cut=body.truncate is not False and not body.left)
-    with _only_whole(body.left):
-        rows = _sorted(await classes(services, left, right, ask), raw=body.raw_scores is True)
-    return answer(rows if isinstance(body.inputs[0], list) else rows[0])
+        services.limits.check_texts(texts, "inputs")
+    options = EmbedOptions(client=client_of(request), truncate=body.truncate is not False and not body.left)
+    with _explain_left(body.left):
+        rows = _sorted(await classes(services, left, right, options), raw=body.raw_scores is True)
+    return json_response(rows if isinstance(body.inputs[0], list) else rows[0])
 
 
 @contextmanager
-def _only_whole(wanted: bool) -> Iterator[None]:
-    """The texts of pairs are cut at the end only; `wanted`: the client body for the other side, so say that."""
+def _explain_left(wanted: bool) -> Iterator[None]:
+    """Pairs can only be truncated at the end. `wanted`: the client wanted the other side, so the error says why not."""
     try:
         yield
     except TooLarge:
@@ -228,23 +227,25 @@ def _only_whole(wanted: bool) -> Iterator[None]:
     except InputError as error:
         if not wanted:
             raise
-        what = str(error).partition(". ")[0]
+        reason = str(error).partition(". ")[0]
         raise InputError(
-            f"{what}, and truncation_direction 'Left' is not possible here. Shorten it, or let its end be cut off"
+            f"{reason}, and truncation_direction 'Left' is not possible here. Shorten it, or let its end be cut off"
         ) from error
 
 
 async def _tokenize(services: Services, request: Request, body: shapes.TokenizeRequest) -> Response:
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    check_sizes(services, texts, "inputs")
+    services.limits.check_texts(texts, "inputs")
     prompt, marked = _prompt(services, body.prompt_name), body.add_special_tokens is not False
-    whole = [prompt + each for each in texts]
+    prompted = [prompt + each for each in texts]
 
     def work() -> list[bytes]:
-        check_tokens(services, whole)
-        return [dumps(_tokens_of(services, each, marked)) for each in whole]  # as objects, many times larger
+        check_tokens(services, prompted)
+        return [
+            dumps(_tokens_of(services, each, marked)) for each in prompted
+        ]  # as objects, many times larger
 
-    return answer_written(await services.work(work, client=client_of(request), long=is_long(whole)))
+    return encoded_list_response(await services.work(work, client=client_of(request), long=is_long(prompted)))
 
 
 async def _decode(services: Services, request: Request, body: shapes.DecodeRequest) -> Response:
@@ -252,25 +253,25 @@ async def _decode(services: Services, request: Request, body: shapes.DecodeReque
         raise InputError("ids is empty: give at least one token id")
     lists: Any = body.ids if isinstance(body.ids[0], list) else [body.ids]
     marks = body.skip_special_tokens is False
-    long = many_ids(lists)
-    found = await services.work(
-        lambda: texts_of_ids(services, lists, "ids", marks=marks), client=client_of(request), long=long
+    long = is_long_ids(lists)
+    decoded = await services.work(
+        lambda: decode_ids(services, lists, "ids", marks=marks), client=client_of(request), long=long
     )
-    return answer(found)
+    return json_response(decoded)
 
 
 def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
     pairs: Any = (
         inputs if not isinstance(inputs, str) and inputs and isinstance(inputs[0], list) else [inputs]
     )
-    for place, pair in enumerate(pairs):
+    for position, pair in enumerate(pairs):
         if isinstance(pair, str) or len(pair) != 2:
             what = "one text" if isinstance(pair, str) else f"{len(pair)} texts"
-            raise InputError(f"inputs[{place}] is {what}: the classes are those of pairs, two texts each")
+            raise InputError(f"inputs[{position}] is {what}: the classes are those of pairs, two texts each")
     return list(pairs)
 
 
-def _sorted(found: Classes, *, raw: bool) -> list[list[dict[str, Any]]]:
+def _sorted(found: PairClasses, *, raw: bool) -> list[list[dict[str, Any]]]:
     out = []
     for row in found.raw if raw else found.probabilities:
         order = np.argsort(-row, kind="stable")
@@ -281,8 +282,8 @@ def _sorted(found: Classes, *, raw: bool) -> list[list[dict[str, Any]]]:
 def _prompt(services: Services, name: str | None) -> str:
     prompts = services.model.checkpoint.prompts
     if name is not None and name not in prompts:
-        known = ", ".join(sorted(prompts)) or "none"
-        raise InputError(f"unknown prompt {name[:100]!r}. The model brings: {known}")
+        available = ", ".join(sorted(prompts)) or "none"
+        raise InputError(f"unknown prompt {name[:100]!r}. The model brings: {available}")
     return prompts[name] if name is not None else ""
 
 
@@ -290,12 +291,12 @@ def _tokens_of(services: Services, text: str, marked: bool) -> list[dict[str, An
     return [
         {
             "id": piece.id,
-            "text": piece.token if piece.mark else text[piece.start : piece.stop],
-            "special": piece.mark,
-            "start": None if piece.mark else piece.start,
-            "stop": None if piece.mark else piece.stop,
+            "text": piece.token if piece.special else text[piece.start : piece.stop],
+            "special": piece.special,
+            "start": None if piece.special else piece.start,
+            "stop": None if piece.special else piece.stop,
         }
-        for piece in services.model.tokenizer.pieces(text, marked=marked)
+        for piece in services.model.tokenizer.pieces(text, special=marked)
     ]
 
 
@@ -303,12 +304,12 @@ def _info(services: Services) -> dict[str, Any]:
     from importlib.metadata import version
 
     model, limits = services.model, services.limits
-    found = find_classes(services)
+    classifier = find_classes(services)
     kind: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
-    if ranker(services) is not None:
+    if reranker(services) is not None:
         kind["reranker"] = _labels(services.cross.labels if services.cross else ())
-    if found is not None:
-        kind["classifier"] = _labels(found.labels)
+    if classifier is not None:
+        kind["classifier"] = _labels(classifier.labels)
     return {
         "model_id": services.model_name,
         "model_sha": None,
@@ -329,6 +330,6 @@ def _info(services: Services) -> dict[str, Any]:
 
 def _labels(labels: Sequence[str]) -> dict[str, Any]:
     return {
-        "id2label": {str(place): label for place, label in enumerate(labels)},
-        "label2id": {label: place for place, label in enumerate(labels)},
+        "id2label": {str(position): label for position, label in enumerate(labels)},
+        "label2id": {label: position for position, label in enumerate(labels)},
     }

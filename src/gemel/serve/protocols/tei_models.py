@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from gemel.serve.protocols.requests import Foreign, StopAtFirst, Texts, TokenIds, TokenLists, example
+from gemel.serve.protocols.requests import FailFast, ForeignRequest, Texts, TokenIds, TokenLists, example
 
 Inputs: TypeAlias = str | Texts | TokenIds | TokenLists
 
@@ -17,7 +17,7 @@ _INPUTS = "a string, a list of strings, a list of token ids of this model, or a 
 _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
 
 
-class Cut(Foreign):
+class Cut(ForeignRequest):
     """What to do with texts that are longer than the model reads."""
 
     truncate: bool | None = Field(None, description="false: refuse them; else they are cut")
@@ -44,7 +44,7 @@ class EmbedAllRequest(Cut):
     prompt_name: str | None = Field(None, description="A prompt that the model brings")
 
 
-class Comparison(Foreign):
+class Comparison(ForeignRequest):
     source_sentence: str
     sentences: Texts
 
@@ -53,7 +53,7 @@ class SimilarityParameters(Cut):
     prompt_name: str | None = Field(None, description="A prompt that the model brings")
 
 
-class SimilarityRequest(Foreign):
+class SimilarityRequest(ForeignRequest):
     model_config = example(inputs={"source_sentence": _TEXTS[0], "sentences": _TEXTS[1:]})
 
     inputs: Comparison
@@ -83,13 +83,13 @@ class RerankRequest(Cut):
 class PredictRequest(Cut):
     model_config = example(inputs=_TEXTS)
 
-    inputs: str | Texts | Annotated[list[Texts], StopAtFirst()] = Field(
+    inputs: str | Texts | Annotated[list[Texts], FailFast()] = Field(
         description="a pair of texts as a list of two strings, or a list of pairs"
     )
     raw_scores: bool | None = Field(False, description="Logits, or the logarithms of the probabilities")
 
 
-class TokenizeRequest(Foreign):
+class TokenizeRequest(ForeignRequest):
     model_config = example(inputs="A man is playing a guitar.")
 
     inputs: str | Texts = Field(description="a string or a list of strings")
@@ -97,7 +97,7 @@ class TokenizeRequest(Foreign):
     prompt_name: str | None = Field(None, description="A prompt that the model brings")
 
 
-class DecodeRequest(Foreign):
+class DecodeRequest(ForeignRequest):
     model_config = example(ids=[101, 7592, 2088, 102])
 
     ids: TokenIds | TokenLists = Field(description="a list of token ids, or a list of such lists")
