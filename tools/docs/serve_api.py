@@ -20,7 +20,7 @@ from gemel.index.open import open_index
 from gemel.model import load
 from gemel.serve.app import create_app
 from gemel.serve.options import ServeOptions
-from gemel.serve.services import ServerServices
+from gemel.serve.services import Services
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "serve-api.md"
 MODEL = "all-MiniLM-L6-v2"
@@ -207,7 +207,7 @@ def served() -> Iterator[httpx.Client]:
     """A client of a server on a free port."""
     model = load(MODEL)
     with open_index(":memory:", model) as index:
-        app = create_app(ServerServices(model, indexes={"notes": index}), ServeOptions(log="none"))
+        app = create_app(Services(model, indexes={"notes": index}), ServeOptions(log="none"))
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
