@@ -36,7 +36,7 @@ def main(out: str, mode: str, moment: str, call: int) -> None:
     walk._LEAST = 16
     exact._SAVE_EVERY = 0.0
     if moment == "after-append":  # the files are longer than the journal says
-        die_at(folder.PairFolder, "_count", call, before=True)
+        die_at(folder.PairFolder, "_record", call, before=True)
     elif moment == "half-written":
         real = folder.sync_open
 

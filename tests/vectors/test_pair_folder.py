@@ -120,7 +120,7 @@ def test_a_folder_of_other_vectors_is_refused(tmp_path):
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="is not empty and holds no pairs of ours"):
+    with pytest.raises(InputError, match="is not empty and has no pairs of gemel"):
         similar_pairs(rows(), k=5, out=tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
@@ -189,6 +189,6 @@ def test_what_a_killed_run_left_in_a_finished_folder_goes(tmp_path):
 def test_a_lock_in_a_folder_of_others_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     (tmp_path / ".lock").write_text("mine too")
-    with pytest.raises(InputError, match="is not empty and holds no pairs of ours"):
+    with pytest.raises(InputError, match="is not empty and has no pairs of gemel"):
         similar_pairs(rows(), k=5, out=tmp_path)
     assert (tmp_path / ".lock").read_text() == "mine too"

@@ -1,12 +1,7 @@
-"""BM25, the classic of word search: rare words count more, repeated ones less and less, long documents less.
+"""Search by words: BM25 over words that `WordRules` define, and reciprocal rank fusion with other rankings.
 
-The variant of Lucene (idf never below zero). `WordRules` say what a word is.
-
-Texts to words: lower case, runs of letters and digits; bigrams in scripts that put no spaces between words.
-
-Search by words, and its fusion with search by vectors. numpy only.
-
-Reciprocal rank fusion: several rankings of one corpus become one, by places alone. Scores need not be comparable.
+BM25 is the variant of Lucene (idf never below zero): rare words count more, repeated ones less and less, long documents
+less. Words are lower case runs of letters and digits; scripts without spaces between words are cut into bigrams.
 """
 
 from __future__ import annotations
@@ -28,9 +23,28 @@ from gemel.errors import InputError, MissingExtra
 from gemel.types import Vectors
 from gemel.vectors.search import Hits
 
+__all__ = ["BM25Index", "fuse"]
+
+RRF_K = 60  # the larger, the less the first ranks stand out; the value of the method's authors
+
+_WORD = re.compile(r"[^\W_]+")
+
+_LAST_MARK = 0x1E94B  # above it there are only variation selectors
+
+_UNSPACED = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f"  # Myanmar, Khmer
+    "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff"  # Hangul: its words carry their particles
+    "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
+    "\U00020000-\U0003ffff"  # Han, the rare ones
+    "\u3041-\u3096\u3099-\u309f\u30a1-\u30ff\u3105-\u312f\u31f0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo
+)
+
+_stemmers = threading.local()  # a stemmer is for one thread
+
 
 class BM25Index:
-    """For each word, the documents that hold it and what it adds to their scores."""
+    """For each word, the documents that have it and what it adds to their scores."""
 
     def __init__(
         self,
@@ -41,7 +55,7 @@ class BM25Index:
         stop_words: bool = True,
         rules: WordRules | None = None,
     ) -> None:
-        """`k1`: how slowly further occurrences of a word stop to count. `b`: how much a long document has to pay.
+        """`k1`: how slowly repeated words saturate. `b`: how much long documents are penalized.
 
         `stop_words`: count them as words. `rules`: None: the newest, without stemming.
         """
@@ -63,15 +77,15 @@ class BM25Index:
         self._ends = np.concatenate([[0], np.cumsum(having)]).astype(np.int64)
         self._postings = np.asarray(documents, dtype=np.int64)[order]
         idf = np.log(1 + (len(corpus) - having + 0.5) / (having + 0.5))
-        mean = (lengths.mean() if len(corpus) else 0) or 1.0  # no document has a word: nothing will be found
-        allowance = k1 * (1 - b + b * lengths / mean)
-        often = np.asarray(counts, dtype=np.float64)[order]
-        self._adds = np.repeat(idf, having) * often / (often + allowance[self._postings])
+        mean = (lengths.mean() if len(corpus) else 0) or 1.0  # no document has a word
+        saturation = k1 * (1 - b + b * lengths / mean)
+        frequency = np.asarray(counts, dtype=np.float64)[order]
+        self._adds = np.repeat(idf, having) * frequency / (frequency + saturation[self._postings])
 
     def rank(self, queries: Sequence[str], k: int, where: NDArray[np.bool_] | None = None) -> Hits:
-        """The best `k` documents a query, of those where `where` is true; ties go to the earlier one.
+        """The best `k` documents per query, of those where `where` is true; ties go to the earlier one.
 
-        Documents that share no word with the query are not found: such places are -1, with a score of 0.
+        Documents that share no word with the query are left out: the row ends in -1, with scores of 0.
         """
         columns = min(k, self._documents)
         index = np.full((len(queries), columns), -1, dtype=np.int64)
@@ -87,73 +101,65 @@ class BM25Index:
         return Hits(index, score)
 
     def _scores(self, query: str) -> NDArray[np.float64]:
-        """(documents,) what the words of the query add up to."""
+        """(documents,) the sum over the words of the query."""
         total = np.zeros(self._documents)
         for word, count in self._counts(self._rules.query(query)).items():
-            place = self._vocabulary.get(word)
-            if place is not None:
-                inside = slice(self._ends[place], self._ends[place + 1])
-                total[self._postings[inside]] += count * self._adds[inside]  # a document is there once
+            number = self._vocabulary.get(word)
+            if number is not None:
+                postings = slice(self._ends[number], self._ends[number + 1])
+                total[self._postings[postings]] += count * self._adds[postings]  # each document once
         return total
 
     def _counts(self, words: list[str]) -> Counter[str]:
         return Counter(words if self._stop_words else [word for word in words if word not in STOP_WORDS])
 
 
-_WORD = re.compile(r"[^\W_]+")
+def fuse(rankings: Sequence[Hits], k: int, *, rrf_k: int = RRF_K) -> Hits:
+    """The best `k` by the sum of 1 / (rrf_k + rank) over the rankings, ranks from 1; ties go to the lower position.
 
-STOP_WORDS = frozenset(
+    Scores of the rankings need not be comparable. Entries of -1 do not count; a row with fewer than k documents ends in
+    -1.
     """
-    a an the this that these those and or but nor so yet if then than as because while until although though
-    of at by for with about against between into through during before after above below to from up down in out
-    on off over under again further once here there when where why how what which who whom whose
-    i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
-    she her hers herself it its itself they them their theirs themselves one
-    am is are was were be been being have has had having do does did doing done
-    will would shall should can could may might must ought
-    all any both each few more most other some such no not only own same too very just also
-    s t d ll m o re ve don isn aren wasn weren hasn haven hadn doesn didn won wouldn shouldn couldn mustn
-    """.split()  # noqa: SIM905 - a hundred quoted words would not be read by anyone
-)
-"""English words that carry grammar rather than content; the last line is what is left of short forms (don't)."""
-
-_LAST_MARK = 0x1E94B  # above it there are only marks that choose a variant of a glyph
-
-_UNSPACED = (
-    "\u0e00-\u0eff"  # Thai, Lao
-    "\u1000-\u109f\u1780-\u17ff\uaa60-\uaa7f"  # Myanmar, Khmer
-    "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff"  # Hangul: its words carry their particles
-    "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Han
-    "\U00020000-\U0003ffff"  # Han, the rare ones
-    "\u3041-\u3096\u3099-\u309f\u30a1-\u30ff\u3105-\u312f\u31f0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo
-)
+    if not rankings or len({len(each) for each in rankings}) != 1:
+        raise InputError("fuse takes rankings of the same queries, at least one")
+    index = np.full((len(rankings[0]), k), -1, dtype=np.int64)
+    score = np.zeros(index.shape, dtype=np.float32)
+    for row in range(len(index)):
+        found = np.concatenate([each.index[row] for each in rankings])
+        gain = np.concatenate([1 / (rrf_k + 1 + np.arange(each.index.shape[1])) for each in rankings])
+        documents, numbers = np.unique(found[found >= 0], return_inverse=True)
+        total = np.bincount(numbers, weights=gain[found >= 0], minlength=len(documents))
+        best = np.lexsort((documents, -total))[:k]
+        index[row, : len(best)] = documents[best]
+        score[row, : len(best)] = total[best]
+    return Hits(index, score)
 
 
 @dataclass(frozen=True)
 class WordRules:
-    """What counts as a word, the same in every store. An index keeps the rules that it was made with."""
+    """What counts as a word. An index stores the rules that it was made with."""
 
     version: int = 2
-    """2: characters are normalized (NFKC), marks belong to their letters, and Chinese, Japanese, Korean, Thai, Lao,
-    Khmer and Burmese are cut into bigrams. 1: runs of letters and digits, as indexes before had them."""
+    """2: characters are normalized (NFKC), combining marks belong to their letters; Chinese, Japanese, Korean, Thai,
+    Lao, Khmer and Burmese are cut into bigrams. 1: runs of letters and digits, as in indexes of earlier versions."""
     stemming: str | None = None
     """The language whose endings are removed (English: `connections` is found by `connect`); None: no stemming."""
 
     def __post_init__(self) -> None:
         if self.version not in (1, 2):
             raise InputError(
-                f"the words of this index follow version {self.version!r} of the rules; this gemel knows 1 and 2. "
+                f"the words of this index follow version {self.version!r} of the rules; this gemel supports 1 and 2. "
                 "Upgrade gemel"
             )
         if self.stemming is not None:
             check_stemming(self.stemming)
 
     def document(self, text: str) -> list[str]:
-        """The words under which a text is found, repeated as they are in it."""
+        """The words of a document, repeated as in the text."""
         return self._words(text, single=True)
 
     def query(self, text: str) -> list[str]:
-        """The words that a query asks for: of a run without spaces its bigrams only, or the one character it is."""
+        """The words of a query: of a run without spaces its bigrams only, or its one character."""
         return self._words(text, single=False)
 
     def _words(self, text: str, *, single: bool) -> list[str]:
@@ -176,37 +182,8 @@ class WordRules:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> WordRules:
-        """None: an index that was made before there were rules to choose."""
+        """The stored rules; None: those of an index made before there was a choice."""
         return cls(version=1) if stored is None else cls(stored["version"], stored["stemming"])
-
-
-@dataclass(frozen=True)
-class _Patterns:
-    part: re.Pattern[str]
-    """(a word, or a run of a script without spaces); one of the two is empty."""
-    unit: re.Pattern[str]
-    """A character with its marks."""
-
-
-@cache
-def _patterns() -> _Patterns:
-    """Python's \\w has no combining marks, so a word of Hindi or Thai would fall apart at each vowel sign."""
-    marks = "".join(
-        chr(code) for code in range(0x300, _LAST_MARK) if unicodedata.category(chr(code)).startswith("M")
-    )
-    spaced = rf"[^\W_{_UNSPACED}]"
-    unspaced = (
-        rf"(?:(?=[^\W_])[{_UNSPACED}])"  # the blocks of these scripts hold signs and unassigned codes too
-    )
-    return _Patterns(
-        part=re.compile(rf"({spaced}+(?:[{marks}]+{spaced}*)*)|({unspaced}(?:{unspaced}|[{marks}])*)"),
-        unit=re.compile(rf".[{marks}]*", re.DOTALL),
-    )
-
-
-def _bigrams(units: list[str], *, single: bool) -> list[str]:
-    pairs = [one + other for one, other in pairwise(units)]
-    return [*units, *pairs] if single or not pairs else pairs
 
 
 def words_of(text: str, *, stop_words: bool = True) -> list[str]:
@@ -215,21 +192,34 @@ def words_of(text: str, *, stop_words: bool = True) -> list[str]:
     return words if stop_words else [word for word in words if word not in STOP_WORDS]
 
 
-_stemmers = threading.local()  # a stemmer serves one thread
+STOP_WORDS = frozenset(
+    """
+    a an the this that these those and or but nor so yet if then than as because while until although though
+    of at by for with about against between into through during before after above below to from up down in out
+    on off over under again further once here there when where why how what which who whom whose
+    i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
+    she her hers herself it its itself they them their theirs themselves one
+    am is are was were be been being have has had having do does did doing done
+    will would shall should can could may might must ought
+    all any both each few more most other some such no not only own same too very just also
+    s t d ll m o re ve don isn aren wasn weren hasn haven hadn doesn didn won wouldn shouldn couldn mustn
+    """.split()  # noqa: SIM905 - a hundred quoted words would not be read by anyone
+)
+"""English words that carry grammar rather than content; the last line is what is left of short forms (don't)."""
 
 
 def check_stemming(language: str) -> None:
-    """Refuse a language that there is no stemmer for."""
-    known = _snowball().algorithms()
-    if language not in known:
-        raise InputError(f"no stemming for {language!r}. Known: {', '.join(sorted(known))}")
+    """Raise if there is no stemmer for the language."""
+    available = _snowball().algorithms()
+    if language not in available:
+        raise InputError(f"no stemming for {language!r}. Known: {', '.join(sorted(available))}")
 
 
 def _stemmed(language: str, words: list[str]) -> list[str]:
-    made: dict[str, Any] = _stemmers.__dict__
-    if language not in made:
-        made[language] = _snowball().Stemmer(language)
-    stems: list[str] = made[language].stemWords(words)
+    stemmers: dict[str, Any] = _stemmers.__dict__
+    if language not in stemmers:
+        stemmers[language] = _snowball().Stemmer(language)
+    stems: list[str] = stemmers[language].stemWords(words)
     return stems
 
 
@@ -241,26 +231,30 @@ def _snowball() -> Any:  # noqa: ANN401 - PyStemmer has no types
     return Stemmer
 
 
-__all__ = ["BM25Index", "fuse"]
+@dataclass(frozen=True)
+class _Patterns:
+    part: re.Pattern[str]
+    """(a word, or a run of a script without spaces); one of the two is empty."""
+    unit: re.Pattern[str]
+    """A character with its combining marks."""
 
-RRF_K = 60  # the larger, the less the first places stand out; the value of the method's authors
+
+@cache
+def _patterns() -> _Patterns:
+    """Python's \\w has no combining marks, so a word of Hindi or Thai would be split at each vowel sign."""
+    marks = "".join(
+        chr(code) for code in range(0x300, _LAST_MARK) if unicodedata.category(chr(code)).startswith("M")
+    )
+    spaced = rf"[^\W_{_UNSPACED}]"
+    unspaced = (
+        rf"(?:(?=[^\W_])[{_UNSPACED}])"  # the blocks of these scripts have signs and unassigned codes too
+    )
+    return _Patterns(
+        part=re.compile(rf"({spaced}+(?:[{marks}]+{spaced}*)*)|({unspaced}(?:{unspaced}|[{marks}])*)"),
+        unit=re.compile(rf".[{marks}]*", re.DOTALL),
+    )
 
 
-def fuse(rankings: Sequence[Hits], k: int, *, steady: int = RRF_K) -> Hits:
-    """The best `k` by the sum of 1 / (steady + place) over the rankings, places from 1; ties go to the lower position.
-
-    Places of -1 (nothing found) do not count; a query with fewer than k found documents ends in -1 too.
-    """
-    if not rankings or len({len(each) for each in rankings}) != 1:
-        raise InputError("fuse takes rankings of the same queries, at least one")
-    index = np.full((len(rankings[0]), k), -1, dtype=np.int64)
-    score = np.zeros(index.shape, dtype=np.float32)
-    for row in range(len(index)):
-        found = np.concatenate([each.index[row] for each in rankings])
-        gain = np.concatenate([1 / (steady + 1 + np.arange(each.index.shape[1])) for each in rankings])
-        documents, places = np.unique(found[found >= 0], return_inverse=True)
-        total = np.bincount(places, weights=gain[found >= 0], minlength=len(documents))
-        best = np.lexsort((documents, -total))[:k]
-        index[row, : len(best)] = documents[best]
-        score[row, : len(best)] = total[best]
-    return Hits(index, score)
+def _bigrams(units: list[str], *, single: bool) -> list[str]:
+    pairs = [one + other for one, other in pairwise(units)]
+    return [*units, *pairs] if single or not pairs else pairs

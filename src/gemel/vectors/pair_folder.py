@@ -1,7 +1,7 @@
-"""Pairs on disk: three npy files that grow block by block, and a journal that says how much of them counts.
+"""Pairs on disk: three npy files that grow block by block, and a journal that says how much of them is valid.
 
-A block is appended, made safe, and only then counted. After a kill the rest behind the counted part is cut off, so the
-finished files are the same bytes as those of a run that nobody stopped. One run fills a folder at a time.
+A block is appended and synced, then recorded. After a kill, what was not recorded is cut off, so the finished files
+have the same bytes as those of a run that was never stopped. One run writes to a folder at a time.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ Json = dict[str, Any]  # what json.loads gives for an object
 
 
 class PairFolder:
-    """A folder that is being filled, or is full. While it is filled no other run gets in; `with` lets go of it."""
+    """A folder that is being written, or is finished. It is locked while it is written; `with` unlocks it."""
 
     def __init__(self, path: Path, plan: Json) -> None:
-        """`plan`: all that decides the bytes. A folder begun with another one is refused."""
+        """`plan`: all that the bytes depend on. A folder begun with another one is refused."""
         self._path, self._plan = path, plan
         self.finished, self.next_row, self.pairs = False, 0, 0
         self._kept_file: str | None = None
-        self._held = ExitStack()
+        self._lock = ExitStack()
         path.mkdir(parents=True, exist_ok=True)
-        self._look()  # a folder that is not ours, or that is full, gets no lock
+        self._read_state()  # a folder that is not ours, or that is finished, gets no lock
         if self.finished:
-            self._tidy()
+            self._clean_up()
             return
         busy = f"another run is writing pairs to {path}. Wait for it, or name another folder"
-        self._held.enter_context(lock_folder(path, busy))
+        self._lock.enter_context(lock_folder(path, busy))
         try:
-            self._look()  # what a run did before it let go
+            self._read_state()  # again: another run may have written until it unlocked
             if self.finished:
                 self.close()
             else:
@@ -73,67 +73,67 @@ class PairFolder:
         self.close()
 
     def close(self) -> None:
-        """Another run may go on from here."""
-        self._held.close()
+        """Unlock the folder; another run may resume it."""
+        self._lock.close()
 
     def append(self, found: ScanResult, next_row: int) -> None:
-        """All pairs of the left rows before `next_row` are in the files now."""
+        """Add pairs: those of all left rows before `next_row` are in the files now."""
         for name, kind in COLUMNS.items():
             with (self._path / f"{name}.npy").open("ab") as file:
                 file.write(np.ascontiguousarray(getattr(found, name), dtype=kind).data)
                 sync_open(file)
         self.pairs += len(found)
-        self._count(next_row, None)
+        self._record(next_row, None)
 
     def keep(self, found: ScanResult, next_row: int) -> None:
-        """The best pairs of the left rows before `next_row`, for a run that goes on."""
+        """Save the best pairs of the left rows before `next_row`, for a run that resumes."""
         name = f"kept-{next_row}.npy"
         rows = np.empty(len(found), dtype=_KEPT)
         rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
         with (self._path / name).open("wb") as file:
             np.save(file, rows)
             sync_open(file)
-        self._count(next_row, name)
+        self._record(next_row, name)
 
     def kept(self) -> ScanResult | None:
-        """What `keep` was given last."""
+        """The pairs that `keep` saved last."""
         if self._kept_file is None:
             return None
         rows = self._array(self._kept_file, _KEPT)
         return ScanResult(rows["score"].copy(), rows["left"].copy(), rows["right"].copy())
 
     def finish(self, compared: int) -> None:
-        """The files get their final headers; the journal goes."""
+        """Write the final headers and the result, remove the journal."""
         for name, kind in COLUMNS.items():
             with (self._path / f"{name}.npy").open("r+b") as file:
                 file.write(_header(kind, self.pairs))
                 sync_open(file)
         self._write(RESULT, {**self._state(None), "compared": compared, "complete": True})
-        self._tidy()
+        self._clean_up()
         self.finished = True
         self.close()
 
     def result(self) -> Pairs:
-        """The arrays, mapped from disk."""
+        """The pairs, memory-mapped."""
         state = self._read(RESULT)
         assert state is not None, "only a finished folder has a result"
         columns: dict[str, Any] = {name: self._array(f"{name}.npy", kind) for name, kind in COLUMNS.items()}
         if any(len(column) != self.pairs for column in columns.values()):
             raise self._damaged(
-                RESULT, f"it speaks of {self.pairs:,} pairs, and the other files of more or fewer"
+                RESULT, f"it says {self.pairs:,} pairs, and the other files have more or fewer"
             )
         if not _is_count(state.get("compared")):
             raise self._damaged(RESULT, "it does not say how many pairs were compared")
         return Pairs(**columns, compared=int(state["compared"]), complete=bool(state.get("complete")))
 
     def _array(self, name: str, kind: np.dtype[Any]) -> NDArray[Any]:
-        """One of our files, mapped."""
+        """One of our files, memory-mapped."""
         try:
             found: NDArray[Any] = np.load(self._path / name, mmap_mode="r", allow_pickle=False)
         except (OSError, EOFError, ValueError, TokenError, SyntaxError) as error:
             raise self._damaged(name, error) from error
         if found.ndim != 1 or found.dtype != kind:
-            raise self._damaged(name, f"it holds {found.dtype} in the shape {found.shape}")
+            raise self._damaged(name, f"it has {found.dtype} in the shape {found.shape}")
         return found
 
     def _damaged(self, name: str, reason: object) -> InputError:
@@ -141,11 +141,11 @@ class PairFolder:
             f"{self._path / name} is damaged: {reason}. Remove the folder and run again, or name another folder"
         )
 
-    def _look(self) -> None:
-        """How far the folder is.
+    def _read_state(self) -> None:
+        """Read how far the folder is.
 
-        Another run may write meanwhile. It makes its journal before any file of pairs, and the result before it drops
-        the journal: read in this order, one of the two is seen wherever there are files.
+        Another run may be writing. It writes the journal before any file of pairs, and the result before it removes
+        the journal: read in this order, one of the two is seen if there are files.
         """
         others = [
             file for file in self._path.iterdir() if file.name != LOCK and not file.name.endswith(_FRESH)
@@ -154,7 +154,7 @@ class PairFolder:
         state = result or journal
         if state is None and others:
             raise InputError(
-                f"{self._path} is not empty and holds no pairs of ours. Name an empty or a new folder"
+                f"{self._path} is not empty and has no pairs of gemel. Name an empty or a new folder"
             )
         self.finished = result is not None
         if state is not None:
@@ -162,10 +162,10 @@ class PairFolder:
             if not all(_is_count(state.get(key)) for key in ("next_row", "pairs")):
                 raise self._damaged(name, "it does not say how many rows and pairs are done")
             if kept is not None and not (isinstance(kept, str) and re.fullmatch(r"kept-\d+\.npy", kept)):
-                raise self._damaged(name, f"{kept!r:.60} is no file of ours")
+                raise self._damaged(name, f"{kept!r:.60} is not a file of gemel")
             self.next_row, self.pairs, self._kept_file = state["next_row"], state["pairs"], kept
 
-    def _count(self, next_row: int, kept: str | None) -> None:
+    def _record(self, next_row: int, kept: str | None) -> None:
         self.next_row = next_row
         self._write(JOURNAL, self._state(kept))
         self._drop_kept(kept)
@@ -173,8 +173,8 @@ class PairFolder:
     def _state(self, kept: str | None) -> Json:
         return {"plan": self._plan, "next_row": self.next_row, "pairs": self.pairs, "kept": kept}
 
-    def _tidy(self) -> None:
-        """A full folder keeps its result alone; whoever looks at it first tidies up after a run that was killed."""
+    def _clean_up(self) -> None:
+        """Remove everything but the result from a finished folder."""
         for name in (JOURNAL, LOCK):
             (self._path / name).unlink(missing_ok=True)
         self._drop_kept(None)
@@ -185,7 +185,7 @@ class PairFolder:
                 old.unlink(missing_ok=True)
 
     def _cut(self) -> None:
-        """Files of exactly the pairs that count. The journal comes first: it says that the folder is ours."""
+        """Cut the files to the recorded pairs. The journal comes first: it says that the folder is ours."""
         if self.next_row == 0:
             self._write(JOURNAL, self._state(None))
         for name, kind in COLUMNS.items():
@@ -209,18 +209,17 @@ class PairFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(name, error) from error
         if not isinstance(state, dict) or not isinstance(state.get("plan"), dict):
-            raise self._damaged(name, "it does not say what was asked for")
+            raise self._damaged(name, "it does not say what was requested")
         if state.get("plan") != self._plan:
-            was = state.get("plan", {})
-            other = [key for key in self._plan if was.get(key) != self._plan[key]]
+            earlier = state.get("plan", {})
+            other = [key for key in self._plan if earlier.get(key) != self._plan[key]]
             raise InputError(
-                f"{self._path} holds pairs of another request: {', '.join(other)} differ. Name another folder, "
+                f"{self._path} has pairs of another request: {', '.join(other)} differ. Name another folder, "
                 "or remove this one"
             )
         return state
 
     def _write(self, name: str, state: Json) -> None:
-        """Whole or not at all."""
         write_atomic(self._path / name, state, exclusive=True)
 
 
@@ -229,14 +228,14 @@ def _is_count(value: object) -> bool:
 
 
 def _header(kind: np.dtype[Any], length: int) -> bytes:
-    """An npy header of always the same size, so that it can be written over when the length is known."""
+    """An npy header of fixed size, so that it can be overwritten when the length is known."""
     text = f"{{'descr': '{kind.str}', 'fortran_order': False, 'shape': ({length},), }}"
     size = _HEADER - 10
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + text.ljust(size - 1).encode() + b"\n"
 
 
 def content_hash(*arrays: NDArray[Any] | None) -> str:
-    """Of the arrays' shapes and bytes."""
+    """SHA-256 of the shapes and bytes of the arrays."""
     import hashlib
 
     digest = hashlib.sha256()

@@ -1,10 +1,7 @@
-"""What was asked for, checked at the door.
+"""All pairs of two sets of rows: the request, the walk over blocks, the collectors, and the result `Pairs`.
 
-The answer: pairs as arrays, and as a table for pandas or Arrow.
-
-The walk over all pairs: blocks of left rows, and right rows that stream past them on all threads.
-
-Where found pairs go: the best k of all, or every one of a block of rows.
+Blocks of left rows are packed, right rows stream past them on all threads. A collector takes the pairs that reach its
+floor: the best k of all, or every pair of a block.
 """
 
 from __future__ import annotations
@@ -30,14 +27,20 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-BYTES_A_PAIR = 64  # of a found pair while it is kept, sorted and returned
+BYTES_PER_PAIR = 64  # while it is collected, sorted and returned
 
 _MOST_ROWS = 2**31 - 1
+
+_RIGHT = 2048  # right rows per task: some ten milliseconds
+
+_LEAST = 16  # left rows per block, however little memory there is
+
+_SPARE = 16_384  # pairs beyond k that are collected before the best are picked
 
 
 @dataclass(frozen=True)
 class PairRequest:
-    """How many, how near, with what."""
+    """The checked arguments of `similar_pairs`."""
 
     k: int | None
     min_score: float | None
@@ -56,11 +59,11 @@ class PairRequest:
     @property
     def most_pairs(self) -> int:
         """Pairs that may be in memory at once."""
-        return max(1, self.memory // BYTES_A_PAIR)
+        return max(1, self.memory // BYTES_PER_PAIR)
 
 
 def checked_limits(k: int | None, min_score: float | None) -> None:
-    """Refuse limits that mean nothing."""
+    """Raise unless k or min_score is given and valid."""
     if k is None and min_score is None:
         raise InputError("similar_pairs needs k (how many), min_score (how near), or both")
     if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):
@@ -70,18 +73,18 @@ def checked_limits(k: int | None, min_score: float | None) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """One finite number, also as numpy has it."""
+    """Whether it is one finite number, of Python or NumPy."""
     given = np.asarray(value)
     return given.ndim == 0 and given.dtype.kind in "fiu" and bool(np.isfinite(given))
 
 
 def checked_memory(memory: int | str, rows: int, k: int | None) -> int:
-    """Bytes; refuses what cannot hold the answer or count the rows."""
+    """`memory` in bytes; raises if `k` pairs do not fit or there are too many rows."""
     size = parse_bytes(memory)
     if rows > _MOST_ROWS:
         raise InputError(f"at most {_MOST_ROWS:,} rows can be compared, got {rows:,}")
-    if k is not None and k * BYTES_A_PAIR > size:
-        need = -(-k * BYTES_A_PAIR // 10**6)
+    if k is not None and k * BYTES_PER_PAIR > size:
+        need = -(-k * BYTES_PER_PAIR // 10**6)
         raise InputError(
             f"{k:,} pairs need about {need:,} MB; memory is {memory!r}. Ask for fewer, or give more memory"
         )
@@ -89,7 +92,7 @@ def checked_memory(memory: int | str, rows: int, k: int | None) -> int:
 
 
 def too_many(request: PairRequest) -> InputError:
-    """The answer to a threshold that matches more than fits."""
+    """The error for a threshold that matches more pairs than fit."""
     return InputError(
         f"more than {request.most_pairs:,} pairs reach min_score={request.min_score!r}: too many for "
         f"memory={request.memory:,} bytes. Give a folder, out='pairs', to stream them to disk; "
@@ -99,9 +102,9 @@ def too_many(request: PairRequest) -> InputError:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of rows, best first; ties break on the lower left, then the lower right position.
+    """Pairs of rows, best first; ties go to the lower left, then the lower right position.
 
-    Pairs that were streamed to a folder without a `k` come in the order of their positions instead.
+    Pairs that were streamed to a folder without a `k` are sorted by position instead.
     """
 
     score: Vectors
@@ -111,27 +114,27 @@ class Pairs:
     right: NDArray[np.int64]
     """(p,) position in the second set; within one set left < right."""
     compared: int
-    """Pairs that the answer is about: those that bounds ruled out count, those a faster model never proposed do not."""
+    """Pairs that were compared, including those that bounds ruled out; not those that a student never proposed."""
     complete: bool
-    """No pair that belongs here was missed."""
+    """Every pair was compared."""
     recall: float | None = None
-    """Of an approximate answer: the part of the right pairs it found, measured on a sample; None when exact."""
+    """The share of the true pairs that an approximate search finds, measured on a sample; None: it was exact."""
 
     def __len__(self) -> int:
         return len(self.score)
 
     def summary(self) -> str:
-        """One line for a person."""
+        """A description in one line."""
         parts = [f"{len(self):,} pairs", f"{self.compared:,} compared"]
         if self.complete:
             parts.append("complete")
         else:
-            found = "unknown" if self.recall is None else f"about {self.recall:.1%} (measured on a sample)"
-            parts.append(f"not complete, recall {found}")
+            recall = "unknown" if self.recall is None else f"about {self.recall:.1%} (measured on a sample)"
+            parts.append(f"not complete, recall {recall}")
         return ", ".join(parts)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Columns score, left, right."""
+        """A table with the columns score, left and right."""
         try:
             import pandas
         except ImportError as error:
@@ -139,7 +142,7 @@ class Pairs:
         return pandas.DataFrame(self._columns(), copy=False)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Columns score, left, right."""
+        """A table with the columns score, left and right."""
         try:
             import pyarrow
         except ImportError as error:
@@ -150,13 +153,8 @@ class Pairs:
         return {name: np.asarray(getattr(self, name)) for name in ("score", "left", "right")}
 
 
-_RIGHT = 2048  # right rows a task: some ten milliseconds
-
-_LEAST = 16  # left rows a block, however little memory there is
-
-
 class Walk:
-    """Knows the size of a block and counts what is done."""
+    """Goes over all pairs block by block, and counts them for the progress line."""
 
     def __init__(self, scan: Scan, request: PairRequest) -> None:
         self._comparison, self._threads = scan.comparison, request.threads
@@ -168,7 +166,7 @@ class Walk:
 
     @property
     def total(self) -> int:
-        """Pairs there are."""
+        """The number of pairs."""
         return self.pairs_of(0, self.lefts)
 
     def pairs_of(self, begin: int, end: int) -> int:
@@ -178,7 +176,7 @@ class Walk:
         return (end - begin) * (2 * self.lefts - begin - end - 1) // 2
 
     def block(self, begin: int, end: int, collector: Collector) -> None:
-        """All pairs whose left row is in `begin` .. `end` are offered to the collector."""
+        """Give all pairs whose left row is in `begin` .. `end` to the collector."""
         first = begin if self._comparison.same else 0
         if self._settled(collector, begin, first):
             return
@@ -193,38 +191,37 @@ class Walk:
         in_threads(work, range(first, self.rights, _RIGHT), self._threads)
 
     def done(self, begin: int, end: int) -> None:
-        """The block counts as finished."""
+        """Count the block as finished."""
         self._progress.add(self.pairs_of(begin, end))
 
     def close(self) -> None:
-        """No more will come."""
+        """End the progress line."""
         self._progress.close()
 
     def _settled(self, collector: Collector, left: int, right: int) -> bool:
-        """Nothing from this pair on can enter: the k kept ones have the highest score there is, and come before it.
+        """Whether no pair from this one on can enter: the k best have the highest possible score and precede it.
 
-        Many equal rows would else be many equal pairs, each looked at for nothing.
+        Without this, many equal rows would be many equal pairs, each scored in vain.
         """
         if not isinstance(collector, Best) or collector.floor() < self._comparison.metric.highest:
             return False
-        return 0 <= collector.last_place() < left * self.rights + right
-
-
-_SPARE = 16_384  # pairs beyond k that may wait before the best are picked
+        return 0 <= collector.last_number() < left * self.rights + right
 
 
 class Collector(Protocol):
+    """Takes pairs from several threads."""
+
     def floor(self) -> float:
-        """Pairs below this are not wanted."""
+        """The lowest score that it takes."""
 
     def add(self, found: ScanResult) -> None: ...
 
 
 class Best:
-    """The best `k` pairs so far. The k-th score is the floor for all that follow, so most pairs are never looked at."""
+    """The best `k` pairs so far. The k-th score is the floor for those that follow, so most pairs are never scored."""
 
     def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
-        """`width`: rows of the right set. `kept`: what an earlier run had found."""
+        """`width`: rows of the right set. `kept`: the pairs of an earlier run."""
         self._k, self._width = k, width
         self._floor = float(np.float32(floor))
         self._parts: list[ScanResult] = []
@@ -241,22 +238,22 @@ class Best:
             self._parts.append(found)
             self._count += len(found)
             # Late in a run pairs come one by one: picking the best again and again would cost more than it saves.
-            waiting = self._count - self._k
-            if waiting >= (max(self._k, _SPARE) if np.isfinite(self._floor) else 0):
+            spare = self._count - self._k
+            if spare >= (max(self._k, _SPARE) if np.isfinite(self._floor) else 0):
                 self._pick()
 
     def found(self) -> ScanResult:
-        """At most k, best first."""
+        """At most k pairs, best first."""
         with self._lock:
             self._pick()
             return in_order(self._parts[0], self._width)
 
-    def last_place(self) -> int:
-        """The place (see `places`) of the last of the k pairs; -1 while there are fewer."""
+    def last_number(self) -> int:
+        """The highest of the k `pair_numbers`; -1 while there are fewer."""
         with self._lock:
             self._pick()
             found = self._parts[0]
-            return int(places(found, self._width).max()) if len(found) == self._k else -1
+            return int(pair_numbers(found, self._width).max()) if len(found) == self._k else -1
 
     def _pick(self) -> None:
         found = joined(self._parts)
@@ -267,7 +264,7 @@ class Best:
 
 
 class Every:
-    """All pairs that reach the floor; `full` is called when they are more than `most`."""
+    """All pairs that reach the floor; `full` is called if they are more than `most`."""
 
     def __init__(self, floor: float, most: int, full: Callable[[], None]) -> None:
         self._floor = float(np.float32(floor))
@@ -292,19 +289,19 @@ class Every:
             return joined(self._parts)
 
 
-def places(found: ScanResult, width: int) -> NDArray[np.int64]:
-    """One number a pair that sorts as (left, right) does."""
+def pair_numbers(found: ScanResult, width: int) -> NDArray[np.int64]:
+    """One number per pair that sorts as (left, right) does."""
     return found.left.astype(np.int64) * width + found.right
 
 
 def in_order(found: ScanResult, width: int) -> ScanResult:
-    """Best first; ties by position."""
-    return _taken(found, np.lexsort((places(found, width), -found.score)))
+    """Sorted best first; ties by position."""
+    return _taken(found, np.lexsort((pair_numbers(found, width), -found.score)))
 
 
 def by_position(found: ScanResult, width: int) -> ScanResult:
-    """By left, then right."""
-    return _taken(found, np.argsort(places(found, width)))
+    """Sorted by left, then right position."""
+    return _taken(found, np.argsort(pair_numbers(found, width)))
 
 
 def joined(parts: list[ScanResult]) -> ScanResult:
@@ -323,9 +320,9 @@ def _taken(found: ScanResult, which: NDArray[np.int64]) -> ScanResult:
 
 
 def _best(found: ScanResult, k: int, width: int) -> ScanResult:
-    """The `k` highest scores in any order; of those equal to the last one, the lowest places."""
+    """The `k` highest scores in any order; of those equal to the lowest, the first by position."""
     last: Vectors = np.partition(found.score, -k)[-k]
     above, tied = np.flatnonzero(found.score > last), np.flatnonzero(found.score == last)
     room = k - len(above)
-    order = np.argpartition(places(_taken(found, tied), width), room - 1)[:room]
+    order = np.argpartition(pair_numbers(_taken(found, tied), width), room - 1)[:room]
     return _taken(found, np.concatenate([above, tied[order]]))

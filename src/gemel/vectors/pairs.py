@@ -1,6 +1,6 @@
-"""The most similar pairs of rows, within one array or between two: exact and complete.
+"""The most similar pairs of rows, within one array or between two: `similar_pairs`, exact and complete.
 
-All pairs, compared: into memory, or block by block into a folder.
+Pairs are collected in memory, or block by block in a folder that a killed run resumes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from gemel.vectors.similarity import METRICS, shaped
 
 __all__ = ["Pairs", "similar_pairs"]
 
+_SAVE_EVERY = 5.0  # seconds between two saved states of the best k
+
 
 def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
     vectors: ArrayLike,
@@ -48,41 +50,37 @@ def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
     """The `k` best pairs, or all with a score of at least `min_score`, or the best `k` of those.
 
     Within `vectors` every pair is compared once and no row with itself; with `other`, each row of `vectors` (left)
-    with each of `other` (right). The answer is exact, its scores do not depend on any other option.
+    with each of `other` (right). The result is exact, and its scores do not depend on any other option.
 
-    memory: for blocks and found pairs, besides the arrays given; a threshold that matches more asks for `out`.
-    out: a folder to stream the pairs to, as score.npy, left.npy, right.npy. A run that was killed goes on when asked
-    again. With `min_score` alone they come by position, not best first.
-    prune: rule pairs out by 8-bit bounds first, where the processor has them. The answer is the same.
+    memory: for blocks and collected pairs, besides the arrays given; a threshold that matches more needs `out`.
+    out: a folder to stream the pairs to, as score.npy, left.npy, right.npy. The same call resumes a run that was
+    killed. With `min_score` alone they are sorted by position, not best first.
+    prune: rule pairs out by 8-bit bounds first, where the processor supports them. The result is the same.
     """
     checked_limits(k, min_score)
     METRICS[metric]
     left = shaped(vectors, "vectors")
     right = None if other is None else shaped(other, "other")
     total = len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
-    asked = None if k is None else min(int(k), max(total, 1))
+    most = None if k is None else min(int(k), max(total, 1))
     request = PairRequest(
-        k=asked,
+        k=most,
         min_score=min_score if min_score is None else float(min_score),
         metric=metric,
-        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), asked),
+        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), most),
         threads=thread_count(threads),
         prune=prune,
         progress=progress,
         out=None if out is None else Path(out),
     )
-    return _exact(left, right, request)
-
-
-def _exact(left: Vectors, right: Vectors | None, request: PairRequest) -> Pairs:
     if request.out is None:
-        return _walked(left, right, request, None)
+        return _compare(left, right, request, None)
     plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
     with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
-        return folder.result() if folder.finished else _walked(left, right, request, folder)
+        return folder.result() if folder.finished else _compare(left, right, request, folder)
 
 
-def _walked(left: Vectors, right: Vectors | None, request: PairRequest, folder: PairFolder | None) -> Pairs:
+def _compare(left: Vectors, right: Vectors | None, request: PairRequest, folder: PairFolder | None) -> Pairs:
     ready = scan(
         left,
         right,
@@ -94,24 +92,17 @@ def _walked(left: Vectors, right: Vectors | None, request: PairRequest, folder: 
     walk = Walk(ready, request)
     try:
         if folder is not None:
-            into_folder(walk, request, folder)
+            _into_folder(walk, request, folder)
             return folder.result()
         if walk.total == 0:
             return as_pairs(ScanResult(np.empty(0, np.float32), *np.empty((2, 0), np.int32)), 0)
-        return into_memory(walk, request)
+        return _into_memory(walk, request)
     finally:
         walk.close()
 
 
-_SAVE_EVERY = 5.0  # seconds between two saved states of the best k
-
-
-class _Full(Exception):
-    """A block has more pairs than fit; it is tried again with fewer rows."""
-
-
-def into_memory(walk: Walk, request: PairRequest) -> Pairs:
-    """Best first."""
+def _into_memory(walk: Walk, request: PairRequest) -> Pairs:
+    """All pairs of the request, best first."""
     if request.k is not None:
         best = Best(request.k, request.floor, walk.rights)
         for begin in range(0, walk.lefts, walk.block_rows):
@@ -131,8 +122,8 @@ def into_memory(walk: Walk, request: PairRequest) -> Pairs:
     return as_pairs(in_order(every.found(), walk.rights), walk.total)
 
 
-def into_folder(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
-    """Goes on where the folder ends, and finishes it."""
+def _into_folder(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
+    """Resume where the folder ends, and finish it."""
     if request.k is not None:
         _best_into(walk, request, request.k, folder)
     else:
@@ -155,7 +146,7 @@ def _best_into(walk: Walk, request: PairRequest, k: int, folder: PairFolder) -> 
 
 
 def _every_into(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
-    """By position. A block with more pairs than fit is tried again with half its rows; the files are the same."""
+    """Sorted by position. A block with more pairs than fit is tried again with half its rows; the files are equal."""
 
     def full() -> None:
         if rows > 1:
@@ -177,7 +168,11 @@ def _every_into(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
         rows = min(2 * rows, walk.block_rows)
 
 
+class _Full(Exception):
+    """A block has more pairs than fit."""
+
+
 def as_pairs(found: ScanResult, compared: int) -> Pairs:
-    """A complete answer."""
+    """The complete result of `compared` pairs."""
     left, right = found.left.astype(np.int64), found.right.astype(np.int64)
     return Pairs(found.score, left, right, compared=compared, complete=True)

@@ -22,63 +22,32 @@ from gemel.errors import InputError
 from gemel.types import Vectors
 from gemel.vectors.scan.compare import Nearest, ScanInput, ScanResult, ScanSide, Squares, in_threads
 
+LEVELS = {3: "avx512vnni", 2: "avx512", 1: "avx2", 0: "baseline"}
+
+VARIABLE = "GEMEL_SCAN"  # forces a level, or numpy
+
 FLOAT, INT8, GAPS = 0, 1, 2  # forms of sums, see tile.h
 
 _BLOCK = {FLOAT: 768, INT8: 4608, GAPS: 768}  # left rows: their panels stay in the cache
 
-_ROOM = 1 << 16  # pairs that a call may find before it comes back
+_ROOM = 1 << 16  # pairs that one call can return
 
-_STREAM = 8192  # right rows a task when searching
+_STREAM = 8192  # right rows per task when searching
 
 _SQUARES = 8192
 
-# A bound saves some 5 ns a pair, an exact look costs some 50: int8 ends when 1 in 16 pairs is looked at for nothing.
+# A bound saves some 5 ns per pair, an exact score costs some 50: int8 ends when 1 in 16 pairs is scored in vain.
 _PATIENCE = 16
 
 _ENDLESS = 1 << 62
 
-
-def has_int8(level: str) -> bool:
-    """This level has instructions for products of 8-bit numbers."""
-    return bool(library(level).gemel_has_int8())
-
-
-def native_squares(level: str, threads: int) -> Squares:
-    """Squared lengths by the compiled routine."""
-
-    def squares(rows: Vectors, center: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        out = np.empty(len(rows), dtype=np.float64)
-        view = rows_view(ScanSide(rows, None, center, 1.0))
-
-        def work(begin: int) -> None:
-            end = min(begin + _SQUARES, len(rows))
-            library(level).gemel_squares(view, begin, end, out[begin:].ctypes.data)
-
-        in_threads(work, range(0, len(rows), _SQUARES), threads)
-        return out
-
-    return squares
-
-
-class _Block:
-    """Left rows, packed in the form that is used, and once more in float32 when int8 does not pay."""
-
-    def __init__(self, begin: int, end: int, make: Callable[[int, int], Packed]) -> None:
-        self.begin, self.end = begin, end
-        self._make, self._packed = make, make(begin, end)
-        self._lock = threading.Lock()
-
-    def packed(self, form: int) -> Packed:
-        with self._lock:
-            if self._packed.bounds.form != form:
-                self._packed = self._make(self.begin, self.end)
-            return self._packed
+_pointer, _number = ctypes.c_void_p, ctypes.c_int64
 
 
 class NativeScanner:
-    """`int8`: sums of 8-bit numbers with known errors rule pairs out, four times as many a step as float32.
+    """See `Scanner`. `int8`: sums of 8-bit numbers with bounded errors rule pairs out, four times as many per step.
 
-    Where rows are so alike that these bounds rule out too little, the scanner goes on in float32.
+    Where rows are so similar that these bounds rule out too little, the scanner continues in float32.
     """
 
     def __init__(self, comparison: ScanInput, level: str, *, int8: bool) -> None:
@@ -90,7 +59,7 @@ class NativeScanner:
         self.block_rows = _BLOCK[self._form]
         self._left, self._right = rows_view(comparison.left), rows_view(comparison.right)
         self._room = max(_ROOM, int(self._library.gemel_least_room()))
-        self._own = threading.local()
+        self._thread = threading.local()
 
     def block(self, begin: int, end: int) -> _Block:
         return _Block(begin, end, self._pack)
@@ -151,7 +120,7 @@ class NativeScanner:
         return pack(self._library, self._comparison, begin, end, form=self._form, code=self._code)
 
     def _patience(self, block: _Block, rows: int) -> int:
-        """Candidates that may turn out to be none before int8 is given up."""
+        """Pairs that may be scored in vain before int8 is given up."""
         return (block.end - block.begin) * rows // _PATIENCE if self._form == INT8 else _ENDLESS
 
     def _end_int8(self) -> None:
@@ -159,19 +128,99 @@ class NativeScanner:
         self._form = FLOAT
 
     def _buffers(self) -> tuple[Vectors, NDArray[np.int32], NDArray[np.int32]]:
-        """This thread's room for pairs."""
-        if not hasattr(self._own, "buffers"):
+        """Buffers for the pairs of this thread."""
+        if not hasattr(self._thread, "buffers"):
             left, right = (np.empty(self._room, dtype=np.int32) for _ in range(2))
-            self._own.buffers = (np.empty(self._room, dtype=np.float32), left, right)
-        buffers: tuple[Vectors, NDArray[np.int32], NDArray[np.int32]] = self._own.buffers
+            self._thread.buffers = (np.empty(self._room, dtype=np.float32), left, right)
+        buffers: tuple[Vectors, NDArray[np.int32], NDArray[np.int32]] = self._thread.buffers
         return buffers
 
 
-LEVELS = {3: "avx512vnni", 2: "avx512", 1: "avx2", 0: "baseline"}
+class _Block:
+    """Left rows, packed in the form that is used, and again in float32 if int8 does not pay."""
 
-VARIABLE = "GEMEL_SCAN"  # forces a level, or numpy
+    def __init__(self, begin: int, end: int, make: Callable[[int, int], Packed]) -> None:
+        self.begin, self.end = begin, end
+        self._make, self._packed = make, make(begin, end)
+        self._lock = threading.Lock()
 
-_pointer, _number = ctypes.c_void_p, ctypes.c_int64
+    def packed(self, form: int) -> Packed:
+        with self._lock:
+            if self._packed.bounds.form != form:
+                self._packed = self._make(self.begin, self.end)
+            return self._packed
+
+
+def native_squares(level: str, threads: int) -> Squares:
+    """Squared lengths by the compiled routine."""
+
+    def squares(rows: Vectors, center: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        out = np.empty(len(rows), dtype=np.float64)
+        view = rows_view(ScanSide(rows, None, center, 1.0))
+
+        def work(begin: int) -> None:
+            end = min(begin + _SQUARES, len(rows))
+            library(level).gemel_squares(view, begin, end, out[begin:].ctypes.data)
+
+        in_threads(work, range(0, len(rows), _SQUARES), threads)
+        return out
+
+    return squares
+
+
+def levels() -> list[str]:
+    """The levels of this processor that were compiled, best first; `numpy` is always the last."""
+    compiled: list[str] = []
+    if _path("baseline"):
+        most = _processor_level()
+        compiled = [name for rank, name in LEVELS.items() if rank <= most and _path(name)]
+    return [*compiled, "numpy"]
+
+
+def chosen_level() -> str:
+    """The best level, or the one that the environment variable GEMEL_SCAN names."""
+    available, requested = levels(), os.environ.get(VARIABLE)
+    if requested and requested not in available:
+        raise InputError(
+            f"{VARIABLE} is {requested!r}, which this machine does not have. Known: {', '.join(available)}"
+        )
+    return requested or available[0]
+
+
+def has_int8(level: str) -> bool:
+    """Whether this level has instructions for products of 8-bit numbers."""
+    return bool(library(level).gemel_has_int8())
+
+
+@cache
+def _processor_level() -> int:
+    return int(library("baseline").gemel_processor_level())
+
+
+@cache
+def library(level: str) -> ctypes.CDLL:
+    """The compiled tiles of one level."""
+    loaded = ctypes.CDLL(str(_path(level)))
+    rows, bounds = ctypes.POINTER(RowsView), ctypes.POINTER(BoundsView)
+    block, found, heaps = (ctypes.POINTER(view) for view in (BlockView, FoundView, HeapsView))
+    loaded.gemel_lane_step.restype = loaded.gemel_least_room.restype = _number
+    loaded.gemel_pack.argtypes = (block, bounds, ctypes.c_int)
+    loaded.gemel_squares.argtypes = (rows, _number, _number, _pointer)
+    loaded.gemel_exact.argtypes = (ctypes.c_int, rows, rows, _pointer, _pointer, _number, _pointer)
+    loaded.gemel_scan_pairs.restype = _number
+    loaded.gemel_scan_pairs.argtypes = (
+        *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, found),
+        _pointer,
+    )
+    loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
+    return loaded
+
+
+@cache  # every search needs it
+def _path(level: str) -> Path | None:
+    folder = Path(__file__).parent / "native"
+    paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((path for path in paths if path.exists()), None)
 
 
 class RowsView(ctypes.Structure):
@@ -215,7 +264,7 @@ class BlockView(ctypes.Structure):
 
 
 class FoundView(ctypes.Structure):
-    """Room for pairs; see scan.cpp."""
+    """Buffers for pairs; see scan.cpp."""
 
     _fields_ = (("left", _pointer), ("right", _pointer), ("score", _pointer), ("room", _number))
 
@@ -231,56 +280,6 @@ class HeapsView(ctypes.Structure):
         ("k", _number),
         ("exact", _number),
     )
-
-
-def levels() -> list[str]:
-    """What can scan here, best first; `numpy` is always the last."""
-    compiled: list[str] = []
-    if _path("baseline"):
-        most = _processor_level()
-        compiled = [name for rank, name in LEVELS.items() if rank <= most and _path(name)]
-    return [*compiled, "numpy"]
-
-
-@cache
-def _processor_level() -> int:
-    return int(library("baseline").gemel_processor_level())
-
-
-def chosen_level() -> str:
-    """The best level, or the one that the environment variable GEMEL_SCAN names."""
-    known, asked = levels(), os.environ.get(VARIABLE)
-    if asked and asked not in known:
-        raise InputError(
-            f"{VARIABLE} is {asked!r}, which this machine does not have. Known: {', '.join(known)}"
-        )
-    return asked or known[0]
-
-
-@cache  # what was installed stays so; a search asks for it each time
-def _path(level: str) -> Path | None:
-    folder = Path(__file__).parent / "native"
-    paths = (folder / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES)
-    return next((path for path in paths if path.exists()), None)
-
-
-@cache
-def library(level: str) -> ctypes.CDLL:
-    """The compiled tiles of one level."""
-    loaded = ctypes.CDLL(str(_path(level)))
-    rows, bounds = ctypes.POINTER(RowsView), ctypes.POINTER(BoundsView)
-    block, found, heaps = (ctypes.POINTER(view) for view in (BlockView, FoundView, HeapsView))
-    loaded.gemel_lane_step.restype = loaded.gemel_least_room.restype = _number
-    loaded.gemel_pack.argtypes = (block, bounds, ctypes.c_int)
-    loaded.gemel_squares.argtypes = (rows, _number, _number, _pointer)
-    loaded.gemel_exact.argtypes = (ctypes.c_int, rows, rows, _pointer, _pointer, _number, _pointer)
-    loaded.gemel_scan_pairs.restype = _number
-    loaded.gemel_scan_pairs.argtypes = (
-        *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, found),
-        _pointer,
-    )
-    loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
-    return loaded
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,14 +336,14 @@ class Heaps:
         return cls(view, score, index, filled, bias)
 
     def move_to(self, packed: Packed, comparison: ScanInput) -> None:
-        """From now on sums are in the form of `packed`: the biases change, what was found stays."""
+        """Continue with sums in the form of `packed`: the biases change, the best rows stay."""
         full = np.flatnonzero(self.filled == self.score.shape[1])
         limit = comparison.limit(self.score[full, 0])  # the worst of a heap is its first
         self.bias[full] = packed.arrays["own"][full] - limit
 
 
 def rows_view(side: ScanSide) -> RowsView:
-    """Points to arrays that the comparison keeps."""
+    """A view of the arrays of `side`, which must outlive it."""
     return RowsView(
         values=side.rows.ctypes.data,
         chosen=None if side.chosen is None else side.chosen.ctypes.data,
