@@ -41,6 +41,7 @@ COVERS = tuple(
         "middleware",
         "connection",
         "errors",
+        "routes",
         "app",
         "limits",
         "protocols.requests",
