@@ -189,7 +189,7 @@ def _word_vectors(path: Path, seeds: list[bytes], read_from: Path | None = None)
     def read(data: bytes) -> None:
         path.write_bytes(data)
         found = read_word_vectors(read_from or path)
-        if not np.isfinite(found.table).all() or max(found.places.values()) >= len(found.table):
+        if not np.isfinite(found.table).all() or max(found.index.values()) >= len(found.table):
             raise WrongAnswerError("vectors that are not finite, or words without one")
 
     return Job(seeds, read)

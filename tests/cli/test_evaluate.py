@@ -107,7 +107,7 @@ def test_a_terminal_gets_a_table_with_intervals_and_a_verdict(run, models, data,
     for words in ("sts: one", "data set", "spearman", "pearson", "pairs", "sts1-test", "average", "[", "]"):
         assert words in out
     assert "sts: two against one" in out
-    assert "no sure difference" in out or "is better" in out
+    assert "no significant difference" in out or "is better" in out
     assert "left out: sts2-train" in out
 
 

@@ -64,9 +64,9 @@ def test_text_with_a_header_packed_and_in_an_archive_is_the_same(tmp_path):
         archive.writestr("v.1d.txt", "cat 1\n")
     for path in (header, tmp_path / "packed.txt.gz", tmp_path / "one.zip", tmp_path / "two.zip" / "v.2d.txt"):
         vectors = read_word_vectors(path)
-        assert dict(vectors.places) == {"cat": 0, "dog": 1, "the": 2}
+        assert dict(vectors.index) == {"cat": 0, "dog": 1, "the": 2}
         np.testing.assert_array_equal(vectors.table, TABLE)
-    with pytest.raises(InputError, match=r"holds several files.*v\.2d\.txt or v\.1d\.txt"):
+    with pytest.raises(InputError, match=r"has several files.*v\.2d\.txt or v\.1d\.txt"):
         read_word_vectors(tmp_path / "two.zip")
     with pytest.raises(InputError, match=r"no 'v\.9d\.txt' in"):
         read_word_vectors(tmp_path / "two.zip" / "v.9d.txt")
@@ -74,7 +74,7 @@ def test_text_with_a_header_packed_and_in_an_archive_is_the_same(tmp_path):
 
 def test_words_may_hold_blanks_and_odd_separators_and_the_first_of_two_counts(tmp_path):
     vectors = read_word_vectors(write_glove(tmp_path, "cat 1 0\nat home 2 2\nx\x85y 3 3\ncat 9 9\n"))
-    assert list(vectors.places) == ["cat", "at home", "x\x85y"]
+    assert list(vectors.index) == ["cat", "at home", "x\x85y"]
     assert vectors.table.tolist() == [[1, 0], [2, 2], [3, 3]]
 
 
@@ -84,7 +84,7 @@ def test_a_table_finds_its_words_next_to_it(tmp_path, name):
     (tmp_path / name).write_text("cat\ndog\nthe\n")
     for path in (tmp_path, tmp_path / "vectors.npy"):
         vectors = read_word_vectors(path)
-        assert vectors.places["the"] == 2
+        assert vectors.index["the"] == 2
         np.testing.assert_array_equal(vectors.table, TABLE)
 
 
@@ -94,7 +94,7 @@ def test_words_in_parquet_are_read(tmp_path):
 
     np.save(tmp_path / "x_emb.npy", TABLE)
     parquet.write_table(pa.table({"index": ["cat", "dog", "the"]}), tmp_path / "x_index.parquet")
-    assert read_word_vectors(tmp_path).places == {"cat": 0, "dog": 1, "the": 2}
+    assert read_word_vectors(tmp_path).index == {"cat": 0, "dog": 1, "the": 2}
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 def test_a_list_of_words_beside_vectors_in_text_is_not_taken_for_vectors(tmp_path):
     write_glove(tmp_path, "3 2\n" + LINES, "vectors.txt")
     (tmp_path / "vocab.txt").write_text("other\nwords\nhere\n")
-    assert len(read_word_vectors(tmp_path).places) == 3
+    assert len(read_word_vectors(tmp_path).index) == 3
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_list_of_words_beside_vectors_in_text_is_not_taken_for_vectors(tmp_pat
         ("cat 1 0\ndog 1\n", r":2: expected a word and 2 numbers"),
         ("cat 1 0\ndog 1 nan\n", r":2: expected a word and 2 numbers"),
         ("cat\n", r":1: expected a word and 0 numbers"),
-        ("5 2\ncat 1 0\n", "promises 5 words but holds 1"),
+        ("5 2\ncat 1 0\n", "should have 5 words but has 1"),
         ("", "holds no word vectors"),
     ],
 )
@@ -189,7 +189,7 @@ def test_tfidf_learns_from_a_file_or_says_how(tmp_path):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     (tmp_path / "texts.txt").write_text("cat dog\ncat\n")
     assert open_baseline(f"tfidf:{tmp_path / 'texts.txt'}").encode(["cat"]).shape == (1, 2)
-    with pytest.raises(InputError, match="must learn from texts"):
+    with pytest.raises(InputError, match="must be fitted on texts"):
         open_baseline("tfidf").encode(["cat"])
     with pytest.raises(InputError, match="no words in 1 texts"):
         TfIdf().fitted(["?"])

@@ -7,7 +7,7 @@ import pytest
 from tests.evaluation.test_sts import Angles, Constant, table
 
 from gemel.errors import InputError
-from gemel.evaluation.evaluate import evaluate_encoder
+from gemel.evaluation.evaluate import evaluate
 from gemel.evaluation.tasks import binary_pairs, nli, triplets
 
 PAIRS = [(1, 0, 10), (0, 0, 20), (1, 0, 30), (0, 0, 40)]
@@ -116,13 +116,15 @@ def test_the_accuracy_of_a_head_by_hand(tmp_path):
 
 
 def test_a_model_without_a_head_is_refused_with_a_way_out(tmp_path):
-    with pytest.raises(InputError, match=r"Constant keeps none .* task 'sts'"):
+    with pytest.raises(InputError, match=r"Constant has none .* task 'sts'"):
         score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), Constant())
 
 
 def test_a_label_that_the_head_does_not_know_is_refused(tmp_path):
     path = table(tmp_path / "a.tsv", [("a", "b", "paradox")], NLI_HEAD)
-    with pytest.raises(InputError, match=r"'paradox'; the model knows contradiction, entailment, neutral"):
+    with pytest.raises(
+        InputError, match=r"'paradox'; the labels of the model are contradiction, entailment, neutral"
+    ):
         score(nli, path, Head())
 
 
@@ -137,7 +139,7 @@ class WrongShape(Head):
 
 
 def test_probabilities_of_another_shape_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"gives \(3, 3\) probabilities, got \(3, 2\)"):
+    with pytest.raises(InputError, match=r"must return \(3, 3\) probabilities, got \(3, 2\)"):
         score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), WrongShape())
 
 
@@ -174,7 +176,7 @@ class NotFinite(Head):
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (NoneKept(), "NoneKept keeps none"),
+        (NoneKept(), "NoneKept has none"),
         (Twice(), "two labels of the head have the same name: neutral, Neutral, entailment"),
         (NotFinite(), "not finite"),
     ],
@@ -188,7 +190,7 @@ def test_a_head_that_cannot_be_scored_is_refused(tmp_path, encoder, message):
 def test_an_average_over_data_sets_has_no_threshold(tmp_path):
     for name in ("one", "two"):
         table(tmp_path / f"{name}.tsv", PAIRS, HEAD)
-    mean = evaluate_encoder(Angles(), task="binary-pairs", data=tmp_path, rounds=0)[-1]
+    mean = evaluate(Angles(), task="binary-pairs", data=tmp_path, rounds=0)[-1]
     assert mean.dataset == "average"
     assert "f1" in mean.values
     assert not [name for name in mean.values if "threshold" in name]

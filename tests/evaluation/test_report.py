@@ -162,7 +162,7 @@ spearman × 100, with 95 % bootstrap intervals.
 ## Comparisons
 
 Paired bootstrap: each round draws the same items for both models. A model is called better where the 95 % interval \
-of the difference does not hold zero.
+of the difference does not contain zero.
 
 - B is better than A on stsb (sts) by 1.32 [0.61, 2.02], p < 0.001.
 """
@@ -376,7 +376,7 @@ EYES = {
 
 
 def palette(name, place):
-    """The values of a colour in the style sheet: the first is for light, the second for dark."""
+    """The values of a color in the style sheet: the first is for light, the second for dark."""
     code = re.findall(rf"--{name}: #([0-9a-f]{{6}})", STYLE)[place]
     share = np.array([int(code[start : start + 2], 16) / 255 for start in (0, 2, 4)])
     return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
@@ -391,14 +391,14 @@ def lab(rgb):
 
 @pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("name", "least"), [*((f"c{n}", 3) for n in range(6)), ("soft", 4.5), ("link", 4.5)])
-def test_colours_stand_out_from_the_page(place, name, least):
+def test_colors_stand_out_from_the_page(place, name, least):
     lightness = [0.05 + palette(key, place) @ [0.2126, 0.7152, 0.0722] for key in (name, "panel")]
     assert max(lightness) / min(lightness) >= least
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("eyes", EYES)
-def test_colours_of_models_differ_for_every_eye(place, eyes):
+def test_colors_of_models_differ_for_every_eye(place, eyes):
     seen = [lab(EYES[eyes] @ palette(f"c{number}", place)) for number in range(6)]
     assert min(np.linalg.norm(one - two) for one, two in combinations(seen, 2)) > 20
 

@@ -285,7 +285,7 @@ def test_question_pairs_are_duplicates_too(tmp_path):
     ("rows", "message"),
     [
         (["1\ta\ta\t1\ta\ta"], ":2: bug '1' is marked as a duplicate of itself"),
-        (["1\ta\ta\t2\tb\tb", "3\tc\tc\t2\tx\tb"], ":3: bug '2' had another text"),
+        (["1\ta\ta\t2\tb\tb", "3\tc\tc\t2\tx\tb"], ":3: bug '2' has another text"),
     ],
 )
 def test_bad_bugs_are_refused(tmp_path, rows, message):

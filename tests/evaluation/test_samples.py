@@ -18,7 +18,7 @@ from gemel.evaluation.statistics import (
     compare,
     interval,
 )
-from gemel.evaluation.task import Score, Scores, score_of
+from gemel.evaluation.task import Bootstrap, Score, Scores
 
 
 @pytest.fixture
@@ -61,18 +61,18 @@ def test_a_number_that_is_rarely_defined_has_no_interval():
 
 
 def test_a_score_is_in_points_with_its_interval(pairs):
-    score = score_of(MeanSample(np.array([1.0, 0, 1, 1])), rounds=100)
+    score = Bootstrap(100).score(MeanSample(np.array([1.0, 0, 1, 1])))
     assert score.value == 75.0
     assert 0 <= score.low <= 75 <= score.high <= 100
 
 
 def test_a_score_that_is_not_defined_says_why():
-    score = score_of(CorrelationSample(np.ones(3), np.arange(3.0)), undefined="all equal")
+    score = Bootstrap().score(CorrelationSample(np.ones(3), np.arange(3.0)), undefined="all equal")
     assert score == Score(None, note="all equal")
 
 
 def test_no_rounds_no_interval():
-    assert score_of(MeanSample(np.array([1.0, 0])), rounds=0) == Score(50.0)
+    assert Bootstrap(0).score(MeanSample(np.array([1.0, 0]))) == Score(50.0)
 
 
 def test_a_weighted_sample_is_the_mean_of_its_parts():

@@ -140,7 +140,7 @@ def test_what_is_not_defined_is_none_with_a_reason(tmp_path, rows, encoder, note
 
 
 def test_an_encoder_that_loses_a_row_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"for 8 texts it gave the shape \(7, 2\)"):
+    with pytest.raises(InputError, match=r"for 8 texts it returned the shape \(7, 2\)"):
         score(table(tmp_path / "a.tsv", PAIRS), OneShort())
 
 

@@ -232,7 +232,7 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
         load(tmp_path)
     with pytest.raises(InputError, match=r"a\.tsv:3: the label is empty"):
         load(write(tmp_path / "a.tsv", "label\ttext", [("1", "x"), ("", "y")]))
-    with pytest.raises(InputError, match="trains on one label only, '1'"):
+    with pytest.raises(InputError, match="has one label only in its training rows, '1'"):
         load(write(tmp_path / "b.tsv", "label\ttext", [("1", "x"), ("1", "y")]))
     with pytest.raises(InputError, match="needs a column 'sentence' or 'text'; it has label, words"):
         load(write(tmp_path / "c.tsv", "label\twords", [("1", "x"), ("0", "y")]))

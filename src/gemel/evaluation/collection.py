@@ -1,11 +1,7 @@
-"""A search collection in memory: queries, documents and which document answers which query.
+"""Search collections (queries, documents, relevance) and labeled pairs of texts, read from files.
 
-Read from a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv) or from three tables NAME-corpus, NAME-queries,
-NAME-qrels. Ids that do not fit together are refused, or counted where the reader is told to be lenient.
-
-Things that belong together because a chain of pairs connects them: duplicates of duplicates.
-
-Pair files as one list of distinct texts and the pairs that are marked as meaning the same.
+A collection is a BEIR folder (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv) or three tables NAME-corpus, NAME-queries,
+NAME-qrels. Judgements of unknown ids raise an InputError, or are counted with `strict=False`.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """Queries that have a relevant document, and the documents they are asked of."""
+    """Queries that have a relevant document, and the documents to search."""
 
     name: str
     layout: str
@@ -39,12 +35,12 @@ class Collection:
     left_out: int = 0
     """Queries without a relevant document."""
     unknown_ids: int = 0
-    """Judgements that name a query or document that is not there, and were not used."""
+    """Judgements of a query or document that does not exist, which were not used."""
 
     def own_documents(self) -> NDArray[np.int64]:
         """(q,) the position of the document with the query's own id, -1 where there is none."""
-        where = {name: place for place, name in enumerate(self.doc_ids)}
-        return np.array([where.get(name, -1) for name in self.query_ids], dtype=np.int64)
+        position = {name: i for i, name in enumerate(self.doc_ids)}
+        return np.array([position.get(name, -1) for name in self.query_ids], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,13 @@ class _Files:
 
 def read_collections(path: Path, *, split: str, strict: bool) -> list[Collection]:
     """Every collection at `path`: a folder, a folder of folders, or the start of three names (`data/cranfield`)."""
-    found = _find(path, split)
-    if not found:
+    collections = _find(path, split)
+    if not collections:
         raise InputError(
             f"no search collection at {path}: expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv, "
             "or tables NAME-corpus, NAME-queries and NAME-qrels (.tsv, .csv, .jsonl, each also .gz)"
         )
-    return [_read(files, strict) for files in found]
+    return [_read(files, strict) for files in collections]
 
 
 def _find(path: Path, split: str) -> list[_Files]:
@@ -88,12 +84,9 @@ def _beir(folder: Path, split: str) -> _Files | None:
     if queries is None:
         raise InputError(f"{folder} has corpus.jsonl but no queries.jsonl next to it")
     if qrels is None:
-        known = (
-            sorted(file.name for file in (folder / "qrels").glob("*")) if (folder / "qrels").is_dir() else []
-        )
+        names = ", ".join(sorted(file.name for file in folder.glob("qrels/*"))) or "nothing"
         raise InputError(
-            f"{folder} has no qrels/{split}.tsv; in qrels there is {', '.join(known) or 'nothing'}. "
-            "Name one of them as split"
+            f"{folder} has no qrels/{split}.tsv; in qrels there is {names}. Name one of them as split"
         )
     return _Files(folder.resolve().name, "beir", corpus, queries, qrels)
 
@@ -124,7 +117,7 @@ def _read(files: _Files, strict: bool) -> Collection:
     doc_ids, query_ids = _ids(corpus, "_id", "doc_id"), _ids(queries, "_id", "query_id")
     gains, unknown = _judgements(read_table(files.qrels), query_ids, doc_ids, strict)
     texts = queries.texts("text")
-    kept = [row for row, known in enumerate(gains) if any(gain > 0 for gain in known.values())]
+    kept = [row for row, of_query in enumerate(gains) if any(gain > 0 for gain in of_query.values())]
     if not kept:
         raise InputError(f"{files.qrels} names no relevant document of any query in {files.queries}")
     return Collection(
@@ -166,20 +159,20 @@ def _document_texts(table: DataTable, layout: str) -> list[str]:
 def _judgements(
     table: DataTable, query_ids: Sequence[str], doc_ids: Sequence[str], strict: bool
 ) -> tuple[list[dict[int, float]], int]:
-    """The judged documents of each query by position, and how many judgements name an unknown id."""
+    """The judged documents of each query by position, and the number of judgements of unknown ids."""
     rows = {name: row for row, name in enumerate(query_ids)}
-    places = {name: place for place, name in enumerate(doc_ids)}
+    positions = {name: i for i, name in enumerate(doc_ids)}
     gains: list[dict[int, float]] = [{} for _ in query_ids]
     unknown: list[str] = []
     queries, docs = table.texts("query-id", "query_id"), table.texts("corpus-id", "doc_id")
     for row, (query, doc, gain) in enumerate(
         zip(queries, docs, table.numbers("score", "relevance"), strict=True)
     ):
-        if query not in rows or doc not in places:
+        if query not in rows or doc not in positions:
             kind, name = ("query", query) if query not in rows else ("document", doc)
             unknown.append(f"{kind} {name!r} at {table.location(row)}")
             continue
-        before = gains[rows[query]].setdefault(places[doc], float(gain))
+        before = gains[rows[query]].setdefault(positions[doc], float(gain))
         if before != gain:
             raise InputError(
                 f"{table.location(row)}: query {query!r} and document {doc!r} are judged twice, "
@@ -195,49 +188,49 @@ def _judgements(
 
 
 def connected(size: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Positions 0 .. size - 1 in groups; a position that no pair names is a group of its own."""
+    """The connected components of positions 0 .. size - 1; a position without a pair is a component of its own."""
     parent = list(range(size))
 
-    def root(place: int) -> int:
-        while parent[place] != place:
-            parent[place] = parent[parent[place]]  # halve the way for the next one
-            place = parent[place]
-        return place
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]  # path halving
+            i = parent[i]
+        return i
 
     for left, right in pairs:
         one, other = sorted((root(left), root(right)))
         parent[other] = one
     groups: dict[int, list[int]] = {}
-    for place in range(size):
-        groups.setdefault(root(place), []).append(place)
+    for i in range(size):
+        groups.setdefault(root(i), []).append(i)
     return list(groups.values())
 
 
 @dataclass(frozen=True)
-class LabelledPairs:
-    """Distinct texts, and pairs of their positions (lower first) with label 1, each once."""
+class LabeledPairs:
+    """Distinct texts, and the distinct pairs of their positions (lower first) with label 1."""
 
     texts: tuple[str, ...]
     same: tuple[tuple[int, int], ...]
     rows: int
-    """Rows of the file, those with label 0 included: their texts are there too."""
+    """Rows of the file, including those with label 0, whose texts are included too."""
 
 
 PAIRS = with_columns(LEFT, RIGHT, ("label",))
 """The columns of a pair file."""
 
 
-def read_pairs(table: DataTable) -> LabelledPairs:
-    """Equal texts are one text, so a pair of a text with itself says nothing and is not kept."""
+def read_pairs(table: DataTable) -> LabeledPairs:
+    """The pairs of a table. Equal texts are one text; pairs of a text with itself are left out."""
     labels = table.numbers("label")
-    where: dict[str, int] = {}
+    index: dict[str, int] = {}
     same: dict[tuple[int, int], None] = {}
     for row, (left, right) in enumerate(zip(table.texts(*LEFT), table.texts(*RIGHT), strict=True)):
         if labels[row] not in (0, 1):
             raise InputError(f"{table.location(row)}: label must be 0 or 1, got {labels[row]:g}")
-        one, other = sorted((where.setdefault(left, len(where)), where.setdefault(right, len(where))))
+        one, other = sorted((index.setdefault(left, len(index)), index.setdefault(right, len(index))))
         if labels[row] == 1 and one != other:
             same[one, other] = None
     if not same:
         raise InputError(f"{table.path} has no pair of two texts with label 1, so there is nothing to find")
-    return LabelledPairs(tuple(where), tuple(same), len(table))
+    return LabeledPairs(tuple(index), tuple(same), len(table))

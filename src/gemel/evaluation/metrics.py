@@ -1,21 +1,7 @@
-"""Numbers out of arrays: correlations. Pure functions; what is not defined is None, never NaN.
+"""Metrics as pure functions of arrays: correlations, labels, thresholds, clusters, ranked lists.
 
-Predicted labels against true ones: accuracy and F1, and the sample behind them.
-
-How well a score tells two classes apart: every way to cut the scores in two, and the numbers made of that.
-
-Rows with equal scores are on the same side of every cut. What is not defined is None, never NaN.
-
-How well clusters agree with classes, out of two rows of labels. Names of labels do not matter, only who shares one.
-
-With H the entropy of one side and MI what the two sides tell about each other: homogeneity is MI / H(classes),
-completeness MI / H(clusters), V-measure their harmonic mean, which is MI over the arithmetic mean of the entropies. So
-that NMI says something else, it is MI over their geometric mean here.
-
-Numbers for ranked lists: nDCG, average precision, reciprocal rank, recall, precision, one value a query.
-
-Pure functions on `Ranked`. The definitions are those of trec_eval: gains count as they stand (not 2^gain - 1), a place
-counts 1 / log2(place + 1), and the average precision is divided by all relevant documents, found or not.
+What is not defined is None, never NaN. Ranked lists follow trec_eval: gains are used as published (not 2^gain - 1), a
+rank has the discount 1 / log2(rank + 1), and average precision is divided by the number of all relevant documents.
 """
 
 from __future__ import annotations
@@ -35,13 +21,13 @@ Codes = NDArray[np.int64]
 
 
 def pearson(left: ArrayLike, right: ArrayLike) -> float | None:
-    """The linear correlation of two rows of numbers; None for fewer than two, or where one side is constant."""
+    """The linear correlation of two arrays; None for fewer than two numbers, or where one side is constant."""
     x, y = (np.asarray(side, dtype=np.float64) for side in (left, right))
     if len(x) < 2:
         return None
     x, y = x - x.mean(), y - y.mean()
     length = np.sqrt((x @ x) * (y @ y))
-    # A constant row is left with rounding errors of its mean, not always with exact zeros.
+    # A constant array minus its mean has rounding errors, not always exact zeros.
     if length <= 1e-30 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     return float(np.clip(x @ y / length, -1.0, 1.0))
@@ -53,37 +39,39 @@ def spearman(left: ArrayLike, right: ArrayLike) -> float | None:
 
 
 def ranks(values: ArrayLike) -> Floats:
-    """1 for the smallest; equal values get the mean of the ranks they take up."""
+    """1 for the smallest; equal values get the mean of their ranks."""
     return ranks_of_codes(value_codes(values))
 
 
 def value_codes(values: ArrayLike) -> Codes:
-    """0 for the smallest value, 1 for the next: equal values share a code, and codes can be ranked without sorting."""
+    """0 for the smallest value, 1 for the next; equal values share a code. Codes can be ranked without sorting."""
     _, codes = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True)
     return np.asarray(codes, dtype=np.int64)
 
 
 def ranks_of_codes(codes: Codes) -> Floats:
-    """The same as `ranks`, for codes: counting instead of sorting, for a bootstrap does it thousands of times."""
+    """`ranks` for codes: counts instead of sorting, since a bootstrap calls it thousands of times."""
     if len(codes) == 0:
         return np.empty(0)
     sizes = np.bincount(codes)
-    means = np.cumsum(sizes) - (sizes - 1) / 2  # the mean of the ranks that each code takes up
+    means = np.cumsum(sizes) - (sizes - 1) / 2  # the mean of the ranks of each code
     return np.asarray(means[codes], dtype=np.float64)
 
+
+# Labels: predicted against true ones.
 
 Labels = NDArray[np.int64]
 
 
 def f1(gold: Labels, predicted: Labels, positive: int = 1) -> float | None:
-    """The harmonic mean of precision and recall of one label; None where it neither is nor was predicted."""
-    true, said = gold == positive, predicted == positive
-    both = int(true.sum()) + int(said.sum())
-    return 2 * int((true & said).sum()) / both if both else None
+    """The harmonic mean of precision and recall of one label; None where it is neither in gold nor predicted."""
+    in_gold, in_predicted = gold == positive, predicted == positive
+    total = int(in_gold.sum()) + int(in_predicted.sum())
+    return 2 * int((in_gold & in_predicted).sum()) / total if total else None
 
 
 def macro_f1(gold: Labels, predicted: Labels) -> float | None:
-    """The mean of the F1 of each label that is there; None where nothing is."""
+    """The mean of the F1 of each label; None for no rows."""
     each = [f1(gold, predicted, int(label)) for label in np.union1d(gold, predicted)]
     return float(np.mean([number for number in each if number is not None])) if each else None
 
@@ -98,7 +86,7 @@ MEASURES = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1}
 
 @dataclass(frozen=True, eq=False)
 class LabelSample:
-    """A number out of true and predicted labels: `kind` is accuracy, f1 (of label 1) or macro_f1."""
+    """A number from true and predicted labels: `kind` is accuracy, f1 (of label 1) or macro_f1."""
 
     gold: Labels
     predicted: Labels
@@ -112,9 +100,12 @@ class LabelSample:
         return MEASURES[self.kind](self.gold[rows], self.predicted[rows])
 
 
+# Thresholds: how well a score separates two classes.
+
+
 @dataclass(frozen=True)
 class Threshold:
-    """A best place to cut: rows that score `threshold` or more are called positive."""
+    """A threshold and the numbers at it: rows with a score of `threshold` or more are predicted as positive."""
 
     value: float
     threshold: float
@@ -124,13 +115,13 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)
 class ThresholdSweep:
-    """All cuts of scored rows, from "nothing is positive" down to "everything is"."""
+    """All thresholds of scored rows, from "no row is positive" to "all rows are". Equal scores are never separated."""
 
     thresholds: Floats
-    """(c,) falling: above the highest score, then halfway between each two neighbours, then the lowest score."""
+    """(c,) descending: above the highest score, halfway between each two consecutive scores, the lowest score."""
     above: Floats
     """(c,) rows at or above the threshold; the first is 0."""
-    right: Floats
+    positive: Floats
     """(c,) of these, rows that are positive."""
 
     @property
@@ -139,59 +130,62 @@ class ThresholdSweep:
 
     @property
     def positives(self) -> float:
-        return float(self.right[-1])
+        return float(self.positive[-1])
 
     @property
     def average_precision(self) -> float | None:
-        """Precision averaged over recall, step by step, without interpolation; None without positives."""
+        """The sum of precision times the increase of recall, without interpolation; None without positives."""
         if not self.positives:
             return None
-        return float((np.diff(self.right) * self._precision[1:]).sum() / self.positives)
+        return float((np.diff(self.positive) * self._precision[1:]).sum() / self.positives)
 
     @property
     def roc_auc(self) -> float | None:
-        """How often a positive scores above a negative, a tie being half; None where one of them is missing."""
+        """The share of (positive, negative) pairs in which the positive has the higher score; a tie counts half.
+
+        None without positives or negatives.
+        """
         negatives = self.rows - self.positives
         if not self.positives or not negatives:
             return None
-        heights = (self.right[1:] + self.right[:-1]) / 2
-        return float((np.diff(self.above - self.right) * heights).sum() / self.positives / negatives)
+        heights = (self.positive[1:] + self.positive[:-1]) / 2
+        return float((np.diff(self.above - self.positive) * heights).sum() / self.positives / negatives)
 
     @property
     def best_f1(self) -> Threshold | None:
-        """The cut with the highest F1; of equal ones that with the highest threshold. None without positives."""
-        return self._best(2 * self.right / (self.above + self.positives)) if self.positives else None
+        """The threshold with the highest F1; of equal ones the highest. None without positives."""
+        return self._best(2 * self.positive / (self.above + self.positives)) if self.positives else None
 
     @property
     def best_accuracy(self) -> Threshold | None:
-        """The cut with the most rows on their right side; of equal ones that with the highest threshold."""
+        """The threshold with the highest accuracy; of equal ones the highest."""
         if not self.rows:
             return None
-        return self._best((self.rows - self.positives - self.above + 2 * self.right) / self.rows)
+        return self._best((self.rows - self.positives - self.above + 2 * self.positive) / self.rows)
 
     @property
     def _precision(self) -> Floats:
-        return np.asarray(self.right / np.maximum(self.above, 1.0), dtype=np.float64)
+        return np.asarray(self.positive / np.maximum(self.above, 1.0), dtype=np.float64)
 
     def _best(self, values: Floats) -> Threshold:
         best = int(values.argmax())
-        recall = float(self.right[best] / self.positives) if self.positives else 0.0
+        recall = float(self.positive[best] / self.positives) if self.positives else 0.0
         return Threshold(
             float(values[best]), float(self.thresholds[best]), float(self._precision[best]), recall
         )
 
 
 def all_cuts(labels: ArrayLike, scores: ArrayLike) -> ThresholdSweep:
-    """Every cut of rows with a label (true is positive) and a score."""
+    """All thresholds of rows with a label (True is positive) and a score."""
     distinct, codes = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)
     return cuts_of_codes(np.asarray(labels, dtype=bool), np.asarray(codes, dtype=np.int64), distinct)
 
 
 def cuts_of_codes(labels: NDArray[np.bool_], codes: Codes, distinct: Floats) -> ThresholdSweep:
-    """The same for scores given as places in `distinct`, rising: counting takes the place of sorting."""
+    """`all_cuts` for scores given as positions in `distinct`, which is ascending: counts instead of sorting."""
     total = np.bincount(codes, minlength=len(distinct))
     positive = np.bincount(codes[labels], minlength=len(distinct))
-    present = np.flatnonzero(total)[::-1]  # a bootstrap draw does not hold every score
+    present = np.flatnonzero(total)[::-1]  # a bootstrap draw does not have every score
     if not len(present):
         return ThresholdSweep(np.zeros(1), np.zeros(1), np.zeros(1))
     scores = distinct[present]
@@ -202,9 +196,11 @@ def cuts_of_codes(labels: NDArray[np.bool_], codes: Codes, distinct: Floats) -> 
     )
 
 
+# Clusters: how well they agree with classes. Names of labels do not matter.
+
 Counts = NDArray[np.int64]
 
-AnyLabels = Sequence[Any] | NDArray[Any]  # texts or numbers: anything that can be sorted
+AnyLabels = Sequence[Any] | NDArray[Any]  # strings or numbers: anything that can be sorted
 
 
 @dataclass(frozen=True)
@@ -213,27 +209,28 @@ class ClusterAgreement:
 
     v_measure: float
     homogeneity: float
-    """A cluster holds one class only."""
+    """Each cluster has texts of one class only: MI / H(classes)."""
     completeness: float
-    """A class lies in one cluster only."""
+    """The texts of each class are in one cluster only: MI / H(clusters)."""
     nmi: float
+    """MI over the geometric mean of the entropies (the V-measure is MI over the arithmetic mean)."""
     ari: float
     accuracy: float
-    """Texts in the right place when each cluster is given to at most one class, in the best way."""
+    """Texts in the right cluster under the best assignment of each cluster to at most one class."""
 
 
 def agreement(classes: AnyLabels, clusters: AnyLabels) -> ClusterAgreement:
-    """Every measure at once. One class or one cluster alone counts as homogeneous or complete, as is usual."""
+    """All measures. One class alone counts as homogeneous and one cluster alone as complete, as is usual."""
     counts = contingency(classes, clusters)
-    told = _mutual_information(counts)
+    information = _mutual_information(counts)
     of_classes, of_clusters = _entropy(counts.sum(axis=1)), _entropy(counts.sum(axis=0))
-    homogeneity = told / of_classes if of_classes else 1.0
-    completeness = told / of_clusters if of_clusters else 1.0
+    homogeneity = information / of_classes if of_classes else 1.0
+    completeness = information / of_clusters if of_clusters else 1.0
     both = homogeneity + completeness
     if of_classes and of_clusters:
-        nmi = told / float(np.sqrt(of_classes * of_clusters))
+        nmi = information / float(np.sqrt(of_classes * of_clusters))
     else:
-        nmi = float(of_classes == of_clusters)  # nothing to tell on one side: a match only if on both
+        nmi = float(of_classes == of_clusters)  # one group on one side: a match only if on both
     return ClusterAgreement(
         v_measure=2 * homogeneity * completeness / both if both else 0.0,
         homogeneity=homogeneity,
@@ -245,9 +242,11 @@ def agreement(classes: AnyLabels, clusters: AnyLabels) -> ClusterAgreement:
 
 
 def contingency(classes: AnyLabels, clusters: AnyLabels) -> Counts:
-    """(classes, clusters): how many items have both labels."""
+    """(classes, clusters): the number of items with both labels."""
     if len(classes) != len(clusters):
-        raise InputError(f"{len(classes)} classes but {len(clusters)} clusters: both label the same items")
+        raise InputError(
+            f"{len(classes)} classes but {len(clusters)} clusters: both must label the same items"
+        )
     if len(classes) == 0:
         raise InputError("clusters of no items cannot be measured: give at least one")
     _, row = np.unique(np.asarray(classes), return_inverse=True)
@@ -259,7 +258,7 @@ def contingency(classes: AnyLabels, clusters: AnyLabels) -> Counts:
 
 def _entropy(sizes: Counts) -> float:
     share = sizes / sizes.sum()
-    # abs: one group alone has the entropy -0.0
+    # abs: the entropy of one group is -0.0
     return abs(float(-(share * np.log(share)).sum()))
 
 
@@ -272,13 +271,13 @@ def _mutual_information(counts: Counts) -> float:
 
 
 def _adjusted_rand(counts: Counts) -> float:
-    """Pairs of items that both sides put together, corrected for chance."""
+    """Pairs of items that are together in both, corrected for chance."""
     together = float(_pairs(counts).sum())
     in_class, in_cluster = float(_pairs(counts.sum(axis=1)).sum()), float(_pairs(counts.sum(axis=0)).sum())
     pairs = float(_pairs(counts.sum()))
     by_chance = in_class * in_cluster / pairs if pairs else 0.0
     most = (in_class + in_cluster) / 2
-    # Both put all together, or all apart: the same answer, and chance could not give another.
+    # In both all items are in one group, or each in its own: they agree.
     return (together - by_chance) / (most - by_chance) if most != by_chance else 1.0
 
 
@@ -295,12 +294,15 @@ def _best_accuracy(counts: Counts) -> float:
     return float(counts[rows, columns].sum() / counts.sum())
 
 
+# Ranked lists: one value per query.
+
+
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """Ranked lists by what is at each place, and the best list that was possible."""
+    """The gains of ranked lists, and of the ideal lists."""
 
     gains: Floats
-    """(q, depth): the gain of the document at each place; 0 where it is not relevant or the place is empty."""
+    """(q, depth): the gain of the document at each rank; 0 where it is not relevant or there is none."""
     ideal: Floats
     """(q, most): the gains of all relevant documents of a query, best first, then zeros."""
 
@@ -314,29 +316,29 @@ class Ranked:
 
 
 def ranked(index: NDArray[np.int64], gains: Sequence[Mapping[int, float]]) -> Ranked:
-    """`index` (q, depth) holds positions in a corpus, -1 for an empty place; `gains` the gain of each position.
+    """`index` (q, depth) has positions in a corpus, -1 for none; `gains` the gain of each position.
 
-    A gain of 0 or less is "not relevant". A query without a relevant document has no numbers, so it is refused.
+    A gain of 0 or less is "not relevant". A query without a relevant document raises an InputError.
     """
     if len(index) != len(gains):
         raise InputError(
             f"{len(index)} ranked lists but relevance for {len(gains)} queries; give one for each"
         )
-    positive = [{place: gain for place, gain in known.items() if gain > 0} for known in gains]
-    empty = next((query for query, known in enumerate(positive) if not known), None)
+    relevant = [{i: gain for i, gain in of_query.items() if gain > 0} for of_query in gains]
+    empty = next((query for query, of_query in enumerate(relevant) if not of_query), None)
     if empty is not None:
         raise InputError(f"query {empty} has no relevant document; leave it out before ranking")
-    ideal = np.zeros((len(gains), max(map(len, positive), default=0)))
-    found = np.zeros(index.shape)
-    for row, known in enumerate(positive):
-        ideal[row, : len(known)] = sorted(known.values(), reverse=True)
-        for place in np.flatnonzero(np.isin(index[row], list(known))):
-            found[row, place] = known[int(index[row, place])]
-    return Ranked(found, ideal)
+    ideal = np.zeros((len(gains), max(map(len, relevant), default=0)))
+    achieved = np.zeros(index.shape)
+    for row, of_query in enumerate(relevant):
+        ideal[row, : len(of_query)] = sorted(of_query.values(), reverse=True)
+        for rank in np.flatnonzero(np.isin(index[row], list(of_query))):
+            achieved[row, rank] = of_query[int(index[row, rank])]
+    return Ranked(achieved, ideal)
 
 
 def ndcg(lists: Ranked, k: int) -> Floats:
-    """The discounted gain of the first `k` places over that of the best order."""
+    """The discounted gain of the first `k` ranks over that of the ideal list."""
     return _discounted(lists.gains, k) / _discounted(lists.ideal, k)
 
 
@@ -348,7 +350,7 @@ def average_precision(lists: Ranked, k: int | None = None) -> Floats:
 
 
 def reciprocal_rank(lists: Ranked, k: int | None = None) -> Floats:
-    """1 / the place of the first relevant document; 0 where there is none among the first `k`."""
+    """1 / the rank of the first relevant document; 0 where there is none among the first `k`."""
     hit = lists.gains[:, :k] > 0
     if hit.shape[1] == 0:
         return np.zeros(len(hit))
@@ -356,12 +358,12 @@ def reciprocal_rank(lists: Ranked, k: int | None = None) -> Floats:
 
 
 def recall(lists: Ranked, k: int) -> Floats:
-    """Relevant documents among the first `k`, of all that there are."""
+    """Relevant documents among the first `k`, divided by all relevant ones."""
     return _hits(lists, k) / lists.relevant
 
 
 def precision(lists: Ranked, k: int) -> Floats:
-    """Relevant documents among the first `k`, of k: also where the corpus or the list is shorter."""
+    """Relevant documents among the first `k`, divided by k, also where the corpus or the list is shorter."""
     return _hits(lists, k) / k
 
 

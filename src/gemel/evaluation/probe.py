@@ -1,16 +1,7 @@
-"""A linear probe: what logistic regression reads out of fixed vectors. The encoder is not changed.
+"""Linear probes on fixed vectors: logistic regression with a grid of penalties, and ridge regression.
 
-Strength of the L2 penalty: the best of a grid by accuracy on rows that the fit did not see; of equals the strongest.
-Vectors go in as they are, not standardised, as in SentEval (arXiv 1803.05449).
-
-Ridge regression with its penalty chosen by leave-one-out, which costs no second fit.
-
-The prediction of row i by a fit on all others follows from the full fit: y_i - (y_i - p_i) / (1 - h_i), where h_i is
-the row's own weight in its prediction. So each training row also gets an honest prediction, good for a threshold.
-
-Vectors that are mostly zeros, such as word counts, in a form in which zeros cost nothing.
-
-Many small matrix products, one thread: handing them around costs more than it saves, and order never changes.
+The L2 penalty of logistic regression is the best of a grid by accuracy on rows that were not fitted; of equal ones the
+strongest. Vectors are not standardized, as in SentEval (arXiv 1803.05449).
 """
 
 from __future__ import annotations
@@ -29,21 +20,21 @@ from gemel.evaluation.statistics import deal_folds
 from gemel.types import Vectors
 
 GRID = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0)
-"""Values of C, strongest penalty first: SentEval's six, and one for vectors of length 1, which need larger weights."""
+"""Values of C, strongest penalty first: the six of SentEval, and 32 for unit vectors, which need larger weights."""
 
 _SMALL = 1024
-"""A step of Newton's costs the square of this for each row."""
+"""Dimensions up to which Newton's method is used: a step costs their square for each row."""
 
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Probed:
-    """Labels predicted for rows that the fit did not see."""
+class ProbeResult:
+    """Labels predicted for rows that were not fitted."""
 
     predicted: Labels
     chosen: tuple[float, ...]
-    """C of each fit: one, or one a fold."""
+    """C of each fit: one, or one per fold."""
 
 
 def pair_features(left: Vectors, right: Vectors) -> Vectors:
@@ -51,7 +42,7 @@ def pair_features(left: Vectors, right: Vectors) -> Vectors:
     return np.concatenate([np.abs(left - right), left * right], axis=1)
 
 
-def probe_folds(vectors: Vectors, labels: Labels, *, folds: int, seed: int) -> Probed:
+def probe_folds(vectors: Vectors, labels: Labels, *, folds: int, seed: int) -> ProbeResult:
     """Each fold predicted by a fit on the others; C chosen by as many inner folds of those others."""
     predicted, ready = np.empty_like(labels), compact(vectors)
     fold = deal_folds(labels, folds, seed)
@@ -61,15 +52,15 @@ def probe_folds(vectors: Vectors, labels: Labels, *, folds: int, seed: int) -> P
         fit = _inner(ready[~out], labels[~out], ready[out], folds, seed)
         predicted[out] = fit.predicted
         chosen += fit.chosen
-    return Probed(predicted, tuple(chosen))
+    return ProbeResult(predicted, tuple(chosen))
 
 
-def probe_inner(vectors: Vectors, labels: Labels, test: Vectors, *, folds: int, seed: int) -> Probed:
+def probe_inner(vectors: Vectors, labels: Labels, test: Vectors, *, folds: int, seed: int) -> ProbeResult:
     """The test rows predicted by a fit on all others; C chosen by cross-validation inside those."""
     return _inner(compact(vectors), labels, compact(test), folds, seed)
 
 
-def _inner(vectors: Any, labels: Labels, test: Any, folds: int, seed: int) -> Probed:  # noqa: ANN401 - see compact
+def _inner(vectors: Any, labels: Labels, test: Any, folds: int, seed: int) -> ProbeResult:  # noqa: ANN401 - see compact
     inner = deal_folds(labels, folds, seed)
     right = np.zeros(len(GRID))
     for number in range(folds):
@@ -77,18 +68,20 @@ def _inner(vectors: Any, labels: Labels, test: Any, folds: int, seed: int) -> Pr
         path = _predict(vectors[~out], labels[~out], vectors[out], GRID)
         right += [(one == labels[out]).sum() for one in path]
     best = GRID[int(right.argmax())]
-    return Probed(_predict(vectors, labels, test, (best,))[0], (best,))
+    return ProbeResult(_predict(vectors, labels, test, (best,))[0], (best,))
 
 
-def probe_dev(vectors: Vectors, labels: Labels, dev: Vectors, dev_labels: Labels, test: Vectors) -> Probed:
+def probe_dev(
+    vectors: Vectors, labels: Labels, dev: Vectors, dev_labels: Labels, test: Vectors
+) -> ProbeResult:
     """The test rows predicted by a fit on the training rows; C chosen by the dev rows."""
     path = _predict(compact(vectors), labels, compact(np.concatenate([dev, test])), GRID)
     best = int(np.argmax([(one[: len(dev)] == dev_labels).sum() for one in path]))
-    return Probed(path[best][len(dev) :], (GRID[best],))
+    return ProbeResult(path[best][len(dev) :], (GRID[best],))
 
 
 def _newton(vectors: Any, labels: Labels) -> bool:  # noqa: ANN401
-    """Two labels and a small dense table: a few Newton steps get where L-BFGS needs hundreds."""
+    """True for two labels and a small dense matrix: a few Newton steps instead of hundreds of L-BFGS."""
     return isinstance(vectors, np.ndarray) and vectors.shape[1] <= _SMALL and len(np.unique(labels)) == 2
 
 
@@ -99,21 +92,21 @@ def _predict(vectors: Any, labels: Labels, test: Any, grid: tuple[float, ...]) -
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
         raise MissingExtra("a linear probe", "scikit-learn", "evaluate") from error
-    if (labels == labels[0]).all():  # a small training part may hold one label: there is nothing to fit
+    if (labels == labels[0]).all():  # a small training part may have one label
         return [np.full(test.shape[0], labels[0]) for _ in grid]
-    # The usual tolerance of 1e-4 stops too soon: numbers of a vector of length 1 are small, and so is the gradient.
+    # The default tolerance of 1e-4 stops too soon: numbers of unit vectors are small, and so is the gradient.
     model = LogisticRegression(tol=1e-5, max_iter=1000, warm_start=True)
     if _newton(vectors, labels):
         model.set_params(solver="newton-cholesky")
-        vectors, test = vectors.astype(np.float64), test.astype(np.float64)  # float32 is singular too soon
-    found = []
+        vectors, test = vectors.astype(np.float64), test.astype(np.float64)  # float32 is too imprecise
+    predictions = []
     with one_thread("a linear probe"), warnings.catch_warnings():
-        # A thousand steps are far past the point where labels still change.
+        # After a thousand steps the predicted labels do not change any more.
         warnings.simplefilter("ignore", ConvergenceWarning)
         for strength in grid:
             model.set_params(C=strength).fit(vectors, labels)
-            found.append(np.asarray(model.predict(test), dtype=np.int64))
-    return found
+            predictions.append(np.asarray(model.predict(test), dtype=np.int64))
+    return predictions
 
 
 Floats = NDArray[np.float64]
@@ -123,7 +116,7 @@ PENALTIES = tuple(float(10.0**power) for power in range(-2, 4))
 
 @dataclass(frozen=True, eq=False)
 class Ridge:
-    """A fitted line through features, with an intercept that is not penalised."""
+    """A fitted ridge regression; the intercept is not penalized."""
 
     weights: Floats
     intercept: float
@@ -136,48 +129,55 @@ class Ridge:
 
 
 def fit_ridge(features: ArrayLike, targets: ArrayLike, penalties: tuple[float, ...] = PENALTIES) -> Ridge:
-    """The fit whose left-out predictions have the least squared error; of equals the smallest penalty."""
+    """The fit whose leave-one-out predictions have the least squared error; of equal ones the smallest penalty.
+
+    The prediction of row i by a fit on all others follows from the full fit: y_i - (y_i - p_i) / (1 - h_i), where h_i
+    is the weight of the row in its own prediction.
+    """
     x, y = np.asarray(features, dtype=np.float64), np.asarray(targets, dtype=np.float64)
-    centre, mean = x.mean(axis=0), float(y.mean())
-    x, y = x - centre, y - mean
+    center, mean = x.mean(axis=0), float(y.mean())
+    x, y = x - center, y - mean
     values, axes = np.linalg.eigh(x.T @ x)
     values = np.maximum(values, 0)  # a rounding error below zero
-    turned = x @ axes  # (n, p): every penalty is a division in these axes
-    pull = turned.T @ y
+    rotated = x @ axes  # (n, p): in these axes a penalty is a division
+    projection = rotated.T @ y
     best: Ridge | None = None
     least = np.inf
     for penalty in penalties:
         shrink = 1 / (values + penalty)
-        own = np.square(turned) @ shrink + 1 / len(y)  # the intercept gives each row 1/n of its own weight
-        left_out = y - (y - turned @ (pull * shrink)) / np.maximum(1 - own, 1e-12)
+        own = np.square(rotated) @ shrink + 1 / len(y)  # 1/n is the weight through the intercept
+        left_out = y - (y - rotated @ (projection * shrink)) / np.maximum(1 - own, 1e-12)
         error = float(np.square(y - left_out).sum())
         if best is None or error < least:
-            weights = axes @ (pull * shrink)
-            best, least = Ridge(weights, mean - float(centre @ weights), penalty, left_out + mean), error
+            weights = axes @ (projection * shrink)
+            best, least = Ridge(weights, mean - float(center @ weights), penalty, left_out + mean), error
     assert best is not None
     return best
 
 
 FEW = 0.05
-"""The share of numbers that are not zero, up to which the sparse form is faster in scikit-learn."""
+"""The share of nonzero numbers up to which sparse matrices are faster in scikit-learn."""
 
 
 def compact(vectors: Vectors) -> Any:  # noqa: ANN401 - an array or a scipy matrix, which has no stubs
-    """The vectors as they are, or as a sparse matrix of scipy: rows are chosen and fits are made in the same way."""
+    """The vectors, as a sparse matrix of scipy where they are mostly zeros, such as word counts."""
     if not vectors.size or np.count_nonzero(vectors) > FEW * vectors.size:
         return vectors
     from scipy.sparse import csr_matrix
 
-    return csr_matrix(vectors, dtype=np.float64)  # sums of a few products: exact ones cost no more
+    return csr_matrix(vectors, dtype=np.float64)  # float64 costs little with so few numbers
 
 
 @contextmanager
 def one_thread(feature: str) -> Iterator[None]:
-    """Inside, numpy, scipy and scikit-learn compute on one thread. `feature` is what an error calls the work."""
+    """numpy, scipy and scikit-learn compute on one thread inside: faster for small products, and bit-exact.
+
+    `feature` is the name of the work in an error.
+    """
     try:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError as error:
-        # It comes with scikit-learn, which is what the extra names.
+        # A dependency of scikit-learn, which the extra installs.
         raise MissingExtra(feature, "threadpoolctl", "evaluate") from error
     with threadpool_limits(limits=1):
         yield

@@ -1,9 +1,7 @@
-"""Items behind a number, and how sure the number is: bootstrap intervals and a paired test between two models.
+"""Statistics of evaluations: bootstrap intervals, the paired bootstrap test of two models, random rows and folds.
 
-A sample knows its items and how to compute its number from any choice of them (rows may repeat). The bootstrap draws
-such choices: the interval is where 95 % of the numbers fall; the paired test draws the same rows for both models.
-
-Which rows take part: a random choice of them, and folds for cross-validation. Seeded, nothing else is random.
+A sample has items and computes its number from any rows of them, which may repeat. The bootstrap draws such rows: the
+interval is where 95 % of the numbers are; the paired test draws the same rows for both models. All is seeded.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Rows = NDArray[np.int64]
 
 
 class Sample(Protocol):
-    """Items of one evaluation. One whose rows come from several urns also has a method `draw(random) -> rows`."""
+    """Items of one evaluation. A stratified sample also has a method `draw(random) -> rows`."""
 
     @property
     def items(self) -> int: ...
@@ -51,7 +49,7 @@ class MeanSample:
 
 @dataclass(frozen=True, eq=False)
 class CorrelationSample:
-    """A number that correlates predictions with gold scores. Ranks are those within the rows, not of the whole."""
+    """A number that correlates predictions with gold scores. Ranks are computed within the drawn rows."""
 
     gold: Floats
     predicted: Floats
@@ -85,7 +83,7 @@ class WeightedSample:
 
     def number(self, rows: Rows) -> float | None:
         owners = self._owners[rows]
-        if (owners[1:] < owners[:-1]).any():  # `draw` gives part after part; others may not
+        if (owners[1:] < owners[:-1]).any():  # rows of `draw` are ordered by part; others may not be
             rows, owners = rows[np.argsort(owners, kind="stable")], np.sort(owners)
         ends = np.searchsorted(owners, np.arange(len(self.parts)), side="right")
         total, begin = 0.0, 0
@@ -114,7 +112,7 @@ class WeightedSample:
 
 @dataclass(frozen=True)
 class Interval:
-    """Ends of the interval that holds `level` of the bootstrap numbers."""
+    """Ends of the interval that contains `level` of the bootstrap numbers."""
 
     low: float
     high: float
@@ -123,20 +121,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two models on the same items: the difference, its interval, and how often chance alone would do as much."""
+    """Two models on the same items: the difference, its interval and p-value."""
 
     difference: float
     """Second minus first."""
     low: float
     high: float
     p_value: float
-    """Two-sided: how often a difference this far from zero would come up if the models were equally good."""
+    """Two-sided: the probability of a difference this far from zero if the models were equally good."""
     items: int
     rounds: int
 
     @property
     def sure(self) -> bool:
-        """The interval does not hold zero."""
+        """The interval does not contain zero."""
         return self.low > 0 or self.high < 0
 
     def to_json(self) -> dict[str, Any]:
@@ -163,7 +161,7 @@ class NamedComparison:
 
     @property
     def better(self) -> str:
-        """The model that is better for sure; empty where chance alone would do as much."""
+        """The model that is significantly better; empty where the interval contains zero."""
         if not self.comparison.sure:
             return ""
         return self.second if self.comparison.difference > 0 else self.first
@@ -174,7 +172,7 @@ class NamedComparison:
 
 
 def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0, level: float = 0.95) -> Interval | None:
-    """The percentile bootstrap interval of a sample's number; None where too few rounds have a number."""
+    """The percentile bootstrap interval of a sample's number; None where it is undefined in too many rounds."""
     defined = [number for rows in _draws(sample, rounds, seed) if (number := sample.number(rows)) is not None]
     if not defined or len(defined) < rounds / 2:
         return None
@@ -184,17 +182,17 @@ def interval(sample: Sample, *, rounds: int = 1000, seed: int = 0, level: float 
 
 
 def compare(first: Sample, second: Sample, *, rounds: int = 2000, seed: int = 0) -> PairedComparison:
-    """The paired bootstrap: each round draws the same rows for both, so that hard items are hard for both."""
+    """The paired bootstrap: each round draws the same rows for both models."""
     if first.items != second.items:
         raise InputError(
-            f"two models are compared on the same items, but they have {first.items} and {second.items}"
+            f"two models can only be compared on the same items, but they have {first.items} and {second.items}"
         )
     if first.items < 2 or rounds < 1:
         raise InputError(f"a comparison needs two items and a round, got {first.items} and {rounds}")
     every = np.arange(first.items, dtype=np.int64)
     one, two = first.number(every), second.number(every)
     if one is None or two is None:
-        raise InputError("two models are compared by a number that is not defined for one of them")
+        raise InputError("two models cannot be compared by a number that is not defined for one of them")
     differences = []
     for rows in _draws(first, rounds, seed):
         left, right = first.number(rows), second.number(rows)
@@ -206,14 +204,14 @@ def compare(first: Sample, second: Sample, *, rounds: int = 2000, seed: int = 0)
         )
     spread = np.asarray(differences)
     low, high = np.quantile(spread, [0.025, 0.975])
-    # Centred on zero, the spread is what chance alone would do. One is added so that p is never exactly 0.
+    # Centered on zero, the differences are those of equally good models. One is added so that p is never exactly 0.
     beyond = int((np.abs(spread - spread.mean()) >= abs(two - one)).sum())
     p_value = (beyond + 1) / (len(spread) + 1)
     return PairedComparison(two - one, float(low), float(high), p_value, first.items, rounds)
 
 
 def _draws(sample: Sample, rounds: int, seed: int) -> Iterator[Rows]:
-    """The same rows for the same seed and number of items, so that two models meet on equal terms."""
+    """The same rows for the same seed and number of items."""
     if sample.items < 2:
         return
     random = np.random.default_rng(seed)
@@ -227,7 +225,7 @@ def _draw(sample: Sample, random: np.random.Generator) -> Rows:
 
 
 def choose(rows: int, limit: int | None, seed: int) -> Rows:
-    """All row numbers, or `limit` of them at random, in order. Not the first ones: files are sorted by class."""
+    """All row numbers, or `limit` of them at random, ascending. Not the first: files may be sorted by class."""
     if limit is None or limit >= rows:
         return np.arange(rows)
     if limit < 2:
@@ -236,13 +234,15 @@ def choose(rows: int, limit: int | None, seed: int) -> Rows:
 
 
 def deal_folds(labels: Sequence[str] | NDArray[np.int64], folds: int, seed: int) -> Rows:
-    """(n,) the fold of each row, 0 to folds - 1. Folds are of one size (±1) and so is each label's share of them."""
+    """(n,) the fold of each row, 0 to folds - 1: stratified, with sizes that differ by at most 1."""
     if folds < 2 or len(labels) < folds:
-        raise InputError(f"{len(labels)} rows cannot make {folds} folds: between 2 and as many as rows")
+        raise InputError(
+            f"{len(labels)} rows cannot make {folds} folds: choose between 2 and the number of rows"
+        )
     random = np.random.default_rng(seed)
     _, group = np.unique(np.asarray(labels), return_inverse=True)
     order = random.permutation(len(labels))
-    order = order[np.argsort(group[order], kind="stable")]  # label by label, shuffled inside
-    found = np.empty(len(labels), dtype=np.int64)
-    found[order] = np.arange(len(labels)) % folds  # dealt like cards
-    return found
+    order = order[np.argsort(group[order], kind="stable")]  # sorted by label, shuffled within
+    fold = np.empty(len(labels), dtype=np.int64)
+    fold[order] = np.arange(len(labels)) % folds
+    return fold

@@ -1,29 +1,13 @@
-"""The shape of every task: `load` reads data, `score` runs an encoder on it.
+"""What a task is: the table of tasks, their results, the systems they evaluate, and helpers that several tasks use.
 
-A task is defined in one file, registered where it is defined, and found by the name that users type. `TASK_FILES` names
-the file of each task, so that only the one that is asked for is imported.
-
-What an evaluation gives: named numbers with their intervals, the parts they were made of, and nothing hidden.
-
-A number that cannot be computed (constant predictions, one row) is `None` with the reason, never NaN.
-
-What can be evaluated, and the only place that looks which kind it is.
-
-An encoder ranks through exact search. It may know queries from documents (`PromptedEncoder`) or need texts to learn
-from first (`Learner`, such as TF-IDF). A `Retriever`, such as BM25, ranks without vectors. A `PairScorer`, a
-cross-encoder, scores two texts together.
-
-What tasks over rows of texts share: the columns' vectors, and the similarities that were asked for.
-
-From one value a query to `Scores`: means in points with their bootstrap intervals, the main one with its sample.
+A task is one file of `tasks/`: its `load`, registered in `TASKS`, reads data, and its `score` runs a system on them. A
+number that cannot be computed (constant predictions, one row) is `None` with the reason, never NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -41,7 +25,7 @@ from gemel.vectors.similarity import METRICS, row_scores
 
 
 class Task(Protocol):
-    """Data that was read and checked, ready for any encoder."""
+    """Data that was read and checked, ready for any system."""
 
     def score(self, encoder: Encoder) -> Scores:
         """The numbers of one encoder; the same encoder and data give the same numbers."""
@@ -49,46 +33,24 @@ class Task(Protocol):
 
 
 LoadTask: TypeAlias = Callable[..., list[Task]]
-"""`load(path, **settings) -> tasks`: one for each data set found in a file or folder."""
+"""`load(path, **settings) -> tasks`: one for each data set in a file or folder."""
 
-TASKS: Registry[LoadTask] = Registry("task")
-"""Filled by the decorator `@TASKS.add("name")` on each task's `load`."""
-
-TASK_FILES = {
-    "arguments": "arguments",
-    "binary-pairs": "binary_pairs",
-    "clustering": "clustering",
-    "duplicates": "duplicates",
-    "mining": "mining",
-    "nli": "nli",
-    "reranking": "reranking",
-    "retrieval": "retrieval",
-    "sts": "sts",
-    "transfer": "transfer",
-    "translation": "translation",
-    "triplets": "triplets",
-}
-"""Task to the module of this package that defines it."""
+TASKS: Registry[LoadTask] = Registry("task", package="gemel.evaluation.tasks")
+"""Each module of the package decorates its `load` with `@TASKS.add("name")`."""
 
 
 def load_task(name: str, data: str | Path, **settings: Any) -> list[Task]:
-    """The tasks of this name in a file or folder of data. A setting that is None is left at the task's default."""
-    if name in TASK_FILES:
-        import_module(f"gemel.evaluation.tasks.{TASK_FILES[name]}")
-    elif name not in TASKS:
-        close = get_close_matches(name, TASK_FILES, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"unknown task {name!r}.{hint} Known: {', '.join(sorted({*TASK_FILES, *TASKS}))}")
+    """The tasks of this name in a file or folder of data. A setting that is None has the default of the task."""
     load, given = TASKS[name], {key: value for key, value in settings.items() if value is not None}
-    known = [each.name for each in signature(load).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    allowed = [each.name for each in signature(load).parameters.values() if each.kind is each.KEYWORD_ONLY]
     for key in given:
-        if key not in known:
-            raise InputError(f"task {name!r} has no setting {key!r}. It has {', '.join(known) or 'none'}")
+        if key not in allowed:
+            raise InputError(f"task {name!r} has no setting {key!r}. It has {', '.join(allowed) or 'none'}")
     return load(Path(data), **given)
 
 
 POINTS = 100
-"""Shares are shown as the field shows them: a Spearman correlation of 0.8203 is 82.03."""
+"""Shares are reported as in the literature: a Spearman correlation of 0.8203 is 82.03."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +61,16 @@ class Score:
     low: float | None = None
     high: float | None = None
     note: str = ""
-    """Why the value is undefined, or what to know about it."""
+    """Why the value is undefined, or a remark on it."""
 
     def to_json(self) -> dict[str, Any]:
-        content = {"value": _short(self.value), "low": _short(self.low), "high": _short(self.high)}
+        content = {"value": _round(self.value), "low": _round(self.low), "high": _round(self.high)}
         return {**content, "note": self.note} if self.note else content
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The result of one task on one data set by one model, or of a whole made of such parts."""
+    """The result of one task on one data set by one model, or of a data set that consists of such parts."""
 
     task: str
     dataset: str
@@ -122,7 +84,7 @@ class Scores:
     parts: tuple[Scores, ...] = ()
     """Sub-sets, years, folds: each a result of its own."""
     protocol: Mapping[str, Any] = field(default_factory=dict)
-    """Everything that another person needs to get the same number: similarity, aggregation, folds, seeds."""
+    """Everything that is needed to reproduce the number: similarity, aggregation, folds, seeds."""
     sample: Sample | None = None
     """The items behind the main number, so that two models can be compared item by item."""
 
@@ -134,9 +96,9 @@ class Scores:
             "task": self.task,
             "dataset": self.dataset,
             "main": self.main,
-            **{name: _short(score.value) for name, score in self.values.items()},
-            "low": _short(main.low),
-            "high": _short(main.high),
+            **{name: _round(score.value) for name, score in self.values.items()},
+            "low": _round(main.low),
+            "high": _round(main.high),
             self.unit: self.items,
             "values": {name: score.to_json() for name, score in self.values.items()},
             "protocol": dict(self.protocol),
@@ -144,33 +106,81 @@ class Scores:
         }
 
 
-def score_of(sample: Sample, *, rounds: int = 1000, seed: int = 0, undefined: str = "") -> Score:
-    """A sample's number in points with its bootstrap interval; `undefined` says why there may be none."""
-    number = sample.number(np.arange(sample.items, dtype=np.int64))
-    if number is None:
-        return Score(None, note=undefined or "not defined for these items")
-    ends = interval(sample, rounds=rounds, seed=seed)
-    if ends is None:
-        return Score(POINTS * number, note="too few items for an interval" if rounds else "")
-    return Score(POINTS * number, POINTS * ends.low, POINTS * ends.high)
-
-
-def _short(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How bootstrap intervals are drawn; without rounds there are none."""
+
+    rounds: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rounds, bool) or self.rounds < 0:
+            raise InputError(f"rounds must be 0 (no intervals) or more, got {self.rounds!r}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The part of the protocol on intervals."""
+        kind = "95 %, percentile bootstrap" if self.rounds else "none"
+        return {"interval": kind, "rounds": self.rounds, "seed": self.seed}
+
+    def protocol(self, unit: str, *data: Iterable[object]) -> dict[str, Any]:
+        """`settings`, what was drawn, and a hash of the data: results with the same hash can be compared."""
+        return {**self.settings, "drawn": unit, "data": fingerprint(*data)}
+
+    def score(self, sample: Sample, *, undefined: str = "") -> Score:
+        """A sample's number in points with its interval; `undefined` says why there may be none."""
+        number = sample.number(np.arange(sample.items, dtype=np.int64))
+        if number is None:
+            return Score(None, note=undefined or "not defined for these items")
+        ends = interval(sample, rounds=self.rounds, seed=self.seed)
+        if ends is None:
+            return Score(POINTS * number, note="too few items for an interval" if self.rounds else "")
+        return Score(POINTS * number, POINTS * ends.low, POINTS * ends.high)
+
+
+def mean_scores(
+    task: str,
+    dataset: str,
+    values: Mapping[str, NDArray[np.float64]],
+    *,
+    unit: str,
+    protocol: Mapping[str, Any],
+    bootstrap: Bootstrap,
+) -> Scores:
+    """The result for named numbers that are means of one value per item; the first is the main one."""
+    samples = {name: MeanSample(each) for name, each in values.items()}
+    main = next(iter(samples))
+    return Scores(
+        task=task,
+        dataset=dataset,
+        main=main,
+        values={name: bootstrap.score(sample) for name, sample in samples.items()},
+        items=len(values[main]),
+        unit=unit,
+        protocol=protocol,
+        sample=samples[main],
+    )
+
+
+# Systems: what can be evaluated. Only this section distinguishes their kinds.
 
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Ranks texts for queries in a way of its own."""
+    """Ranks texts for queries without vectors, such as BM25."""
 
     def rank(self, queries: Sequence[str], corpus: Sequence[str], k: int) -> Hits:
-        """The best `k` of the corpus, best first; a position of -1 is an empty place: nothing more was found."""
+        """The best `k` of the corpus, best first; a position of -1 means that nothing more was found."""
         ...
 
 
 @runtime_checkable
 class PairScorer(Protocol):
-    """Gives a number to each pair of texts, and no text a vector."""
+    """Scores two texts together, without vectors: a cross-encoder."""
 
     def scores(self, left: Sequence[str], right: Sequence[str]) -> AnyVectors:
         """(n,) higher for pairs that belong together."""
@@ -179,7 +189,7 @@ class PairScorer(Protocol):
 
 @runtime_checkable
 class PromptedEncoder(Protocol):
-    """An encoder that treats the two sides of a search differently."""
+    """An encoder with different prompts for queries and documents."""
 
     def encode_query(self, texts: Sequence[str]) -> AnyVectors: ...
 
@@ -188,7 +198,7 @@ class PromptedEncoder(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """Becomes an encoder once it has seen unlabelled texts."""
+    """Becomes an encoder when fitted on unlabeled texts, such as TF-IDF."""
 
     def fitted(self, texts: Sequence[str]) -> Encoder: ...
 
@@ -197,10 +207,10 @@ System: TypeAlias = Encoder | Retriever | PairScorer
 
 
 def rank(system: System, queries: Sequence[str], corpus: Sequence[str], k: int, metric: str) -> Hits:
-    """The best `k` of the corpus for each query, by whatever the system is."""
+    """The best `k` of the corpus for each query, by exact search where the system has vectors."""
     if isinstance(system, PairScorer):
         raise InputError(
-            f"{_name(system)} is a cross-encoder: to rank a corpus it would read every text with every query. "
+            f"{_name(system)} is a cross-encoder: to rank a corpus it would score every text with every query. "
             "Evaluate it with the task 'reranking'"
         )
     if isinstance(system, Retriever):
@@ -210,17 +220,17 @@ def rank(system: System, queries: Sequence[str], corpus: Sequence[str], k: int, 
 
 
 def encode_queries(encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
-    """With the encoder's way for queries, where it has one."""
+    """Vectors with the encoder's prompt for queries, where it has one."""
     return encoder.encode_query(texts) if isinstance(encoder, PromptedEncoder) else encoder.encode(texts)
 
 
 def encode_documents(encoder: Encoder, texts: Sequence[str]) -> AnyVectors:
-    """With the encoder's way for documents, where it has one."""
+    """Vectors with the encoder's prompt for documents, where it has one."""
     return encoder.encode_document(texts) if isinstance(encoder, PromptedEncoder) else encoder.encode(texts)
 
 
 def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
-    """An encoder for a task that compares vectors: the system itself, or what it learns from the task's `texts`."""
+    """An encoder for a task that compares vectors: the system itself, or fitted on the `texts` of the task."""
     if isinstance(system, Learner):
         return system.fitted(texts)
     if isinstance(system, PairScorer):
@@ -233,7 +243,7 @@ def with_vectors(system: System, texts: Sequence[str], task: str) -> Encoder:
 
 
 def search_protocol(system: System, metric: str) -> dict[str, str]:
-    """How the system ranks: by which similarity, and with which prompts for the two sides."""
+    """The part of the protocol on ranking: the similarity, and the prompts of queries and documents."""
     if isinstance(system, Retriever | PairScorer):
         return {"metric": f"{_name(system)}'s own", "prompts": "none"}
     own = "the encoder's own for queries and documents"
@@ -247,24 +257,24 @@ def _name(system: object) -> str:
 LEFT = ("sentence1", "left", "question1", "text1")
 
 RIGHT = ("sentence2", "right", "question2", "text2")
-"""Names that a column of the first and the second text of a pair may have."""
+"""Names that the columns of the first and the second text of a pair may have."""
 
 
 def chosen_metrics(metric: str) -> tuple[str, ...]:
     """The similarity of this name, or cosine and then the others for "all"."""
     if metric == "all":
         return ("cosine", *(name for name in METRICS if name != "cosine"))
-    METRICS[metric]  # an unknown name is refused before anything is encoded
+    METRICS[metric]  # an unknown name raises before anything is encoded
     return (metric,)
 
 
 def column_vectors(encoder: System, *columns: Sequence[str], task: str) -> list[AnyVectors]:
-    """The vectors of each column. One call for all, so that equal texts and lengths meet."""
+    """The vectors of each column, encoded in one call."""
     texts = [text for column in columns for text in column]
     vectors = np.asarray(with_vectors(encoder, texts, task).encode(texts))
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise InputError(
-            f"an encoder gives a row for each text, but for {len(texts)} texts it gave the shape {vectors.shape}"
+            f"an encoder must return one row per text, but for {len(texts)} texts it returned the shape {vectors.shape}"
         )
     return np.split(vectors, np.cumsum([len(column) for column in columns])[:-1])
 
@@ -272,74 +282,24 @@ def column_vectors(encoder: System, *columns: Sequence[str], task: str) -> list[
 def pair_scores(
     system: System, left: Sequence[str], right: Sequence[str], metrics: Sequence[str], task: str
 ) -> dict[str, NDArray[np.float64]]:
-    """The score of each pair by each similarity; a cross-encoder has its own in their place."""
+    """The score of each pair by each similarity, or by the cross-encoder."""
     if isinstance(system, PairScorer):
         if len(metrics) > 1:
             raise InputError(
                 "a cross-encoder has one score of its own, not several similarities. Leave metric out"
             )
         return {metrics[0]: np.asarray(system.scores(left, right), np.float64)}
-    one, other = column_vectors(system, left, right, task=task)
-    return {metric: np.asarray(row_scores(one, other, metric), np.float64) for metric in metrics}
+    first, second = column_vectors(system, left, right, task=task)
+    return {metric: np.asarray(row_scores(first, second, metric), np.float64) for metric in metrics}
 
 
 def side_by_side(
     metrics: Sequence[str], values_for: Callable[[str], Mapping[str, Score]]
 ) -> dict[str, Score]:
-    """The values of one similarity; of several, the first one's under their plain names, then each by its name."""
+    """The values of one similarity; of several, those of the first, then all again as `NAME-METRIC`."""
     every = {metric: values_for(metric) for metric in metrics}
     values = dict(every[metrics[0]])
     if len(metrics) > 1:
         for name in list(values):
             values |= {f"{name}-{metric}": every[metric][name] for metric in metrics}
     return values
-
-
-def run_settings(rounds: int, seed: int) -> dict[str, object]:
-    """How intervals were made, for the protocol; refuses what cannot be drawn."""
-    if isinstance(rounds, bool) or rounds < 0:
-        raise InputError(f"rounds must be 0 (no intervals) or more, got {rounds!r}")
-    return {"interval": "95 %, percentile bootstrap" if rounds else "none", "rounds": rounds, "seed": seed}
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """How intervals are drawn. No rounds: no intervals."""
-
-    rounds: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        run_settings(self.rounds, self.seed)
-
-    def protocol(self, unit: str, *data: Iterable[object]) -> dict[str, Any]:
-        """What was drawn, and a hash of the data it was drawn from: results with the same hash can be compared."""
-        return {**run_settings(self.rounds, self.seed), "drawn": unit, "data": fingerprint(*data)}
-
-
-def mean_score(values: NDArray[np.float64], bootstrap: Bootstrap) -> Score:
-    """The mean of shares, in points, and where 95 % of the bootstrap means fall."""
-    return score_of(MeanSample(values), rounds=bootstrap.rounds, seed=bootstrap.seed)
-
-
-def mean_scores(
-    task: str,
-    dataset: str,
-    values: Mapping[str, NDArray[np.float64]],
-    *,
-    unit: str,
-    protocol: Mapping[str, Any],
-    bootstrap: Bootstrap,
-) -> Scores:
-    """Named values, one a query; the first name is the number to compare models by."""
-    main = next(iter(values))
-    return Scores(
-        task=task,
-        dataset=dataset,
-        main=main,
-        values={name: mean_score(each, bootstrap) for name, each in values.items()},
-        items=len(values[main]),
-        unit=unit,
-        protocol=protocol,
-        sample=MeanSample(values[main]),
-    )

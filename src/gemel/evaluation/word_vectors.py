@@ -1,9 +1,8 @@
 """Word vectors from files: the text format of GloVe and word2vec, or a .npy table with its list of words.
 
 Text is `word v1 v2 ...` in each line, with or without a first line `words dim`, plain, .gz or in a .zip. A table is
-NAME.npy with a .txt (a word a line) or .parquet list of words next to it.
-
-The average of a text's word vectors: the GloVe baseline of the Sentence-BERT paper.
+NAME.npy with a .txt (one word per line) or .parquet list of words next to it. `AverageWords` averages the vectors of
+the words of a text: the GloVe baseline of the Sentence-BERT paper.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TEXTS = (".txt", ".vec", ".txt.gz", ".vec.gz")
 
 _WORD_LISTS = (".txt", ".vocab", ".parquet")
 
-# What damaged text, zip, gzip and npy files raise; a zip also RuntimeError, for what is encrypted or packed strangely.
+# What damaged text, zip, gzip and npy files raise; a zip also RuntimeError, if encrypted or of an unknown compression.
 _UNREADABLE = (
     OSError,
     EOFError,
@@ -53,13 +52,13 @@ class WordVectors:
     """A table of vectors and the row of each word."""
 
     name: str
-    places: Mapping[str, int]
+    index: Mapping[str, int]
     table: Vectors
     """(words, dim)"""
 
 
 def read_word_vectors(path: str | Path) -> WordVectors:
-    """A file, a folder that holds one set of vectors, or a member of an archive: `glove.6B.zip/glove.6B.50d.txt`."""
+    """The vectors of a file, a folder with one set, or a member of an archive: `glove.6B.zip/glove.6B.50d.txt`."""
     path = Path(path)
     try:
         return _read(path)
@@ -87,17 +86,17 @@ def _read(path: Path) -> WordVectors:
 def _read_folder(folder: Path) -> WordVectors:
     tables = sorted(folder.glob("*.npy"))
     texts = [file for file in sorted(folder.iterdir()) if file.name.endswith(_TEXTS) and _looks_right(file)]
-    found = tables or texts
-    if len(found) != 1:
-        names = ", ".join(file.name for file in found) or "none"
+    files = tables or texts
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
         raise InputError(
             f"{folder} should hold one set of word vectors, found: {names}. Name the file itself"
         )
-    return _read(found[0])
+    return _read(files[0])
 
 
 def _looks_right(file: Path) -> bool:
-    """True for lines of a word and numbers; a list of words, as some folders have it too, is none."""
+    """True for lines of a word and numbers; False for a list of words, which some folders have too."""
     with _opened(file) as stream:
         fields = [line.rstrip().split(" ") for line in (stream.readline(), stream.readline())]
     try:
@@ -107,7 +106,7 @@ def _looks_right(file: Path) -> bool:
 
 
 def _opened(file: Path) -> IO[str]:
-    # newline="\n": some words hold other line separators, which are no ends of lines here.
+    # newline="\n": some words contain other line separators.
     if file.suffix == ".gz":
         return gzip.open(file, "rt", encoding="utf-8", newline="\n", errors="replace")
     return file.open(encoding="utf-8", newline="\n", errors="replace")
@@ -124,17 +123,19 @@ def _read_zip(archive: Path, member: str | None) -> WordVectors:
         if member is None and len(texts) == 1:
             member = texts[0]
         if member not in packed.namelist():
-            asked = f"no {member!r} in {archive}" if member else f"{archive} holds several files"
-            raise InputError(f"{asked}. Write one of them after the archive: {archive}/{' or '.join(texts)}")
+            problem = f"no {member!r} in {archive}" if member else f"{archive} has several files"
+            raise InputError(
+                f"{problem}. Write one of them after the archive: {archive}/{' or '.join(texts)}"
+            )
         with packed.open(member) as raw:
             stream = io.TextIOWrapper(raw, encoding="utf-8", newline="\n", errors="replace")
             return _parse(stream, archive / member, Path(member).name)
 
 
 def _parse(lines: Iterable[str], where: Path, name: str) -> WordVectors:
-    """Numbers are counted from the right: a word may hold blanks. Of a repeated word the first vector counts."""
-    places: dict[str, int] = {}
-    numbers = array("f")  # 4 bytes a number while reading, where Python floats would take 32
+    """Numbers are counted from the right, since a word may contain spaces. Of a repeated word the first is used."""
+    index: dict[str, int] = {}
+    numbers = array("f")  # 4 bytes per number, where Python floats take 32
     dim = expected = None
     rows = 0
     for number, line in enumerate(lines, start=1):
@@ -155,14 +156,14 @@ def _parse(lines: Iterable[str], where: Path, name: str) -> WordVectors:
             )
         rows += 1
         word = " ".join(fields[:-dim])
-        if word not in places:
-            places[word] = len(places)
+        if word not in index:
+            index[word] = len(index)
             numbers.extend(values)
-    if not places:
+    if not index:
         raise InputError(f"{where} holds no word vectors")
     if expected is not None and rows != expected:
-        raise InputError(f"{where} promises {expected} words but holds {rows}; is the file whole?")
-    return WordVectors(name, places, np.frombuffer(numbers, dtype=np.float32).reshape(len(places), -1))
+        raise InputError(f"{where} should have {expected} words but has {rows}; is the file complete?")
+    return WordVectors(name, index, np.frombuffer(numbers, dtype=np.float32).reshape(len(index), -1))
 
 
 def _fits(values: list[float]) -> bool:
@@ -197,10 +198,10 @@ def _read_table(path: Path, word_list: Path) -> WordVectors:
         words = word_list.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if len(words) != len(table):
         raise InputError(f"{path} has {len(table)} rows but {word_list} has {len(words)} words")
-    places: dict[str, int] = {}
-    for place, word in enumerate(words):
-        places.setdefault(word, place)
-    return WordVectors(path.name, places, table)
+    index: dict[str, int] = {}
+    for row, word in enumerate(words):
+        index.setdefault(word, row)
+    return WordVectors(path.name, index, table)
 
 
 def _parquet_words(path: Path) -> list[str]:
@@ -216,7 +217,7 @@ def _parquet_words(path: Path) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class AverageReport:
-    """Vectors, and how many words they are made of."""
+    """Vectors, and the number of words that they are averages of."""
 
     vectors: Vectors
     """(n, dim)"""
@@ -224,16 +225,16 @@ class AverageReport:
     skipped: int
     """Words without a vector."""
     empty: int
-    """Texts without any word that has one; their vectors are zero."""
+    """Texts without any word that has a vector; their vectors are zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class AverageWords:
-    """An encoder that knows neither order nor context. A word that occurs twice counts twice."""
+    """An encoder without word order or context. A word that occurs twice counts twice."""
 
     vectors: WordVectors
     stop_words: bool = True
-    """False leaves out the words of `words.STOP_WORDS`."""
+    """False leaves out stop words."""
 
     @property
     def dim(self) -> int:
@@ -248,16 +249,16 @@ class AverageWords:
         return self.encode_report(texts).vectors
 
     def encode_report(self, texts: Sequence[str]) -> AverageReport:
-        """The vectors, and what was skipped on the way."""
-        known, table = self.vectors.places, self.vectors.table
+        """The vectors, and the number of skipped words."""
+        row_of, table = self.vectors.index, self.vectors.table
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
         words = skipped = empty = 0
         for row, text in enumerate(check_texts(texts)):
-            found = words_of(text, stop_words=self.stop_words)
-            places = [known[word] for word in found if word in known]
-            words, skipped = words + len(found), skipped + len(found) - len(places)
-            if places:
-                out[row] = table[places].mean(axis=0, dtype=np.float64)
+            in_text = words_of(text, stop_words=self.stop_words)
+            rows = [row_of[word] for word in in_text if word in row_of]
+            words, skipped = words + len(in_text), skipped + len(in_text) - len(rows)
+            if rows:
+                out[row] = table[rows].mean(axis=0, dtype=np.float64)
             else:
                 empty += 1
         return AverageReport(out, words, skipped, empty)

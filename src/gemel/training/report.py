@@ -1,30 +1,41 @@
-"""report.html of a run: curves, vectors before and after, what the doctor found, settings. One file, no network.
+"""report.html of a training run: curves, vectors before and after, data checks, settings.
 
-The report of a run as one HTML page. It asks for nothing from the network and runs no script.
-
-Tables of the page: scores, data, settings, and what the doctor found.
-
-What the page of a training run needs beyond the style sheet of evaluation reports.
+One file that loads nothing from the network and runs no script; it shares its style with the evaluation report.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gemel.errors import WorkError
 from gemel.evaluation.report.content import score_cell
 from gemel.evaluation.report.html import STYLE as EVALUATION
-from gemel.evaluation.report.markup import Markup, element, join
-from gemel.files.atomic import whole_file
-from gemel.training.card import DataSet, MeasuredScores, Summary, changed_options, said
-from gemel.training.curves import Curve, Level, histograms, series, similarities_of, warnings_of
-from gemel.training.journal import Line
+from gemel.evaluation.report.markup import (
+    PLOT_HEIGHT,
+    AxisRange,
+    Frame,
+    Markup,
+    drawing,
+    element,
+    frame,
+    join,
+    line,
+    range_of,
+    words,
+)
+from gemel.files.atomic import write_atomic
+from gemel.training.card import DataSet, MeasuredScores, Summary, changed_options, setting_text
+from gemel.training.data_checks import percent
+from gemel.training.journal import Floats, Line, Series, series, similarities_of, warnings_of
 from gemel.training.options import TrainOptions
-from gemel.training.watch import SimilaritySample
+from gemel.training.watch import BINS, SimilaritySample
 
 FILE = "report.html"
 
@@ -39,18 +50,17 @@ def write_report(
     doctor: Sequence[Mapping[str, Any]] | None = None,
     date: datetime | None = None,
 ) -> Path:
-    """Write report.html to the folder, whole or not at all, and return its path.
+    """Write report.html to the folder, atomically, and return its path.
 
-    `journal` is what `read_journal` gives; `before` and `after` are its first and last histograms unless given.
-    `doctor` are the diagnoses of the data sets as JSON; None: the data was not examined. `date` is now unless given.
+    `journal` is what `read_journal` gives; `before` and `after` default to its first and last histograms.
+    `doctor` are the diagnoses of the data sets as JSON; None: the data was not checked. `date` defaults to now.
     """
     moment = (date or datetime.now(UTC)).isoformat(sep=" ", timespec="minutes")
     text = page(Content(summary, journal, moment, before, after, doctor))
     path = Path(folder) / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+        write_atomic(path, text)
     except OSError as error:
         raise WorkError(f"cannot write the report to {path}: {error.strerror or error}") from error
     return path
@@ -66,7 +76,7 @@ _VECTORS = (
 
 @dataclass(frozen=True)
 class Content:
-    """All that the page is made of."""
+    """Everything that the page shows."""
 
     summary: Summary
     journal: Sequence[Line]
@@ -78,7 +88,7 @@ class Content:
 
 
 def page(content: Content) -> str:
-    """The whole page."""
+    """The HTML page."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -119,15 +129,15 @@ def _top(content: Content) -> Markup:
         ("steps", f"{summary.steps:,}"),
     ]
     if summary.best_step is not None:
-        facts.append(("best step", f"{summary.best_step:,}, whose weights were kept"))
+        facts.append(("best step", f"{summary.best_step:,}, whose weights were saved"))
     if summary.best is not None:
-        was = summary.best.untrained
-        before = f", untrained {score_cell(was)}" if was is not None else ""
+        untrained = summary.best.untrained
+        before = f", untrained {score_cell(untrained)}" if untrained is not None else ""
         facts.append(
             (f"{summary.best.dataset} {summary.best.metric}", f"{score_cell(summary.best.score)}{before}")
         )
-    listed = join([join([element("dt", name), element("dd", said)]) for name, said in facts])
-    load = "gemel.load_cross" if summary.kind == "cross" else "gemel.load"
+    listed = join([join([element("dt", name), element("dd", text)]) for name, text in facts])
+    load = "gemel.load_cross" if summary.kind == "cross-encoder" else "gemel.load"
     code = f"import gemel\n\nmodel = {load}({summary.name!r})  # the folder of the model"
     return join(
         [
@@ -139,8 +149,8 @@ def _top(content: Content) -> Markup:
 
 
 def _warnings(content: Content) -> Markup:
-    said = [content.summary.stopped] if content.summary.stopped else []
-    blocks = [element("p", element("b", "Stopped early: "), said[0], class_="stopped")] if said else []
+    stopped = content.summary.stopped
+    blocks = [element("p", element("b", "Stopped early: "), stopped, class_="stopped")] if stopped else []
     listed = warnings_of(content.journal)
     if listed:
         items = (element("li", sentence) for sentence in listed)
@@ -166,16 +176,16 @@ def _scores(content: Content) -> Markup:
 
 def _training(content: Content) -> Markup:
     curves = [
-        Curve(title, found, smooth=smooth)
+        Curve(title, values, smooth=smooth)
         for name, title, smooth in (
             ("loss", "Loss", True),
             ("learning_rate", "Learning rate", False),
             ("gradient_norm", "Gradient norm, before clipping", True),
         )
-        if len(found := series(content.journal, "step", name))
+        if len(values := series(content.journal, "step", name))
     ]
     if not curves:
-        return element("p", "The journal holds no steps.", class_="soft")
+        return element("p", "The journal has no steps.", class_="soft")
     return _panels([_figure(curve.title, curve.hint, curve.drawn()) for curve in curves])
 
 
@@ -196,9 +206,9 @@ def _vectors(content: Content) -> Markup:
         pictures = [_figure(each.title, each.hint, each.drawn()) for each in histograms(named)]
         blocks += [element("h3", "Cosines"), _panels(pictures)]
     curves = [
-        _figure(title, hint, Curve(title, found, zero=True).drawn())
+        _figure(title, hint, Curve(title, values, zero=True).drawn())
         for name, title, hint in _VECTORS
-        if len(found := series(content.journal, "health", name))
+        if len(values := series(content.journal, "health", name))
     ]
     if curves:
         blocks += [element("h3", "Over the steps"), _panels(curves)]
@@ -217,7 +227,7 @@ _LEVELS = ("error", "warning", "note")
 
 
 def score_table(measured: Sequence[MeasuredScores]) -> Markup:
-    """Each main number before and after, with intervals."""
+    """Each main metric before and after training, with intervals."""
     rows = [
         (
             f"{each.dataset} · {each.metric}",
@@ -247,17 +257,19 @@ def data_table(data: Sequence[DataSet]) -> Markup:
 
 
 def settings_table(summary: Summary) -> Markup:
-    """The objective and what was changed; every option in a table that is folded away."""
+    """The objective and the options that differ from their defaults; all options in a collapsed table."""
     defaults = asdict(TrainOptions())
-    # Options may have been to JSON and back, where tuples became lists.
+    # After a round trip through JSON tuples are lists.
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in summary.options.items()}
     head = [("objective", summary.objective, "")]
-    head += [(f"{summary.objective}: {name}", said(value), "") for name, value in summary.settings.items()]
+    head += [
+        (f"{summary.objective}: {name}", setting_text(value), "") for name, value in summary.settings.items()
+    ]
     changed = [
-        (name, said(value), said(defaults[name]))
+        (name, setting_text(value), setting_text(defaults[name]))
         for name, value in changed_options(options, defaults).items()
     ]
-    every = [(name, said(value), said(defaults.get(name))) for name, value in options.items()]
+    every = [(name, setting_text(value), setting_text(defaults.get(name))) for name, value in options.items()]
     names = ("setting", "value", "default")
     folded = element(
         "details", element("summary", "Every setting"), table(names, every, words=True), class_="every"
@@ -266,35 +278,31 @@ def settings_table(summary: Summary) -> Markup:
 
 
 def doctor_findings(doctor: Sequence[Mapping[str, Any]] | None) -> Markup:
-    """What was found before the first step, worst first; each with what to do and the first examples."""
+    """What the data checks found, worst first; each finding with advice and its first examples."""
     if doctor is None:
-        return element("p", "The data was not examined.", class_="soft")
-    findings = [found for diagnosis in doctor for found in diagnosis.get("findings", ())]
+        return element("p", "The data was not checked.", class_="soft")
+    findings = [finding for diagnosis in doctor for finding in diagnosis.get("findings", ())]
     if not findings:
         return element("p", "Nothing was found.", class_="soft")
     findings.sort(key=lambda each: _rank(str(each.get("level", "note"))))
     return element("ul", *(_finding(each) for each in findings))
 
 
-def _finding(found: Mapping[str, Any]) -> Markup:
-    count, share = found.get("count"), found.get("share")
+def _finding(finding: Mapping[str, Any]) -> Markup:
+    count, share = finding.get("count"), finding.get("share")
     size = [f"{count:,} rows"] if isinstance(count, int) and not isinstance(count, bool) else []
-    size += [_percent(share)] if isinstance(share, int | float) else []
+    size += [percent(share)] if isinstance(share, int | float) else []
     parts = [
-        element("span", str(found.get("level", "note")), class_="level"),
-        f" {found.get('what', '')}",
+        element("span", str(finding.get("level", "note")), class_="level"),
+        f" {finding.get('what', '')}",
         f" ({', '.join(size)})" if size else "",
-        f". {found['advice']}" if found.get("advice") else "",
+        f". {finding['advice']}" if finding.get("advice") else "",
     ]
-    examples = [str(each) for each in found.get("examples") or ()]
+    examples = [str(each) for each in finding.get("examples") or ()]
     if examples:
         inside = element("ul", *(element("li", each) for each in examples))
         parts.append(element("details", element("summary", "examples"), inside))
     return element("li", *parts)
-
-
-def _percent(share: float) -> str:
-    return "under 0.1 %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
 def _rank(level: str) -> int:
@@ -302,13 +310,13 @@ def _rank(level: str) -> int:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> Markup:
-    """Rows that begin with their name; `words`: cells hold text, not numbers."""
+    """Rows that start with their name; `words`: the cells are text, not numbers."""
     top = element("tr", *(element("th", name, scope="col") for name in head))
     body = (
         element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:]))
         for row in rows
     )
-    # The box can be scrolled, so the keyboard must be able to reach it.
+    # The box scrolls, so the keyboard must be able to reach it.
     return element(
         "div",
         element("table", element("thead", top), element("tbody", *body), class_="facts" if words else None),
@@ -317,6 +325,202 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = F
         role="region",
         aria_label=head[0],
     )
+
+
+# Plots.
+
+_DOTTED = 40  # up to this many points are drawn as dots too
+
+
+@dataclass(frozen=True)
+class Level:
+    """A dashed horizontal line."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over the steps: each value, a smoothed line, a level to compare with, the best point."""
+
+    title: str
+    values: Series
+    smooth: bool = False
+    """Draw each value as a thin line, with a smoothed one over it."""
+    level: Level | None = None
+    best_step: int | None = None
+    zero: bool = False
+    """Start the axis at 0, so that a small change looks small."""
+
+    @property
+    def hint(self) -> str:
+        """The line below the title."""
+        parts = ["thin: as measured; thick: smoothed"] if self.smooth else []
+        top, above = self._top()
+        if above:
+            most = f"{self.values.values.max():.4g}"
+            parts.append(f"{above} above {top:.4g} are cut off, the highest is {most}")
+        return "; ".join(parts) or f"last: {self.values.values[-1]:.4g}"
+
+    def drawn(self) -> Markup:
+        values, top = self.values.values, self._top()[0]
+        factor, unit = _factor(values)
+        shown = Series(self.values.steps, np.minimum(values, top) * factor)
+        levels = [] if self.level is None else [self.level.value * factor]
+        ends = [float(end) for end in (self.values.steps.min(), self.values.steps.max())]
+        axes = frame(_steps(*ends), range_of([*shown.values.tolist(), *levels], zero=self.zero))
+        shapes = [axes.draw("step", unit)]
+        if self.smooth:
+            shapes.append(_path(shown.thinned(), axes, "thin"))
+            mean = self.values.smoothed().values
+            smooth = Series(self.values.steps, np.minimum(mean, top) * factor)
+            shapes.append(_path(smooth.thinned(), axes, "track"))
+        else:
+            shapes.append(_path(shown.thinned(), axes, "track"))
+        if len(shown) <= _DOTTED:
+            shapes += [_dot(axes, step, value) for step, value in zip(shown.steps, shown.values, strict=True)]
+        shapes += self._level(axes, factor) + self._best(axes, shown, factor)
+        return drawing(self.title, self._description(), PLOT_HEIGHT, element("g", *shapes, class_="c0"))
+
+    def _top(self) -> tuple[float, int]:
+        """The top of the plot, and how many values are above it: a few outliers must not flatten the rest."""
+        values = self.values.values
+        usual = float(np.quantile(values, 0.98)) if self.smooth and len(values) > 50 else math.inf
+        top = 1.5 * usual
+        if usual <= 0 or values.max() <= 2 * usual:
+            return math.inf, 0
+        return top, int((values > top).sum())
+
+    def _level(self, axes: Frame, factor: float) -> list[Markup]:
+        if self.level is None:
+            return []
+        height = axes.y(self.level.value * factor)
+        name = f"{self.level.name} {self.level.value:.4g}"
+        return [
+            line(axes.x.start, height, axes.x.end, height, "zero"),
+            words(axes.x.end, height - 4, name, anchor="end", class_="strong"),
+        ]
+
+    def _best(self, axes: Frame, shown: Series, factor: float) -> list[Markup]:
+        best = np.flatnonzero(shown.steps == (-1 if self.best_step is None else self.best_step))
+        if not len(best):
+            return []
+        value = float(shown.values[best[-1]])
+        across, up = axes.x(float(shown.steps[best[-1]])), axes.y(value)
+        right = across > (axes.x.start + axes.x.end) / 2
+        below = up < axes.y.end + 20
+        return [
+            element("circle", cx=across, cy=up, r=6.5, class_="ring"),
+            words(
+                across - 10 if right else across + 10,
+                up + 18 if below else up - 10,
+                f"best {value / factor:.4g}",
+                anchor="end" if right else None,
+                class_="strong",
+            ),
+        ]
+
+    def _description(self) -> str:
+        steps, values = self.values.steps, self.values.values
+        low, high = int(values.argmin()), int(values.argmax())
+        text = (
+            f"{len(values):,} values from step {steps[0]:.0f} to {steps[-1]:.0f}: first {values[0]:.4g}, last "
+            f"{values[-1]:.4g}, lowest {values[low]:.4g} at step {steps[low]:.0f}, highest {values[high]:.4g} at step "
+            f"{steps[high]:.0f}"
+        )
+        return text if self.level is None else f"{text}; {self.level.name}: {self.level.value:.4g}"
+
+
+def _path(shown: Series, axes: Frame, look: str) -> Markup:
+    points = (
+        f"{axes.x(step):.1f} {axes.y(value):.1f}"
+        for step, value in zip(shown.steps.tolist(), shown.values.tolist(), strict=True)
+    )
+    return element("path", d="M" + "L".join(points), class_=look)
+
+
+def _dot(axes: Frame, step: float, value: float) -> Markup:
+    return element("circle", cx=axes.x(float(step)), cy=axes.y(float(value)), r=2.5)
+
+
+def _steps(low: float, high: float) -> AxisRange:
+    """Exactly all steps: the axis of a run of 5,400 steps does not end at 6,000."""
+    return AxisRange(low, high) if high > low else AxisRange(low - 0.5, high + 0.5)
+
+
+def _factor(values: np.ndarray) -> tuple[float, str]:
+    """A factor that makes the numbers at the axis short, and the label that shows it."""
+    most = float(np.abs(values).max())
+    if most == 0 or 0.01 <= most < 10_000:
+        return 1.0, ""
+    power = math.floor(math.log10(most))
+    return 10.0**-power, f"× 10{str(power).translate(_RAISED)}"
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+_EDGES = np.linspace(-1, 1, BINS + 1)
+
+
+@dataclass(frozen=True)
+class CosineHistogram:
+    """Cosines of random texts (filled) and of texts that belong together (line)."""
+
+    title: str
+    counts: SimilaritySample
+    x: AxisRange
+    y: AxisRange
+
+    @property
+    def hint(self) -> str:
+        text = f"filled: random texts, mean {_mean(self.counts.random):.2f}"
+        if self.counts.positive is not None:
+            text += f"; line: texts that belong together, mean {_mean(self.counts.positive):.2f}"
+        return text
+
+    def drawn(self) -> Markup:
+        axes = frame(self.x, self.y)
+        shapes = [
+            axes.draw("cosine", "% of pairs"),
+            element("path", d=_outline(_shares(self.counts.random), axes), class_="filled c0"),
+        ]
+        if self.counts.positive is not None:
+            shapes.append(
+                element("path", d=_outline(_shares(self.counts.positive), axes), class_="outline c1")
+            )
+        return drawing(f"Cosines, {self.title.lower()}", self.hint, PLOT_HEIGHT, *shapes)
+
+
+def histograms(named: list[tuple[str, SimilaritySample]]) -> list[CosineHistogram]:
+    """The plots, with common axes."""
+    kinds = [each for _, counts in named for each in (counts.random, counts.positive) if each is not None]
+    used = np.flatnonzero(np.sum([np.array(kind) for kind in kinds], axis=0))
+    low, high = (float(_EDGES[used[0]]), float(_EDGES[used[-1] + 1])) if len(used) else (-1.0, 1.0)
+    across = range_of([low, high])
+    up = range_of([float(_shares(kind).max()) for kind in kinds], zero=True)
+    return [CosineHistogram(title, counts, across, up) for title, counts in named]
+
+
+def _shares(counts: tuple[int, ...]) -> Floats:
+    """In percent."""
+    numbers = np.array(counts, dtype=np.float64)
+    return np.asarray(100 * numbers / max(numbers.sum(), 1))
+
+
+def _mean(counts: tuple[int, ...]) -> float:
+    """Exact to half a bin, 0.0125."""
+    middles = (_EDGES[:-1] + _EDGES[1:]) / 2
+    return float(np.average(middles, weights=counts)) if sum(counts) else 0.0
+
+
+def _outline(shares: Floats, axes: Frame) -> str:
+    """The steps of a histogram as a path."""
+    inside = np.flatnonzero((_EDGES[:-1] >= axes.x.low - 1e-9) & (_EDGES[1:] <= axes.x.high + 1e-9))
+    path = [f"M{axes.x(float(_EDGES[inside[0]])):.1f} {axes.y(0):.1f}"]
+    for index in inside:
+        path.append(f"V{axes.y(float(shares[index])):.1f}H{axes.x(float(_EDGES[index + 1])):.1f}")
+    return "".join(path) + f"V{axes.y(0):.1f}"
 
 
 STYLE = (

@@ -1,4 +1,4 @@
-"""Print what lets a shell complete verbs and flags."""
+"""Print the script that completes verbs and flags in a shell."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 PROGRAM = "gemel"
 
 VARIABLE = "_GEMEL_COMPLETE"
-"""Set by the script when the shell asks: "bash_complete" and the like."""
+"""Set by the script when the shell completes: "bash_complete" and the like."""
 
-# Parameters by the names that functions know them by.
+# Names of parameters.
 _MODELS = {"model", "models", "teacher", "student", "rerank"}
 
-_FILES = {"file", "input", "corpus", "data", "place", "queries", "other", "texts", "eval_data", "index"}
+_FILES = {"file", "input", "corpus", "data", "location", "queries", "other", "texts", "eval_data", "index"}
 
 EXAMPLES = """\b
 Examples:
@@ -44,12 +44,12 @@ def command(ctx: click.Context, shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     script = get_completion_class(shell)
-    assert script is not None, f"click knows no completion for {shell}"
+    assert script is not None, f"click has no completion for {shell}"
     click.echo(script(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())
 
 
 def complete(root: click.Command, instruction: str) -> int:
-    """Answer a shell. Whatever is wrong with the line so far, someone who presses Tab gets no error message."""
+    """Answer a shell; a command line that is wrong so far gives no error message."""
     from click.shell_completion import shell_complete
 
     try:
@@ -59,7 +59,7 @@ def complete(root: click.Command, instruction: str) -> int:
 
 
 class Names(click.types.StringParamType):
-    """A text that is one of some names; what begins like none of them is completed as `otherwise`: file or dir."""
+    """A text that is one of several names; if none fits, it is completed as `otherwise`: file or dir."""
 
     def __init__(self, names: Callable[[], Iterable[str]], otherwise: str | None = None) -> None:
         self.names = names
@@ -78,8 +78,8 @@ class Names(click.types.StringParamType):
         return found
 
 
-def give_names(command: click.Command) -> None:
-    """Teach the parameters of a verb, and of those below it, what their texts are."""
+def set_names(command: click.Command) -> None:
+    """Let the parameters of a verb, and of those below it, complete names."""
     for _, verb in verbs_below(command, ()):
         for param in verb.params:
             if type(param.type) is click.types.StringParamType:

@@ -1,11 +1,6 @@
-"""The report as one HTML page: tables, plots, protocol. It asks for nothing from the network and runs no script.
+"""The report as one HTML page: tables, plots, protocol, and the style sheet that other pages of gemel use too.
 
-The style sheet of the page: light and dark, phone and wide screen, paper. No fonts or files from elsewhere.
-
-The six colours of models have a contrast of 3:1 or more with the page and differ in lightness, so that they stay apart
-for colour-blind readers too; tests hold both.
-
-Which plots a page has: results and comparisons in, rows of figures out.
+The page loads nothing from the network and runs no script.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from gemel.evaluation.report.content import (
     score_cell,
     value_table,
 )
-from gemel.evaluation.report.markup import AxisRange, Markup, colour, element, join, range_of
+from gemel.evaluation.report.markup import AxisRange, Markup, color, element, join, range_of
 from gemel.evaluation.report.plots import (
     Bars,
     ScatterPoints,
@@ -58,7 +53,7 @@ _RELIABILITY = (
 
 
 def html(results: Sequence[Scores], comparisons: Sequence[NamedComparison], heading: Heading) -> str:
-    """The whole page."""
+    """The page as text."""
     tasks = grids(results)
     title = f"Evaluation: {', '.join(model_names(results))}"
     head = element(
@@ -92,13 +87,13 @@ def _top(
     return element(
         "header",
         element("h1", "Evaluation"),
-        element("dl", *(join([element("dt", name), element("dd", said)]) for name, said in facts)),
+        element("dl", *(join([element("dt", name), element("dd", value)]) for name, value in facts)),
         element("nav", *links),
     )
 
 
 def _task(grid: Grid, number: int) -> Markup:
-    wholes = grid.wholes()
+    part_grids = grid.part_grids()
     blocks = [
         element("h2", grid.name),
         element("p", number_line(grid), class_="soft"),
@@ -106,23 +101,23 @@ def _task(grid: Grid, number: int) -> Markup:
         _legend(grid.models),
         bar_panels(grid),
     ]
-    if wholes:
+    if part_grids:
         blocks += [
             element("h3", "Sub-sets"),
-            part_panels(wholes, grid.models),
-            _folded("Sub-sets as a table", _table(part_table(wholes, grid.models))),
+            part_panels(part_grids, grid.models),
+            _folded("Sub-sets as a table", _table(part_table(part_grids, grid.models))),
         ]
-    for title, said, panels in (
+    for title, explanation, panels in (
         ("Predicted against gold", "Each model has its own scale.", scatter_panels(grid)),
         ("Calibration", _CALIBRATION, calibration_panels(grid)),
         ("Reliability", _RELIABILITY, reliability_panels(grid)),
     ):
         if panels:
-            blocks += [element("h3", title), element("p", said, class_="soft"), panels]
+            blocks += [element("h3", title), element("p", explanation, class_="soft"), panels]
     blocks.append(_folded("Every number", _table(value_table(grid))))
     protocol = [
         element("li", f"{name}: {value}") for name, value in protocol_lines(grid) if name != "fingerprint"
-    ]  # fingerprints stand at the top of the page
+    ]  # fingerprints are at the top of the page
     if protocol:
         blocks += [element("h3", "Protocol"), element("ul", *protocol)]
     return element("section", *blocks, id=f"task{number}")
@@ -140,11 +135,11 @@ def _comparisons(comparisons: Sequence[NamedComparison]) -> Markup:
 
 
 def _legend(models: tuple[str, ...]) -> Markup:
-    """Number, colour and name of each model; one alone needs none."""
+    """Number, color and name of each model; empty for one model."""
     if len(models) == 1:
         return Markup("")
     keys = (
-        element("li", element("b", str(position + 1), class_=colour(position)), model)
+        element("li", element("b", str(position + 1), class_=color(position)), model)
         for position, model in enumerate(models)
     )
     return element("ul", *keys, class_="legend")
@@ -159,7 +154,7 @@ def _table(table: TextTable) -> Markup:
     rows = (
         element("tr", _name(str(row[0]), "row"), *(_cell(cell) for cell in row[1:])) for row in table.rows
     )
-    # The box can be scrolled, so the keyboard must be able to reach it.
+    # The box can be scrolled, so it must be reachable by keyboard.
     return element(
         "div",
         element("table", element("thead", head), element("tbody", *rows)),
@@ -171,7 +166,7 @@ def _table(table: TextTable) -> Markup:
 
 
 def _name(name: str, scope: str) -> Markup:
-    """The name of a row or column; a long one gets room, so that it does not become a tower of syllables."""
+    """The name of a row or column; a long one gets a minimum width."""
     return element("th", name, scope=scope, class_="long" if len(name) > 20 else None)
 
 
@@ -182,6 +177,8 @@ def _cell(cell: Cell) -> Markup:
     return element("td", f"{cell.text} ", small)
 
 
+# The six colors of models have a contrast of 3:1 or more with the page and differ in lightness, for color-blind
+# readers too; tests check both.
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --panel: #f6f7f9; --ink: #1c2024; --soft: #5a626b; --rule: #d5d9de;
   --dot: .22; --link: #0067a8; --c0: #0f7fc0; --c1: #d96300; --c2: #0a3a34; --c3: #8c7d76; --c4: #7a2e00;
@@ -238,25 +235,25 @@ b.c3 { background: var(--c3); } b.c4 { background: var(--c4); } b.c5 { backgroun
   .panels { grid-template-columns: repeat(2, 1fr); } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 
-_GROUPS = 3  # data sets in one picture of bars
+_GROUPS = 3  # data sets in one bar plot
 
 
 def bar_panels(grid: Grid) -> Markup:
-    """The main numbers of a task, on one scale."""
+    """Bar plots of the main numbers of a task, on one scale."""
     span = span_of(grid)
     pictures = []
     for names in chunks(grid.datasets, _GROUPS):
         title = f"{grid.name}: {', '.join(grid.mains)}"
-        pictures.append(_figure("", "", Bars(grid, names, grid.models, span).drawn(title)))
+        pictures.append(_figure("", "", Bars(grid, names, grid.models, span).draw(title)))
     return _row(pictures)
 
 
-def part_panels(wholes: list[Grid], models: tuple[str, ...]) -> Markup:
-    """One picture for each data set that has sub-sets."""
+def part_panels(part_grids: list[Grid], models: tuple[str, ...]) -> Markup:
+    """One bar plot for each data set that has sub-sets."""
     pictures = []
-    for whole in wholes:
-        bars = Bars(whole, whole.datasets, models, span_of(whole))
-        pictures.append(_figure(whole.name, ", ".join(whole.mains), bars.drawn(f"sub-sets of {whole.name}")))
+    for grid in part_grids:
+        bars = Bars(grid, grid.datasets, models, span_of(grid))
+        pictures.append(_figure(grid.name, ", ".join(grid.mains), bars.draw(f"sub-sets of {grid.name}")))
     return _row(pictures)
 
 
@@ -266,17 +263,17 @@ def scatter_panels(grid: Grid) -> Markup:
 
 
 def calibration_panels(grid: Grid) -> Markup:
-    """What is predicted for each level of gold, by data set and model; empty where no gold is graded."""
+    """Mean predictions by gold score, for each data set and model; empty where no gold is graded."""
     return _point_panels(grid, _calibration, binary=False)
 
 
 def reliability_panels(grid: Grid) -> Markup:
-    """How often a score means yes, by data set and model; empty where no gold is yes or no."""
+    """The share of yes by score, for each data set and model; empty where no gold is binary."""
     return _point_panels(grid, _calibration, binary=True)
 
 
 def difference_panels(comparisons: Sequence[NamedComparison]) -> Markup:
-    """One picture for each two models."""
+    """One plot for each pair of models."""
     pairs = dict.fromkeys((named.first, named.second) for named in comparisons)
     pictures = []
     for first, second in pairs:
@@ -287,7 +284,7 @@ def difference_panels(comparisons: Sequence[NamedComparison]) -> Markup:
 
 
 class _Draw(Protocol):
-    """Draws the points of one model; `every` are those of all models on the data set, for axes they share."""
+    """Draws the points of one model; `every` are those of all models on the data set, for shared axes."""
 
     def __call__(
         self, points: ScatterPoints, every: list[ScatterPoints], *, title: str, position: int
@@ -297,8 +294,8 @@ class _Draw(Protocol):
 def _point_panels(grid: Grid, draw: _Draw, *, binary: bool) -> Markup:
     pictures = []
     for dataset in grid.datasets:
-        found = [(result, points_of(result.sample)) for result in grid.of_dataset(dataset)]
-        shown = [(result, points) for result, points in found if points and points.binary == binary]
+        each = [(result, points_of(result.sample)) for result in grid.of_dataset(dataset)]
+        shown = [(result, points) for result, points in each if points and points.binary == binary]
         every = [points for _, points in shown]
         for result, points in shown:
             position, title = grid.models.index(result.model), f"{dataset} by {result.model}"
@@ -315,10 +312,10 @@ def _scatter(points: ScatterPoints, every: list[ScatterPoints], *, title: str, p
 
 def _calibration(points: ScatterPoints, every: list[ScatterPoints], *, title: str, position: int) -> Markup:
     if points.binary:
-        across, up = range_of([found.x for found in by_score(points)]), AxisRange(0.0, 1.0)
+        across, up = range_of([each.x for each in by_score(points)]), AxisRange(0.0, 1.0)
     else:
         across = _ends([other.gold for other in every])
-        up = range_of([end for other in every for found in by_gold(other) for end in (found.low, found.high)])
+        up = range_of([end for other in every for each in by_gold(other) for end in (each.low, each.high)])
     return calibration(points, across, up, title=title, position=position)
 
 

@@ -1,8 +1,6 @@
-"""HTML and SVG as nested calls. A plain string is escaped; only what `element` made goes into the page as it is.
+"""HTML and SVG as nested calls, and the scales, axes and labels of plots. Shared by all pages that gemel writes.
 
-The few strokes that all plots are made of.
-
-Numbers to places: scales, round ticks and the frame of a plot.
+A plain string is escaped; only the result of `element` is not.
 """
 
 from __future__ import annotations
@@ -15,19 +13,19 @@ from hashlib import sha1
 from html import escape
 
 _ALONE = {"meta", "line", "path", "rect", "circle"}
-"""Elements that never hold anything, so they are written `<rect/>`."""
+"""Elements without content, written as `<rect/>`."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """A string that is HTML, so it is not escaped."""
 
     __slots__ = ()
 
 
 def clean(text: str) -> str:
-    """The text with characters that no page may hold made visible."""
+    """The text with a replacement character for each control character."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -44,7 +42,7 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> M
 
 
 def join(children: Sequence[str], between: str = "") -> Markup:
-    """One after the other, each escaped unless it is markup."""
+    """The concatenation, with each string escaped unless it is markup."""
     return Markup(
         between.join(child if isinstance(child, Markup) else escape(clean(child)) for child in children)
     )
@@ -62,15 +60,15 @@ def short(number: float) -> str:
 
 WIDTH = 340
 
-COLOURS = 6
-"""How many classes `c0` … the style sheet has; bars carry a number too, so more models than that stay apart."""
+COLORS = 6
+"""How many classes `c0`, `c1`, ... the style sheet has. Bars have a number too, for more models than that."""
 
 LETTER = 7.0  # width of a mean bold letter at 11 px in a wide font
 
 
 def drawing(title: str, description: str, height: float, *children: str) -> Markup:
-    """An SVG picture; title and description are what a screen reader says."""
-    # Ids must be unique in the page, and the same report must give the same bytes.
+    """An SVG picture with title and description for screen readers."""
+    # Ids must be unique in the page, and the same for the same report.
     key = "p" + sha1(f"{title}\n{description}\n{''.join(children)}".encode(errors="replace")).hexdigest()[:10]
     return element(
         "svg",
@@ -88,7 +86,7 @@ def words(x: float, y: float, text: str, *, anchor: str | None = None, class_: s
 
 
 def cut(text: str, width: float) -> str:
-    """The text, shortened in the middle so that it fits: names differ at their ends."""
+    """The text, shortened in the middle to fit, since names differ at their ends."""
     letters = max(int(width / LETTER), 3)
     if len(text) <= letters:
         return text
@@ -101,7 +99,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 
 
 def whisker(low: float, high: float, at: float, *, upright: bool = False) -> Markup:
-    """An interval with caps; a stroke in the colour of the paper below keeps it visible on a bar."""
+    """An interval with caps, over a stroke in the background color, which makes it visible on a bar."""
     if upright:
         path = f"M{at:.1f} {low:.1f}V{high:.1f}M{at - 3:.1f} {low:.1f}h6M{at - 3:.1f} {high:.1f}h6"
     else:
@@ -109,14 +107,14 @@ def whisker(low: float, high: float, at: float, *, upright: bool = False) -> Mar
     return Markup(element("path", d=path, class_="halo") + element("path", d=path, class_="whisker"))
 
 
-def colour(position: int) -> str:
-    """The class of the model at this position."""
-    return f"c{position % COLOURS}"
+def color(position: int) -> str:
+    """The CSS class of the model at this position."""
+    return f"c{position % COLORS}"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A range of numbers and where its two ends are drawn."""
+    """A linear map of numbers to coordinates."""
 
     low: float
     high: float
@@ -138,7 +136,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class AxisRange:
-    """The numbers that a plot has to show; plots that are compared share one."""
+    """The range of an axis; plots that are compared share one."""
 
     low: float
     high: float
@@ -148,18 +146,18 @@ class AxisRange:
 
 
 def range_of(numbers: Iterable[float], *, zero: bool = False) -> AxisRange:
-    """From the smallest to the largest, out to the next round tick; `zero` keeps 0 inside, as bars need it."""
-    found = [number for number in numbers if math.isfinite(number)] + ([0.0] if zero else [])
-    low, high = (min(found), max(found)) if found else (0.0, 1.0)
+    """From the smallest to the largest number, extended to round ticks; `zero` includes 0, for bars."""
+    finite = [number for number in numbers if math.isfinite(number)] + ([0.0] if zero else [])
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     if high - low < 1e-9:
         low, high = (min(low, 0.0), max(high, 1.0)) if zero else (low - 0.5, high + 0.5)
     step = round_step(high - low)
-    # A cosine of 1.0000001 does not ask for another tick.
+    # A cosine of 1.0000001 needs no further tick.
     return AxisRange(math.floor(low / step + 1e-3) * step, math.ceil(high / step - 1e-3) * step)
 
 
 def round_step(width: float) -> float:
-    """1, 2 or 5 times a power of ten, such that `width` holds three to seven of it."""
+    """1, 2 or 5 times a power of ten, of which `width` has three to seven."""
     power = 10.0 ** math.floor(math.log10(width / 5))
     return next(factor * power for factor in (1, 2, 5, 10) if width / (factor * power) <= 7.5)
 
@@ -178,7 +176,7 @@ class Frame:
     x: Scale
     y: Scale
 
-    def drawn(self, below: str, beside: str) -> Markup:
+    def draw(self, below: str, beside: str) -> Markup:
         """Grid, numbers and the names of the axes."""
         marks = [ruler(self.x, self.y.end, self.y.start)]
         for tick in self.y.ticks:
@@ -193,7 +191,7 @@ PLOT_HEIGHT = 236
 
 
 def frame(x: AxisRange, y: AxisRange) -> Frame:
-    """The frame of a plot that fills a picture of PLOT_HEIGHT."""
+    """The frame of a plot of WIDTH and PLOT_HEIGHT."""
     return Frame(x.to(42, WIDTH - 12), y.to(PLOT_HEIGHT - 36, 22))
 
 

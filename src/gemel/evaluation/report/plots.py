@@ -1,14 +1,6 @@
-"""Bars with interval whiskers: one group a data set, one bar a model, all from zero.
+"""The plots of a report as SVG: bars with intervals, scatter plots, differences of two models, calibration curves.
 
-Predicted score against gold: a cloud of points, or a map of how many there are where they would cover each other.
-
-Two models compared: a dot a data set for the difference, its interval, and the line where there is none.
-
-Calibration: what a model predicts for each level of gold; for yes-no gold, how often a score means yes.
-
-The items behind a number, where they can be drawn: gold and predicted scores, or yes-no labels and scores.
-
-The pictures of a report: SVG inside the page, drawn 340 units wide so that letters stay readable on a phone.
+They are 340 units wide, so that text is readable on a phone.
 """
 
 from __future__ import annotations
@@ -21,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.evaluation.report.content import Grid, comparison_sentence, place, score_cell
+from gemel.evaluation.report.content import Grid, comparison_sentence, dataset_and_task, score_cell
 from gemel.evaluation.report.markup import (
     PLOT_HEIGHT,
     WIDTH,
@@ -29,7 +21,7 @@ from gemel.evaluation.report.markup import (
     Frame,
     Markup,
     Scale,
-    colour,
+    color,
     cut,
     drawing,
     element,
@@ -52,16 +44,16 @@ _LEFT, _RIGHT = 16, 44  # for the number of the model, and for the value
 
 @dataclass(frozen=True)
 class Bars:
-    """Some data sets of a grid, to be drawn in one picture."""
+    """A bar plot of some data sets of a grid: one group per data set, one bar per model, all from zero."""
 
     grid: Grid
     datasets: Sequence[str]
     models: tuple[str, ...]
-    """All models of the task: a model has the same number and colour in every picture."""
+    """All models of the task: a model has the same number and color in every plot."""
     span: AxisRange
 
-    def drawn(self, title: str) -> Markup:
-        top, said = 4.0, []
+    def draw(self, title: str) -> Markup:
+        top, descriptions = 4.0, []
         groups = []
         scale = self.span.to(_LEFT, WIDTH - _RIGHT)
         for dataset in self.datasets:
@@ -70,17 +62,17 @@ class Bars:
             for row, model in enumerate(present):
                 score = self.grid.score(dataset, model)
                 assert score is not None
-                place = top + _LABEL + row * (_BAR + 2)
-                groups.append(_bar(score, self.models.index(model), scale, place, len(self.models) > 1))
-                said.append(f"{dataset}, {model}: {score_cell(score)}")
+                y = top + _LABEL + row * (_BAR + 2)
+                groups.append(_bar(score, self.models.index(model), scale, y, len(self.models) > 1))
+                descriptions.append(f"{dataset}, {model}: {score_cell(score)}")
             top += _LABEL + len(present) * (_BAR + 2) + _GAP
         bottom = top - _GAP + 3
         back = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
-        return drawing(title, "; ".join(said), bottom + 20, *back, *groups)
+        return drawing(title, "; ".join(descriptions), bottom + 20, *back, *groups)
 
 
 def span_of(grid: Grid) -> AxisRange:
-    """The range of all bars and whiskers of a grid, so that its pictures can be compared."""
+    """The range of all bars and intervals of a grid, so that its plots can be compared."""
     scores = [result.values[result.main] for result in grid.cells.values()]
     return range_of(
         [end for score in scores for end in (score.value, score.low, score.high) if end is not None],
@@ -89,7 +81,7 @@ def span_of(grid: Grid) -> AxisRange:
 
 
 def chunks(names: Sequence[str], size: int) -> list[Sequence[str]]:
-    """The names in as few pieces of at most `size` as will do, about equally long."""
+    """The names in as few pieces of at most `size` as possible, of about equal length."""
     pieces = -(-len(names) // size)
     ends = [round(piece * len(names) / pieces) for piece in range(pieces + 1)]
     return [names[start:end] for start, end in pairwise(ends)]
@@ -102,7 +94,7 @@ def _bar(score: Score, position: int, scale: Scale, top: float, numbered: bool) 
         return join([*marks, words(scale(0) + 5, top + 10.5, "undefined", class_="small")])
     left, right = sorted((scale(0), scale(score.value)))
     marks.append(
-        element("rect", x=left, y=top, width=max(right - left, 0.5), height=_BAR, class_=colour(position))
+        element("rect", x=left, y=top, width=max(right - left, 0.5), height=_BAR, class_=color(position))
     )
     if score.low is not None and score.high is not None:
         marks.append(whisker(scale(score.low), scale(score.high), middle))
@@ -111,30 +103,30 @@ def _bar(score: Score, position: int, scale: Scale, top: float, numbered: bool) 
 
 
 MANY = 2000
-"""More points than this are drawn as a map."""
+"""More points than this are drawn as a heat map."""
 
-_LAYERS = 8  # points of one path do not darken each other, those of different paths do
+_LAYERS = 8  # points of one path do not darken each other, points of different paths do
 
 _COLUMNS, _ROWS, _SHADES = 40, 26, 6
 
 
 def scatter(points: ScatterPoints, x: AxisRange, y: AxisRange, *, title: str, position: int) -> Markup:
-    """One panel; `position` is the model's, for its colour."""
+    """Predicted against gold; `position` is that of the model, for its color."""
     axes = frame(x, y)
     many = len(points.gold) > MANY
-    cloud = _map(points, axes) if many else _cloud(points, axes)
-    told = f"{len(points.gold):,} items, predicted score against gold score"
+    cloud = _heat_map(points, axes) if many else _cloud(points, axes)
+    description = f"{len(points.gold):,} items, predicted score against gold score"
     return drawing(
         title,
-        told + (", darker where there are more" if many else ""),
+        description + (", darker where there are more" if many else ""),
         PLOT_HEIGHT,
-        axes.drawn("gold", "predicted"),
-        element("g", cloud, class_=colour(position)),
+        axes.draw("gold", "predicted"),
+        element("g", cloud, class_=color(position)),
     )
 
 
 def _cloud(points: ScatterPoints, axes: Frame) -> Markup:
-    # A zero-length stroke with round ends is a dot: 11 bytes each, where a circle takes 40. Half units are enough.
+    # A stroke of almost no length with round ends is a dot: 11 bytes, where a circle takes 40. Half units are enough.
     dots = [
         f"M{2 * axes.x(gold):.0f} {2 * axes.y(predicted):.0f}h.1"
         for gold, predicted in zip(points.gold, points.predicted, strict=True)
@@ -143,7 +135,7 @@ def _cloud(points: ScatterPoints, axes: Frame) -> Markup:
     return element("g", *layers, class_="dots", transform="scale(.5)")
 
 
-def _map(points: ScatterPoints, axes: Frame) -> Markup:
+def _heat_map(points: ScatterPoints, axes: Frame) -> Markup:
     x_edges = np.linspace(axes.x.low, axes.x.high, _COLUMNS + 1)
     y_edges = np.linspace(axes.y.low, axes.y.high, _ROWS + 1)
     counts, _, _ = np.histogram2d(
@@ -151,7 +143,7 @@ def _map(points: ScatterPoints, axes: Frame) -> Markup:
         points.predicted.clip(axes.y.low, axes.y.high),
         bins=(x_edges, y_edges),
     )
-    # Square roots, so that the one crowded corner does not leave the rest white.
+    # Square roots, so that one crowded corner does not leave the rest white.
     shades = np.ceil(np.sqrt(counts / counts.max()) * _SHADES).astype(int)
     width = (axes.x.end - axes.x.start) / _COLUMNS
     height = (axes.y.start - axes.y.end) / _ROWS
@@ -176,33 +168,33 @@ def _map(points: ScatterPoints, axes: Frame) -> Markup:
     )
 
 
-_ROW, _RIGHT_differences = 34, 48
+_ROW, _DIFFERENCE = 34, 48  # height of a row, width of the number
 
 
 def differences(comparisons: Sequence[NamedComparison], *, title: str) -> Markup:
-    """All comparisons of the same two models. A hollow dot says that nobody can tell."""
+    """All comparisons of two models: the differences and their intervals. A hollow dot is not significant."""
     ends = [end for named in comparisons for end in (named.comparison.low, named.comparison.high)]
     scale = range_of(ends + [named.comparison.difference for named in comparisons], zero=True).to(
-        8, WIDTH - _RIGHT_differences
+        8, WIDTH - _DIFFERENCE
     )
     bottom = 4 + _ROW * len(comparisons)
     marks = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
     for row, named in enumerate(comparisons):
-        found, top = named.comparison, 4 + row * _ROW
-        marks.append(words(0, top + 11, cut(place(named), WIDTH), class_="strong halo-text"))
-        marks.append(whisker(scale(found.low), scale(found.high), top + 22))
+        result, top = named.comparison, 4 + row * _ROW
+        marks.append(words(0, top + 11, cut(dataset_and_task(named), WIDTH), class_="strong halo-text"))
+        marks.append(whisker(scale(result.low), scale(result.high), top + 22))
         marks.append(
             element(
                 "circle",
-                cx=scale(found.difference),
+                cx=scale(result.difference),
                 cy=top + 22,
                 r=4.5,
-                class_="sure" if found.sure else "unsure",
+                class_="sure" if result.sure else "unsure",
             )
         )
-        marks.append(words(WIDTH, top + 26, f"{found.difference:+.2f}".replace("-", "−"), anchor="end"))
-    told = "; ".join(comparison_sentence(named) for named in comparisons)
-    return drawing(title, told, bottom + 20, *marks)
+        marks.append(words(WIDTH, top + 26, f"{result.difference:+.2f}".replace("-", "−"), anchor="end"))
+    description = "; ".join(comparison_sentence(named) for named in comparisons)
+    return drawing(title, description, bottom + 20, *marks)
 
 
 BINS = 10
@@ -212,7 +204,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Bin:
-    """One dot: the mean place of its items, and their spread upwards and downwards."""
+    """One dot of a calibration curve: the means of its items, and their spread in y."""
 
     x: float
     y: float
@@ -254,19 +246,19 @@ def by_score(points: ScatterPoints) -> list[Bin]:
 
 
 def calibration(points: ScatterPoints, x: AxisRange, y: AxisRange, *, title: str, position: int) -> Markup:
-    """One panel. For yes-no gold `x` is the score and `y` the share of yes, else `x` is gold and `y` the score."""
+    """For binary gold, the share of yes (y) by score (x), else the mean score (y) by gold (x)."""
     bins = by_score(points) if points.binary else by_gold(points)
     axes = frame(x, y)
     below, beside = ("predicted", "share of yes") if points.binary else ("gold", "mean predicted")
     spread = "95 % interval" if points.binary else "standard deviation"
-    told = "; ".join(
+    values = "; ".join(
         f"{below} {b.x:.2f}: {b.y:.2f} from {b.low:.2f} to {b.high:.2f}, {b.items} items" for b in bins
     )
     return drawing(
         title,
-        f"{beside} by {below}, with {spread}: {told}",
+        f"{beside} by {below}, with {spread}: {values}",
         PLOT_HEIGHT,
-        axes.drawn(below, beside),
+        axes.draw(below, beside),
         *(_diagonal(axes) if points.binary else []),
         _curve(bins, axes, position),
     )
@@ -276,19 +268,19 @@ def _curve(bins: list[Bin], axes: Frame, position: int) -> Markup:
     def height(value: float) -> float:
         return axes.y(min(max(value, axes.y.low), axes.y.high))
 
-    places = [(axes.x(b.x), axes.y(b.y)) for b in bins]
-    track = "M" + "L".join(f"{across:.1f} {up:.1f}" for across, up in places)
+    centers = [(axes.x(b.x), axes.y(b.y)) for b in bins]
+    track = "M" + "L".join(f"{across:.1f} {up:.1f}" for across, up in centers)
     marks = [element("path", d=track, class_="track")]
     marks += [
         whisker(height(b.low), height(b.high), across, upright=True)
-        for b, (across, _) in zip(bins, places, strict=True)
+        for b, (across, _) in zip(bins, centers, strict=True)
     ]
-    marks += [element("circle", cx=across, cy=up, r=3.5) for across, up in places]
-    return element("g", *marks, class_=colour(position))
+    marks += [element("circle", cx=across, cy=up, r=3.5) for across, up in centers]
+    return element("g", *marks, class_=color(position))
 
 
 def _diagonal(axes: Frame) -> list[Markup]:
-    """Where a score that is a probability would lie; a score that is no share (a dot product) has no such line."""
+    """The line on which a score equals the probability; none for scores that are no shares, such as dot products."""
     low, high = max(axes.x.low, 0.0), min(axes.x.high, 1.0)
     if low >= high or max(-axes.x.low, axes.x.high) > 1.5:
         return []
@@ -296,27 +288,27 @@ def _diagonal(axes: Frame) -> list[Markup]:
 
 
 def _equal_widths(values: Floats) -> list[Mask]:
-    """Which items fall into each bin; empty bins are left out, few distinct values get a bin each."""
+    """The items of each bin, without empty bins; few distinct values get a bin each."""
     levels = np.unique(values)
     if len(levels) <= BINS + 1:
         return [values == level for level in levels]
-    place = np.floor((values - levels[0]) / (levels[-1] - levels[0]) * BINS).clip(0, BINS - 1)
-    return [place == number for number in np.unique(place)]
+    bin_of = np.floor((values - levels[0]) / (levels[-1] - levels[0]) * BINS).clip(0, BINS - 1)
+    return [bin_of == number for number in np.unique(bin_of)]
 
 
 def _equal_counts(values: Floats) -> list[Mask]:
-    """The same for bins of about as many items each; equal values are never parted.
+    """The items of bins with about equally many items each; equal values are in one bin.
 
-    Scores may crowd into a corner (cosines of 0.95 and more), where bins of equal width are one full and nine empty.
+    Scores may be concentrated (cosines of 0.95 and more), where most bins of equal width would be empty.
     """
     edges = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1]))
-    place = np.searchsorted(edges, values, side="left")
-    return [place == number for number in np.unique(place)]
+    bin_of = np.searchsorted(edges, values, side="left")
+    return [bin_of == number for number in np.unique(bin_of)]
 
 
 @runtime_checkable
-class LabelledScores(Protocol):
-    """A sample of yes-no labels with a score each."""
+class LabeledScores(Protocol):
+    """A sample of binary labels with a score each."""
 
     labels: Floats
     scores: Floats
@@ -324,22 +316,22 @@ class LabelledScores(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ScatterPoints:
-    """Finite numbers, row by row."""
+    """Gold and predicted scores of items, all finite."""
 
     gold: Floats
     predicted: Floats
 
     @property
     def binary(self) -> bool:
-        """Gold says yes or no."""
+        """Gold is 0 or 1."""
         return bool(np.isin(self.gold, (0.0, 1.0)).all())
 
 
 def points_of(sample: Sample | None) -> ScatterPoints | None:
-    """The points of a sample, None where it has none to show: fewer than two, or means of items."""
+    """The points of a sample; None for fewer than two, or a sample without gold and predicted scores."""
     if isinstance(sample, CorrelationSample):
         gold, predicted = sample.gold, sample.predicted
-    elif isinstance(sample, LabelledScores):
+    elif isinstance(sample, LabeledScores):
         gold, predicted = sample.labels, sample.scores
     else:
         return None

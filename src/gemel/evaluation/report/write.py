@@ -1,7 +1,4 @@
-"""Results on disk: results.json for programs, results.md for a pull request, report.html with plots for people.
-
-The report as Markdown, for a pull request or a README.
-"""
+"""Writes a report: results.json for programs, results.md for pull requests, report.html with plots for readers."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ def write_report(
     *,
     date: datetime | None = None,
 ) -> list[Path]:
-    """Write the three files and return their paths; each is there whole or not at all.
-
-    `date` is the moment the report carries, now if it is not given.
-    """
+    """Write the three files atomically and return their paths. `date` is that of the report, now by default."""
     if not results:
         raise InputError("a report needs at least one result, got none")
     top = heading(date)
@@ -73,7 +67,7 @@ def _json(content: object) -> str:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
     except ValueError as error:
         raise InputError(
-            f"a report holds numbers that are finite, but a result does not ({error}). "
+            f"numbers of a report must be finite, but those of a result are not ({error}). "
             "An undefined score is None with a note"
         ) from error
     return text + "\n"
@@ -84,7 +78,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a protocol holds NumPy numbers,
 
 
 def markdown(results: Sequence[Scores], comparisons: Sequence[NamedComparison], heading: Heading) -> str:
-    """The whole page: a table a task, sub-sets, protocol, comparisons."""
+    """The report as Markdown: for each task a table, sub-sets and protocol, then comparisons."""
     blocks = ["# Evaluation", plain(" · ".join([heading.date, *heading.versions]))]
     for grid in grids(results):
         blocks += _task(grid)
@@ -96,9 +90,9 @@ def markdown(results: Sequence[Scores], comparisons: Sequence[NamedComparison], 
 
 def _task(grid: Grid) -> list[str]:
     blocks = [f"## {plain(grid.name)}", plain(number_line(grid)), _table(model_table(grid))]
-    wholes = grid.wholes()
-    if wholes:
-        blocks += ["### Sub-sets", _table(part_table(wholes, grid.models))]
+    part_grids = grid.part_grids()
+    if part_grids:
+        blocks += ["### Sub-sets", _table(part_table(part_grids, grid.models))]
     protocol = protocol_lines(grid)
     if protocol:
         blocks += ["### Protocol", "\n".join(f"- {plain(name)}: {plain(value)}" for name, value in protocol)]
@@ -106,12 +100,12 @@ def _task(grid: Grid) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Text that stays text: no mark of it is taken for Markdown or HTML."""
+    """Text in which nothing is taken for Markdown or HTML."""
     text = re.sub(r"\s+", " ", clean(text)).strip()
-    # "p < 0.001" reads as it stands: a tag has no space behind its bracket.
+    # "p < 0.001" needs no escape: a tag has no space after its bracket.
     text = re.sub(r"<(?! )", "&lt;", text.replace("&", "&amp;").replace(">", "&gt;"))
-    # A bracket makes a link only with another one right behind it, so an interval is left as it is.
-    return re.sub(r"(\]\(|\]\[|[\\`*|])", lambda found: "\\" + found[0], text)
+    # A bracket starts a link only before another bracket, so an interval needs no escape.
+    return re.sub(r"(\]\(|\]\[|[\\`*|])", lambda match: "\\" + match[0], text)
 
 
 def _table(table: TextTable) -> str:

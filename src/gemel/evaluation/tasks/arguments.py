@@ -1,8 +1,8 @@
 """Argument similarity: do two arguments on a topic make the same point?
 
-Three readings, one part each: the cosine as it is; and, as the paper does for AFS, a regression on |u - v| and u * v
-under 10-fold cross-validation and across topics (each topic predicted by a fit on the others). The encoder stays fixed:
-fine-tuning it is another matter, so these numbers are below those of a trained model.
+Three parts: the cosine; and, as in the Sentence-BERT paper for AFS, a regression on |u - v| and u * v with 10-fold
+cross-validation and across topics (each topic predicted by a fit on the others). The encoder is not fine-tuned, so
+these numbers are below those of a trained model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_w
 from gemel.evaluation.metrics import LabelSample, macro_f1, pearson, spearman
 from gemel.evaluation.probe import PENALTIES, fit_ridge, one_thread, pair_features
 from gemel.evaluation.statistics import CorrelationSample, Sample, choose, deal_folds
-from gemel.evaluation.task import POINTS, TASKS, Score, Scores, Task, column_vectors, run_settings, score_of
+from gemel.evaluation.task import POINTS, TASKS, Bootstrap, Score, Scores, Task, column_vectors
 from gemel.types import Encoder, Vectors
 from gemel.vectors.similarity import checked, row_scores
 
@@ -35,8 +35,8 @@ Folds = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
-    """A score for each pair, and whether the pair counts as similar, by a rule made without it."""
+class CrossValidated:
+    """A score for each pair, and whether the pair counts as similar, by a fit without it."""
 
     predicted: Floats
     similar: NDArray[np.int64]
@@ -52,23 +52,22 @@ class ArgumentSimilarity:
     right: Sequence[str]
     gold: Floats
     cut: float = 1.0
-    """Grades of at least this count as similar, where F1 asks yes or no."""
+    """For F1, grades of at least this count as similar."""
     grading: str = "a number"
     folds: int = 10
-    seed: int = 0
-    rounds: int = 1000
-    """Draws of the bootstrap."""
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    """Its seed is also that of the folds."""
     files: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol tells of the choice of files."""
+    """The part of the protocol on the choice of files."""
 
     def score(self, encoder: Encoder) -> Scores:
-        """The cosine's correlation at the top; the three readings with their F1 as parts."""
+        """The correlation of the cosine; cosine and both regressions, with F1, as parts."""
         columns = column_vectors(encoder, self.left, self.right, task="arguments")
         left, right = (checked(column, "vectors") for column in columns)
         cosine = row_scores(left, right).astype(np.float64)
         features = pair_features(left, right)
         topics = np.unique(np.asarray(self.topics), return_inverse=True)[1].astype(np.int64)
-        mixed = deal_folds((self.gold * 2).astype(np.int64), self.folds, self.seed)
+        mixed = deal_folds((self.gold * 2).astype(np.int64), self.folds, self.bootstrap.seed)
         by_fold, by_topic = self._regression(features, mixed), self._regression(features, topics)
         parts = (
             self._part("cosine", self._cosine(cosine, topics), topics, "topics", {"supervised": "no"}),
@@ -87,15 +86,15 @@ class ArgumentSimilarity:
             sample=parts[0].sample,
         )
 
-    def _cosine(self, cosine: Floats, folds: Folds) -> HeldOut:
-        """Nothing is fitted but the threshold of F1, on the other topics."""
+    def _cosine(self, cosine: Floats, folds: Folds) -> CrossValidated:
+        """Only the threshold of F1 is fitted, on the other topics."""
         similar = np.empty(len(cosine), dtype=np.int64)
         for fold in np.unique(folds):
             out = folds == fold
             similar[out] = cosine[out] >= best_threshold(cosine[~out], self._similar[~out])
-        return HeldOut(cosine, similar)
+        return CrossValidated(cosine, similar)
 
-    def _regression(self, features: Vectors, folds: Folds) -> HeldOut:
+    def _regression(self, features: Vectors, folds: Folds) -> CrossValidated:
         predicted, similar = np.empty(len(folds)), np.empty(len(folds), dtype=np.int64)
         for fold in np.unique(folds):
             out = folds == fold
@@ -103,11 +102,13 @@ class ArgumentSimilarity:
                 fit = fit_ridge(features[~out], self.gold[~out])
             predicted[out] = fit.predict(features[out])
             similar[out] = predicted[out] >= best_threshold(fit.left_out, self._similar[~out])
-        return HeldOut(predicted, similar)
+        return CrossValidated(predicted, similar)
 
-    def _part(self, name: str, held: HeldOut, folds: Folds, over: str, protocol: Mapping[str, Any]) -> Scores:
+    def _part(
+        self, name: str, result: CrossValidated, folds: Folds, over: str, protocol: Mapping[str, Any]
+    ) -> Scores:
         """`over` is what the folds are: topics, or folds of mixed pairs."""
-        predicted = _flattened(held.predicted, folds)
+        predicted = _without_fold_means(result.predicted, folds)
         sample = CorrelationSample(self.gold, predicted)
         means = _fold_means(self.gold, predicted, folds)
         return Scores(
@@ -119,7 +120,7 @@ class ArgumentSimilarity:
                 "pearson": self._measured(CorrelationSample(self.gold, predicted, "pearson")),
                 f"spearman-mean-of-{over}": means["spearman"],
                 f"pearson-mean-of-{over}": means["pearson"],
-                "f1-macro": self._measured(LabelSample(self._similar, held.similar, "macro_f1")),
+                "f1-macro": self._measured(LabelSample(self._similar, result.similar, "macro_f1")),
             },
             items=len(self.gold),
             unit="pairs",
@@ -130,7 +131,7 @@ class ArgumentSimilarity:
                 "f1": f"similar is a grade of at least {self.cut:g}; the threshold is the best of the training part"
                 " (the other topics, or the other folds), by predictions that left the pair out",
                 **self.files,
-                **run_settings(self.rounds, self.seed),
+                **self.bootstrap.settings,
                 "drawn": "pairs",
                 "data": fingerprint(self.topics, self.left, self.right, self.gold.tolist()),
             },
@@ -147,7 +148,7 @@ class ArgumentSimilarity:
 
     def _measured(self, sample: Sample) -> Score:
         why = "undefined: all predictions or all grades are equal"
-        return score_of(sample, rounds=self.rounds, seed=self.seed, undefined=why)
+        return self.bootstrap.score(sample, undefined=why)
 
     @property
     def _similar(self) -> NDArray[np.int64]:
@@ -168,42 +169,44 @@ def load(
 
     The grade is a column `score` of numbers or a column `label` with the grades of UKP ASPECT.
     """
-    found = tables_with(Path(path), with_columns(*((name,) for name in COLUMNS)))
-    settings = {"folds": folds, "seed": seed, "rounds": rounds}
-    made = (_task(table, cut, limit, settings) for table in found.tables)
-    return [replace(task, files=found.protocol) for task in made]
+    files = tables_with(Path(path), with_columns(*((name,) for name in COLUMNS)))
+    bootstrap = Bootstrap(rounds, seed)
+    tasks = (_task(table, cut, limit, folds, bootstrap) for table in files.tables)
+    return [replace(task, files=files.protocol) for task in tasks]
 
 
 def best_threshold(scores: Floats, similar: NDArray[np.int64]) -> float:
-    """The threshold with the highest macro F1: halfway between two neighbours of 200 steps of the sorted scores."""
+    """The threshold with the highest macro F1: halfway between two consecutive of 201 quantiles of the scores."""
     steps = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
     between = (steps[1:] + steps[:-1]) / 2 if len(steps) > 1 else steps
-    found = [macro_f1(similar, (scores >= threshold).astype(np.int64)) or 0.0 for threshold in between]
-    return float(between[int(np.argmax(found))])
+    values = [macro_f1(similar, (scores >= threshold).astype(np.int64)) or 0.0 for threshold in between]
+    return float(between[int(np.argmax(values))])
 
 
-def _flattened(predicted: Floats, folds: Folds) -> Floats:
-    """One number for all where each fold has one of its own: the mean of its training part, which tells nothing."""
+def _without_fold_means(predicted: Floats, folds: Folds) -> Floats:
+    """Zeros where the predictions of each fold are all equal: they are the mean of its training part."""
     spread = max(float(np.ptp(predicted[folds == fold])) for fold in np.unique(folds))
     return np.zeros_like(predicted) if spread < 1e-9 else predicted
 
 
 def _fold_means(gold: Floats, predicted: Floats, folds: Folds) -> dict[str, Score]:
-    found = {}
+    means = {}
     for name, correlate in (("spearman", spearman), ("pearson", pearson)):
         each = [correlate(gold[folds == fold], predicted[folds == fold]) for fold in np.unique(folds)]
         defined = [number for number in each if number is not None]
-        left = len(each) - len(defined)
-        note = f"undefined in {left} of {len(each)}, left out" if left else ""
-        found[name] = Score(POINTS * float(np.mean(defined)) if defined else None, note=note)
-    return found
+        undefined = len(each) - len(defined)
+        note = f"undefined in {undefined} of {len(each)}, left out" if undefined else ""
+        means[name] = Score(POINTS * float(np.mean(defined)) if defined else None, note=note)
+    return means
 
 
-def _task(table: DataTable, cut: float, limit: int | None, settings: dict[str, Any]) -> ArgumentSimilarity:
+def _task(
+    table: DataTable, cut: float, limit: int | None, folds: int, bootstrap: Bootstrap
+) -> ArgumentSimilarity:
     topics, left, right = (table.texts(name) for name in COLUMNS)
     by_score = table.has("score")
     gold = table.numbers("score") if by_score else _grades(table)
-    rows = choose(len(gold), limit, settings["seed"])
+    rows = choose(len(gold), limit, bootstrap.seed)
     task = ArgumentSimilarity(
         dataset_name(table.path),
         [topics[row] for row in rows],
@@ -212,7 +215,8 @@ def _task(table: DataTable, cut: float, limit: int | None, settings: dict[str, A
         gold[rows],
         cut=cut,
         grading="column score" if by_score else ", ".join(f"{name} = {g:g}" for name, g in GRADES.items()),
-        **settings,
+        folds=folds,
+        bootstrap=bootstrap,
     )
     if len(set(task.topics)) < 2:
         raise InputError(

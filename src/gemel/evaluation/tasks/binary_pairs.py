@@ -1,7 +1,7 @@
-"""Pairs that are equal in meaning or not: how well does similarity tell them apart, and where should one cut?
+"""Pairs that are equal in meaning or not: how well the similarity separates them, and the best threshold.
 
-The main number is the average precision, which needs no threshold. Best F1 and accuracy are at the threshold that is
-best on these very rows: to use it on others, find it on a development set.
+The main number is the average precision, which needs no threshold. F1 and accuracy are at the threshold that is best
+on these rows; for a threshold to use on other data, choose it on a development set.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from gemel.evaluation.task import (
     POINTS,
     RIGHT,
     TASKS,
+    Bootstrap,
     Score,
     Scores,
     Task,
     chosen_metrics,
     pair_scores,
-    run_settings,
-    score_of,
     side_by_side,
 )
 from gemel.types import Encoder
 
-_ONE_KIND = "all labels are equal: there is nothing to tell apart"
+_ONE_KIND = "all labels are equal: there are no two classes to separate"
 
 
 @dataclass(frozen=True, eq=False)
 class BinarySample:
-    """Labelled pairs with their similarity. F1 and accuracy choose their threshold anew for the rows given."""
+    """Labeled pairs with their similarity. F1 and accuracy are at the best threshold for the given rows."""
 
     labels: NDArray[np.bool_]
     scores: Floats
@@ -80,8 +79,7 @@ class BinaryPairsTask:
     right: tuple[str, ...]
     labels: NDArray[np.bool_]
     metrics: tuple[str, ...]
-    rounds: int
-    seed: int
+    bootstrap: Bootstrap
     protocol: Mapping[str, Any]
 
     def score(self, encoder: Encoder) -> Scores:
@@ -101,7 +99,7 @@ class BinaryPairsTask:
     def _values(self, similar: Floats) -> dict[str, Score]:
         def points(kind: str) -> Score:
             sample = BinarySample(self.labels, similar, kind)
-            return score_of(sample, rounds=self.rounds, seed=self.seed, undefined=_ONE_KIND)
+            return self.bootstrap.score(sample, undefined=_ONE_KIND)
 
         cuts = BinarySample(self.labels, similar).cuts(np.arange(len(self.labels)))
         f1, accuracy = cuts.best_f1, cuts.best_accuracy
@@ -124,19 +122,19 @@ class BinaryPairsTask:
 @TASKS.add("binary-pairs")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of two texts and a label of 0 or 1: a file, or the test sets of a folder."""
-    found = tables_with(Path(path), with_columns(LEFT, RIGHT, ("label",)))
-    metrics = chosen_metrics(metric)
+    files = tables_with(Path(path), with_columns(LEFT, RIGHT, ("label",)))
+    metrics, bootstrap = chosen_metrics(metric), Bootstrap(rounds, seed)
     protocol = {
         "metric": metric,
-        **run_settings(rounds, seed),
-        **found.protocol,
+        **bootstrap.settings,
+        **files.protocol,
         "thresholds": "the best on these rows",
     }
-    return [_task(table, metrics, rounds, seed, protocol) for table in found.tables]
+    return [_task(table, metrics, bootstrap, protocol) for table in files.tables]
 
 
 def _task(
-    table: DataTable, metrics: tuple[str, ...], rounds: int, seed: int, protocol: Mapping[str, Any]
+    table: DataTable, metrics: tuple[str, ...], bootstrap: Bootstrap, protocol: Mapping[str, Any]
 ) -> BinaryPairsTask:
     left, right, numbers = table.texts(*LEFT), table.texts(*RIGHT), table.numbers("label")
     for row, number in enumerate(numbers):
@@ -148,7 +146,6 @@ def _task(
         right=tuple(right),
         labels=numbers == 1,
         metrics=metrics,
-        rounds=rounds,
-        seed=seed,
+        bootstrap=bootstrap,
         protocol={**protocol, "data": fingerprint(left, right, numbers.tolist())},
     )

@@ -1,6 +1,6 @@
-"""Clustering: do texts of one class lie together? k-means with as many clusters as classes, several seeds.
+"""Clustering: k-means with as many clusters as classes, compared with the classes, for several seeds.
 
-The main number is the V-measure, a mean over the seeds. Its interval tells how much the luck of k-means matters; it
+The main number is the V-measure, a mean over the seeds. Its interval shows how much k-means depends on the seed; it
 says nothing about other texts.
 """
 
@@ -20,7 +20,7 @@ from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_w
 from gemel.evaluation.metrics import ClusterAgreement, agreement
 from gemel.evaluation.probe import compact, one_thread
 from gemel.evaluation.statistics import MeanSample, choose
-from gemel.evaluation.task import POINTS, TASKS, Score, Scores, Task, column_vectors, run_settings, score_of
+from gemel.evaluation.task import POINTS, TASKS, Bootstrap, Score, Scores, Task, column_vectors
 from gemel.types import Encoder, Vectors
 from gemel.vectors.similarity import checked
 
@@ -37,21 +37,19 @@ class Clustering:
     texts: Sequence[str]
     labels: Sequence[str]
     seeds: int = 10
-    seed: int = 0
-    """The first of the seeds."""
-    rounds: int = 1000
-    """Draws of the bootstrap."""
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    """Its seed is also the first seed of k-means."""
     rows: int = 0
-    """Rows that the file has, where `texts` are a random choice of them."""
+    """Rows in the file, where `texts` are a random sample of them."""
     files: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol tells of the choice of files."""
+    """The part of the protocol on the choice of files."""
 
     def score(self, encoder: Encoder) -> Scores:
-        """V-measure, its two halves, NMI, ARI and accuracy: means over the seeds, with standard deviations."""
+        """V-measure, homogeneity, completeness, NMI, ARI and accuracy: means and standard deviations over seeds."""
         (column,) = column_vectors(encoder, self.texts, task="clustering")
         vectors = checked(column, "vectors")
         classes = len(set(self.labels))
-        seeds = range(self.seed, self.seed + self.seeds)
+        seeds = range(self.bootstrap.seed, self.bootstrap.seed + self.seeds)
         runs = [agreement(self.labels, k_means(vectors, classes, seed=seed)) for seed in seeds]
         sample = MeanSample(np.array([run.v_measure for run in runs]))
         return Scores(
@@ -67,7 +65,7 @@ class Clustering:
                 "seeds": list(seeds),
                 "aggregation": "mean over the seeds",
                 **self.files,
-                **run_settings(self.rounds, self.seed),
+                **self.bootstrap.settings,
                 "drawn": "seeds: the luck of k-means, not the choice of texts",
                 "nmi": "mutual information over the geometric mean of the entropies",
                 "accuracy": "each cluster given to at most one class, best assignment",
@@ -83,8 +81,8 @@ class Clustering:
         for name in columns[0]:
             numbers = POINTS * np.array([column[name] for column in columns])
             values[name.replace("_", "-")] = Score(float(numbers.mean()), note=_spread(numbers))
-        found = score_of(sample, rounds=self.rounds, seed=self.seed)
-        return {**values, "v-measure": replace(found, note=values["v-measure"].note)}
+        main = self.bootstrap.score(sample)
+        return {**values, "v-measure": replace(main, note=values["v-measure"].note)}
 
 
 @TASKS.add("clustering")
@@ -100,22 +98,31 @@ def load(
 ) -> list[Task]:
     """One task for the file, or for each table of the folder that has a text and a label column.
 
-    `limit` takes that many rows at random: files are often sorted by class.
+    `limit`: this many rows, chosen at random since files are often sorted by class.
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
     text_names, label_names = (text,) if text else TEXT, (label,) if label else LABEL
-    found = tables_with(Path(path), with_columns(text_names, label_names))
+    files = tables_with(Path(path), with_columns(text_names, label_names))
     tasks: list[Task] = []
-    for table in found.tables:
+    for table in files.tables:
         texts, labels = table.texts(*text_names), table.texts(*label_names)
         _check(table, labels)
         chosen = choose(len(texts), limit, seed)
         kept = [labels[row] for row in chosen]
         if len(set(kept)) < 2:
             raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
-        made = Clustering(dataset_name(table.path), [texts[row] for row in chosen], kept, seeds, seed, rounds)
-        tasks.append(replace(made, rows=len(texts), files=found.protocol))
+        tasks.append(
+            Clustering(
+                dataset_name(table.path),
+                [texts[row] for row in chosen],
+                kept,
+                seeds,
+                Bootstrap(rounds, seed),
+                rows=len(texts),
+                files=files.protocol,
+            )
+        )
     return tasks
 
 
@@ -128,12 +135,12 @@ def k_means(vectors: Vectors, clusters: int, *, seed: int) -> NDArray[np.int64]:
         raise MissingExtra("clustering", "scikit-learn", "evaluate") from error
     if len(vectors) < clusters:
         raise InputError(f"{len(vectors)} vectors cannot make {clusters} clusters: give at least as many")
-    # One thread: several add up the centres in whatever order they finish, and rounding then differs by run.
+    # One thread: several add up the centers in any order, and the rounding then differs between runs.
     with one_thread("clustering"), warnings.catch_warnings():
-        # Fewer different vectors than clusters leaves some empty. The measures say it: no need to warn.
+        # Fewer distinct vectors than clusters leave some empty, which the measures show.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = KMeans(clusters, n_init=1, random_state=seed).fit_predict(compact(vectors))
-    return np.asarray(found, dtype=np.int64)
+        labels = KMeans(clusters, n_init=1, random_state=seed).fit_predict(compact(vectors))
+    return np.asarray(labels, dtype=np.int64)
 
 
 def _spread(numbers: NDArray[Any]) -> str:

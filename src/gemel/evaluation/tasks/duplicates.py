@@ -24,7 +24,7 @@ _BUGS = ("bug_id", "title", "description", "dup_of_id", "dup_title", "dup_descri
 
 @dataclass(frozen=True)
 class Reports:
-    """Distinct reports, groups of those that say the same, and which of them are asked about."""
+    """Distinct reports, groups of duplicates among them, and which of them are queries."""
 
     texts: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...]
@@ -40,15 +40,15 @@ class DuplicatesTask:
     metric: str
     bootstrap: Bootstrap
     files: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol tells of the choice of files."""
+    """The part of the protocol on the choice of files."""
 
     def score(self, encoder: System) -> Scores:
-        """MAP@100 first; then MRR@100, and recall and the share of queries with any hit at 1, 10 and 20."""
-        data, asked = self.reports, np.array(self.reports.queries, dtype=np.int64)
-        hits = rank(encoder, [data.texts[place] for place in asked], data.texts, DEPTH + 1, self.metric)
-        members = {place: group for group in data.groups for place in group}
-        gains = [{other: 1.0 for other in members[place] if other != place} for place in data.queries]
-        lists = ranked(without(hits.index, asked)[:, :DEPTH], gains)
+        """MAP@100, MRR@100, and recall and the share of queries with a hit at 1, 10 and 20."""
+        data, queries = self.reports, np.array(self.reports.queries, dtype=np.int64)
+        hits = rank(encoder, [data.texts[i] for i in queries], data.texts, DEPTH + 1, self.metric)
+        group_of = {i: group for group in data.groups for i in group}
+        gains = [{other: 1.0 for other in group_of[i] if other != i} for i in data.queries]
+        lists = ranked(without(hits.index, queries)[:, :DEPTH], gains)
         values = {f"map@{DEPTH}": average_precision(lists), f"mrr@{DEPTH}": reciprocal_rank(lists)}
         values |= {f"recall@{k}": recall(lists, k) for k in (1, 10, 20)}
         values |= {f"hit@{k}": hit_rate(lists, k) for k in (1, 10, 20)}
@@ -76,15 +76,15 @@ class DuplicatesTask:
 
 @TASKS.add("duplicates")
 def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
-    """Tables of bugs with the bug each repeats, or of labelled text pairs (label 1: the same question).
+    """Tables of bugs with the bug that each duplicates, or of labeled pairs of texts (label 1: the same question).
 
-    Of bugs, the duplicates are asked about; of pairs, every text that has a partner.
+    Of bugs, the duplicates are the queries; of pairs, every text of a pair with label 1.
     """
     METRICS[metric]
-    found, bootstrap = tables_with(Path(path), with_columns(("dup_of_id",)), PAIRS), Bootstrap(rounds, seed)
+    files, bootstrap = tables_with(Path(path), with_columns(("dup_of_id",)), PAIRS), Bootstrap(rounds, seed)
     return [
-        DuplicatesTask(dataset_name(table.path), _read(table), metric, bootstrap, found.protocol)
-        for table in found.tables
+        DuplicatesTask(dataset_name(table.path), _read(table), metric, bootstrap, files.protocol)
+        for table in files.tables
     ]
 
 
@@ -93,23 +93,23 @@ def _read(table: DataTable) -> Reports:
 
 
 def _bugs(table: DataTable) -> Reports:
-    where: dict[str, int] = {}
+    index: dict[str, int] = {}
     texts: list[str] = []
     pairs: list[tuple[int, int]] = []
     for row, (bug, title, text, master, its_title, its_text) in enumerate(
         zip(*(table.texts(name) for name in _BUGS), strict=True)
     ):
-        places = []
-        for name, whole in ((bug, f"{title} {text}"), (master, f"{its_title} {its_text}")):
-            place = where.setdefault(name, len(where))
-            if place == len(texts):
-                texts.append(whole.strip())
-            elif texts[place] != whole.strip():
-                raise InputError(f"{table.location(row)}: bug {name!r} had another text further up")
-            places.append(place)
-        if places[0] == places[1]:
+        pair = []
+        for name, full in ((bug, f"{title} {text}"), (master, f"{its_title} {its_text}")):
+            i = index.setdefault(name, len(index))
+            if i == len(texts):
+                texts.append(full.strip())
+            elif texts[i] != full.strip():
+                raise InputError(f"{table.location(row)}: bug {name!r} has another text in an earlier row")
+            pair.append(i)
+        if pair[0] == pair[1]:
             raise InputError(f"{table.location(row)}: bug {bug!r} is marked as a duplicate of itself")
-        pairs.append((places[0], places[1]))
+        pairs.append((pair[0], pair[1]))
     queries = dict.fromkeys(left for left, _ in pairs)
     return Reports(tuple(texts), _groups(len(texts), pairs), tuple(queries))
 
@@ -117,7 +117,7 @@ def _bugs(table: DataTable) -> Reports:
 def _questions(table: DataTable) -> Reports:
     pairs = read_pairs(table)
     groups = _groups(len(pairs.texts), pairs.same)
-    return Reports(pairs.texts, groups, tuple(sorted(place for group in groups for place in group)))
+    return Reports(pairs.texts, groups, tuple(sorted(i for group in groups for i in group)))
 
 
 def _groups(size: int, pairs: Collection[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:

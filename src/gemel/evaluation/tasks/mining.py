@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.collection import PAIRS, LabelledPairs, connected, read_pairs
+from gemel.evaluation.collection import PAIRS, LabeledPairs, connected, read_pairs
 from gemel.evaluation.data import dataset_name, tables_with
 from gemel.evaluation.statistics import MeanSample
-from gemel.evaluation.task import TASKS, Bootstrap, Score, Scores, System, Task, mean_score, with_vectors
+from gemel.evaluation.task import TASKS, Bootstrap, Score, Scores, System, Task, with_vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.similarity import METRICS
@@ -24,13 +24,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecallCurve:
-    """Precision and recall of the mined pairs, cut after each distinct score from the best down."""
+    """Precision and recall of the mined pairs above each distinct score, best first."""
 
     threshold: Floats
     precision: Floats
     recall: Floats
     of_gold: Floats
-    """(gold pairs,) the precision at the cut that finds each gold pair, 0 for one that was not mined."""
+    """(gold pairs,) the precision at the score of each gold pair, 0 for one that was not mined."""
 
     @property
     def f1(self) -> Floats:
@@ -39,13 +39,13 @@ class PrecisionRecallCurve:
 
 
 def curve(score: NDArray[np.float32], hit: NDArray[np.bool_], gold: int) -> PrecisionRecallCurve:
-    """`score` of mined pairs, best first, and which of them are among the `gold` pairs. Equal scores stay together."""
+    """`score` of mined pairs, best first, and which of them are among the `gold` pairs. Equal scores are one step."""
     last = np.flatnonzero(np.append(score[1:] != score[:-1], True)) if len(score) else np.empty(0, np.int64)
     found = np.cumsum(hit)[last] if len(score) else np.empty(0)
     precision = found / (last + 1)
     of_gold = np.zeros(gold)
-    places = np.flatnonzero(hit)
-    of_gold[: len(places)] = precision[np.searchsorted(last, places)]
+    hits = np.flatnonzero(hit)
+    of_gold[: len(hits)] = precision[np.searchsorted(last, hits)]
     return PrecisionRecallCurve(np.asarray(score[last], dtype=np.float64), precision, found / gold, of_gold)
 
 
@@ -61,7 +61,7 @@ class MiningTask:
     closed: bool
     bootstrap: Bootstrap
     files: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol tells of the choice of files."""
+    """The part of the protocol on the choice of files."""
 
     def score(self, encoder: System) -> Scores:
         """Average precision first; then the best F1, where it is reached, and precision and recall there."""
@@ -72,7 +72,7 @@ class MiningTask:
             task="mining",
             dataset=self.dataset,
             main="average-precision",
-            values={"average-precision": mean_score(sample.values, self.bootstrap), **_best(cuts)},
+            values={"average-precision": self.bootstrap.score(sample), **_best(cuts)},
             items=len(self.gold),
             unit="gold_pairs",
             protocol=self._protocol(mined),
@@ -86,7 +86,7 @@ class MiningTask:
         found = mined.left * size + mined.right
         hit = np.isin(found, codes)
         cuts = curve(mined.score, hit, len(codes))
-        # Back to the order of the gold pairs, so that two models are compared pair by pair.
+        # In the order of the gold pairs, so that two models can be compared pair by pair.
         values = np.zeros(len(codes))
         hits = found[hit]
         values[order[np.searchsorted(codes[order], hits)]] = cuts.of_gold[: len(hits)]
@@ -103,7 +103,7 @@ class MiningTask:
             "not_gold": "every other pair counts as wrong, also those that nobody judged",
             "average-precision": "over gold pairs; 0 for those not among the mined; equal scores as one step",
             **self.files,
-            **self.bootstrap.protocol("gold pairs, with the mined list held", self.texts, self.gold),
+            **self.bootstrap.protocol("gold pairs, with the mined list fixed", self.texts, self.gold),
         }
 
 
@@ -117,23 +117,23 @@ def load(
     rounds: int = 1000,
     seed: int = 0,
 ) -> list[Task]:
-    """Tables of labelled pairs; all their distinct texts are mined, whatever the label.
+    """Tables of labeled pairs; all their distinct texts are mined, whatever the label.
 
-    `k` is how many of the nearest pairs are looked at. `closed`: if a and b, and b and c are pairs, so are a and c.
+    `k` is the number of nearest pairs. `closed`: if a and b, and b and c are pairs, so are a and c.
     """
     METRICS[metric]
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
-    found, tasks = tables_with(Path(path), PAIRS), list[Task]()
-    for table in found.tables:
+    files, tasks = tables_with(Path(path), PAIRS), list[Task]()
+    for table in files.tables:
         pairs = read_pairs(table)
         gold = _closure(pairs) if closed else pairs.same
         name, bootstrap = dataset_name(table.path), Bootstrap(rounds, seed)
-        tasks.append(MiningTask(name, pairs.texts, gold, k, metric, closed, bootstrap, found.protocol))
+        tasks.append(MiningTask(name, pairs.texts, gold, k, metric, closed, bootstrap, files.protocol))
     return tasks
 
 
-def _closure(pairs: LabelledPairs) -> tuple[tuple[int, int], ...]:
+def _closure(pairs: LabeledPairs) -> tuple[tuple[int, int], ...]:
     groups = connected(len(pairs.texts), pairs.same)
     return tuple((one, other) for group in groups for one in group for other in group if one < other)
 
@@ -143,10 +143,10 @@ def _best(cuts: PrecisionRecallCurve) -> dict[str, Score]:
     if not cuts.f1.any():
         none = Score(None, note="no gold pair was mined")
         return {"f1": Score(0.0), "threshold": none, "precision": none, "recall": Score(0.0)}
-    at = int(cuts.f1.argmax())
+    best = int(cuts.f1.argmax())
     return {
-        "f1": Score(100 * float(cuts.f1[at])),
-        "threshold": Score(float(cuts.threshold[at]), note="a score, not x 100"),
-        "precision": Score(100 * float(cuts.precision[at])),
-        "recall": Score(100 * float(cuts.recall[at])),
+        "f1": Score(100 * float(cuts.f1[best])),
+        "threshold": Score(float(cuts.threshold[best]), note="a score, not x 100"),
+        "precision": Score(100 * float(cuts.precision[best])),
+        "recall": Score(100 * float(cuts.recall[best])),
     }

@@ -1,4 +1,4 @@
-"""Task "reranking": put the right answers first among a few candidates that each question brings."""
+"""Task "reranking": rank the right answers first among the few candidates of each question."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class RerankingTask:
     metric: str
     bootstrap: Bootstrap
     files: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol tells of the choice of files."""
+    """The part of the protocol on the choice of files."""
 
     def score(self, encoder: System) -> Scores:
-        """MAP first; then the reciprocal rank of the first right answer, and how often the first one is right."""
-        near = self._near(encoder)
+        """MAP, the reciprocal rank of the first right answer, and precision at 1."""
+        scores = self._scores(encoder)
         orders = np.full(
             (len(self.questions), max(len(q.candidates) for q in self.questions)), -1, dtype=np.int64
         )
         start = 0
         for row, question in enumerate(self.questions):
             size = len(question.candidates)
-            orders[row, :size] = np.argsort(-near[start : start + size], kind="stable")
+            orders[row, :size] = np.argsort(-scores[start : start + size], kind="stable")
             start += size
-        gains = [{place: 1.0 for place, label in enumerate(q.labels) if label} for q in self.questions]
+        gains = [{i: 1.0 for i, label in enumerate(q.labels) if label} for q in self.questions]
         lists = ranked(orders, gains)
         values = {
             "map": average_precision(lists),
@@ -85,22 +85,21 @@ class RerankingTask:
             bootstrap=self.bootstrap,
         )
 
-    def _near(self, encoder: System) -> NDArray[np.float32]:
+    def _scores(self, encoder: System) -> NDArray[np.float32]:
         """(rows,) the score of each question with each of its candidates, one question after the other."""
         left = np.repeat([q.text for q in self.questions], [len(q.candidates) for q in self.questions])
         right = np.concatenate([q.candidates for q in self.questions])
         if isinstance(encoder, PairScorer):
-            asked = [self.question_texts[place] for place in left]
-            return np.asarray(
-                encoder.scores(asked, [self.candidate_texts[place] for place in right]), np.float32
-            )
+            questions = [self.question_texts[i] for i in left]
+            candidates = [self.candidate_texts[i] for i in right]
+            return np.asarray(encoder.scores(questions, candidates), np.float32)
         if isinstance(encoder, Retriever):
             every = _retriever_scores(encoder, self.question_texts, self.candidate_texts)
             return np.asarray(every[left, right])
         ready = encoder.fitted(self.candidate_texts) if isinstance(encoder, Learner) else encoder
-        questions = encode_queries(ready, self.question_texts)
-        candidates = encode_documents(ready, self.candidate_texts)
-        return row_scores(questions[left], candidates[right], self.metric)
+        queries = encode_queries(ready, self.question_texts)
+        documents = encode_documents(ready, self.candidate_texts)
+        return row_scores(queries[left], documents[right], self.metric)
 
     def _protocol(self, encoder: System) -> dict[str, Any]:
         return {
@@ -117,9 +116,9 @@ class RerankingTask:
 def load(path: Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """Tables of question, candidate and label (1: right); rows of a question share its text, or its `question_id`."""
     METRICS[metric]
-    found = tables_with(Path(path), with_columns(_QUESTIONS, _CANDIDATES, ("label",)))
-    made = (_read(table, metric, Bootstrap(rounds, seed)) for table in found.tables)
-    return [replace(task, files=found.protocol) for task in made]
+    files = tables_with(Path(path), with_columns(_QUESTIONS, _CANDIDATES, ("label",)))
+    tasks = (_read(table, metric, Bootstrap(rounds, seed)) for table in files.tables)
+    return [replace(task, files=files.protocol) for task in tasks]
 
 
 def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
@@ -136,21 +135,23 @@ def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
     kept = [group for group in groups.values() if labels[group].any()]
     if not kept:
         raise InputError(f"{table.path} has no question with a right answer (label above 0)")
-    question_at: dict[str, int] = {}
-    candidate_at: dict[str, int] = {}
-    found = tuple(
+    question_index: dict[str, int] = {}
+    candidate_index: dict[str, int] = {}
+    queries = tuple(
         RerankingQuery(
-            text=question_at.setdefault(questions[group[0]], len(question_at)),
-            candidates=tuple(candidate_at.setdefault(candidates[row], len(candidate_at)) for row in group),
+            text=question_index.setdefault(questions[group[0]], len(question_index)),
+            candidates=tuple(
+                candidate_index.setdefault(candidates[row], len(candidate_index)) for row in group
+            ),
             labels=tuple(bool(labels[row]) for row in group),
         )
         for group in kept
     )
     return RerankingTask(
         dataset=dataset_name(table.path),
-        questions=found,
-        question_texts=tuple(question_at),
-        candidate_texts=tuple(candidate_at),
+        questions=queries,
+        question_texts=tuple(question_index),
+        candidate_texts=tuple(candidate_index),
         left_out=len(groups) - len(kept),
         metric=metric,
         bootstrap=bootstrap,
@@ -160,9 +161,9 @@ def _read(table: DataTable, metric: str, bootstrap: Bootstrap) -> RerankingTask:
 def _retriever_scores(
     retriever: Retriever, questions: Sequence[str], candidates: Sequence[str]
 ) -> NDArray[np.float32]:
-    """(questions, candidates): scores from a full ranking of all candidates; what was not found is below all."""
+    """(questions, candidates): scores from a full ranking of all candidates; -inf for those that were not found."""
     hits = rank(retriever, questions, candidates, len(candidates), "cosine")
     scores = np.full((len(questions), len(candidates)), -np.inf, dtype=np.float32)
-    rows, places = np.nonzero(hits.index >= 0)
-    scores[rows, hits.index[rows, places]] = hits.score[rows, places]
+    rows, ranks = np.nonzero(hits.index >= 0)
+    scores[rows, hits.index[rows, ranks]] = hits.score[rows, ranks]
     return scores

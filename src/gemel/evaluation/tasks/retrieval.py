@@ -1,4 +1,4 @@
-"""Task "retrieval": find the documents that answer a query among all of a corpus, by exact search."""
+"""Task "retrieval": find the documents of a corpus that answer a query, by exact search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gemel.vectors.similarity import METRICS
 
 Gain = Literal["graded", "binary"]
 
-DEPTH = 100  # places that are looked at; MAP and the deep recall are cut here, as in BEIR
+DEPTH = 100  # ranks that MAP and the deep recall use, as in BEIR
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RetrievalTask:
     bootstrap: Bootstrap
 
     def score(self, encoder: System) -> Scores:
-        """nDCG@k first; then MAP@100, MRR@k, recall and precision, each a mean over queries."""
+        """nDCG@k, MAP@100, MRR@k, recall and precision, each a mean over queries."""
         data, k = self.collection, self.k
         lists = self._ranked(encoder)
         values = {
@@ -113,19 +113,19 @@ def load(
         raise InputError(f"gain must be one of {', '.join(get_args(Gain))}, got {gain!r}")
     return [
         RetrievalTask(
-            collection=found,
+            collection=collection,
             metric=metric,
             k=k,
-            gain=gain or ("graded" if found.layout == "beir" else "binary"),
-            skip_same_id=found.layout == "beir" if skip_same_id is None else skip_same_id,
+            gain=gain or ("graded" if collection.layout == "beir" else "binary"),
+            skip_same_id=collection.layout == "beir" if skip_same_id is None else skip_same_id,
             bootstrap=Bootstrap(rounds, seed),
         )
-        for found in read_collections(Path(path), split=split, strict=strict)
+        for collection in read_collections(Path(path), split=split, strict=strict)
     ]
 
 
 def without(index: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ranked positions (q, depth) without the one of each query's own document; what follows moves up."""
-    mine = (index == own[:, None]) & (index >= 0)
-    order = np.argsort(mine, axis=1, kind="stable")
-    return np.where(np.take_along_axis(mine, order, axis=1), -1, np.take_along_axis(index, order, axis=1))
+    """Ranked positions (q, depth) without the document of each query itself; the others move up."""
+    same = (index == own[:, None]) & (index >= 0)
+    order = np.argsort(same, axis=1, kind="stable")
+    return np.where(np.take_along_axis(same, order, axis=1), -1, np.take_along_axis(index, order, axis=1))

@@ -1,8 +1,9 @@
-"""Semantic textual similarity: do pairs that people find alike get a high similarity?
+"""Semantic textual similarity: do pairs that people rate as similar get a high similarity?
 
 The main number is Spearman's correlation of similarity and gold score over all pairs of a data set. A year of the STS
-shared task is several sub-sets; `spearman` takes all their pairs at once, as the Sentence-BERT paper does, and
-`spearman-mean` and `spearman-wmean` are the two other ways in use. They differ by many points: see docs/reference/evaluation.md.
+shared task is several sub-sets; `spearman` is over the pairs of all of them, as in the Sentence-BERT paper, and
+`spearman-mean` and `spearman-wmean` are the two other ways in use. They differ by many points: see the page on
+evaluation in docs/reference.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from gemel.evaluation.task import (
     LEFT,
     RIGHT,
     TASKS,
+    Bootstrap,
     Score,
     Scores,
     Task,
     chosen_metrics,
     pair_scores,
-    run_settings,
-    score_of,
     side_by_side,
 )
 from gemel.types import Encoder
@@ -43,12 +43,11 @@ class StsTask:
     subsets: tuple[str, ...]
     """The sub-set of each pair; empty where the set has none."""
     metrics: tuple[str, ...]
-    rounds: int
-    seed: int
+    bootstrap: Bootstrap
     protocol: Mapping[str, Any]
 
     def score(self, encoder: Encoder) -> Scores:
-        """Correlations for each similarity that was asked for; the first of them is compared by."""
+        """Correlations for each similarity; the first is the main one."""
         predicted = pair_scores(encoder, self.left, self.right, self.metrics, task="sts")
         main = predicted[self.metrics[0]]
         parts = tuple(
@@ -70,10 +69,8 @@ class StsTask:
 
     def _correlations(self, gold: Floats, predicted: Floats) -> dict[str, Score]:
         return {
-            kind: score_of(
+            kind: self.bootstrap.score(
                 CorrelationSample(gold, predicted, kind),
-                rounds=self.rounds,
-                seed=self.seed,
                 undefined=_undefined(gold, predicted),
             )
             for kind in ("spearman", "pearson")
@@ -102,10 +99,8 @@ class StsTask:
             "spearman-wmean": tuple(float(part.items) for part in parts),
         }
         return {
-            name: score_of(
+            name: self.bootstrap.score(
                 WeightedSample(samples, chosen),
-                rounds=self.rounds,
-                seed=self.seed,
                 undefined=f"not defined in the sub-set {', '.join(missing)}",
             )
             for name, chosen in weights.items()
@@ -120,14 +115,14 @@ class StsTask:
 @TASKS.add("sts")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of sentence1, sentence2 (or left, right), score: a file, or the test sets of a folder."""
-    found = tables_with(Path(path), with_columns(LEFT, RIGHT, ("score",)), names=r"sts|^sick")
-    metrics = chosen_metrics(metric)
-    protocol = {"metric": metric, **run_settings(rounds, seed), **found.protocol}
-    return [_task(table, metrics, rounds, seed, protocol) for table in found.tables]
+    files = tables_with(Path(path), with_columns(LEFT, RIGHT, ("score",)), names=r"sts|^sick")
+    metrics, bootstrap = chosen_metrics(metric), Bootstrap(rounds, seed)
+    protocol = {"metric": metric, **bootstrap.settings, **files.protocol}
+    return [_task(table, metrics, bootstrap, protocol) for table in files.tables]
 
 
 def _task(
-    table: DataTable, metrics: tuple[str, ...], rounds: int, seed: int, protocol: Mapping[str, Any]
+    table: DataTable, metrics: tuple[str, ...], bootstrap: Bootstrap, protocol: Mapping[str, Any]
 ) -> StsTask:
     left, right, gold = table.texts(*LEFT), table.texts(*RIGHT), table.numbers("score")
     subsets = table.texts("subset") if table.has("subset") else []
@@ -143,8 +138,7 @@ def _task(
         gold=gold,
         subsets=tuple(subsets),
         metrics=metrics,
-        rounds=rounds,
-        seed=seed,
+        bootstrap=bootstrap,
         protocol={
             **protocol,
             "aggregation": aggregation,

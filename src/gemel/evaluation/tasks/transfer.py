@@ -1,4 +1,4 @@
-"""Transfer: what a linear classifier reads out of the vectors, by the protocol of SentEval (arXiv 1803.05449).
+"""Transfer: accuracy of a linear classifier on the vectors, by the protocol of SentEval (arXiv 1803.05449).
 
 Sets without a split (MR, CR, SUBJ, MPQA): 10 folds, the penalty chosen by 10 inner folds. SST-2: chosen on dev. TREC
 and MRPC: chosen by 10 folds of the training part. MRPC has pairs: features |u - v| and u * v.
@@ -7,7 +7,7 @@ and MRPC: chosen by 10 folds of the training part. MRPC has pairs: features |u -
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.evaluation.data import DataTable, dataset_name, fingerprint, is_table, read_table
 from gemel.evaluation.metrics import LabelSample
-from gemel.evaluation.probe import GRID, Probed, pair_features, probe_dev, probe_folds, probe_inner
+from gemel.evaluation.probe import GRID, ProbeResult, pair_features, probe_dev, probe_folds, probe_inner
 from gemel.evaluation.statistics import MeanSample, choose
-from gemel.evaluation.task import TASKS, Scores, Task, column_vectors, run_settings, score_of
+from gemel.evaluation.task import TASKS, Bootstrap, Scores, Task, column_vectors
 from gemel.registry import Registry
 from gemel.types import Encoder, Vectors
 from gemel.vectors.similarity import checked
@@ -48,12 +48,12 @@ SETS.add("trec")(Files("trec-train", test="trec-test"))
 
 SETS.add("mrpc")(Files("mrpc-train", test="mrpc-test"))
 
-ORDER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")  # as the paper's table has them
+ORDER = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")  # of the paper's table
 
 
 @dataclass(frozen=True)
 class Split:
-    """Labelled texts, or labelled pairs of texts."""
+    """Labeled texts, or labeled pairs of texts."""
 
     labels: Sequence[str]
     left: Sequence[str]
@@ -73,11 +73,10 @@ class Transfer:
     test: Split | None = None
     dev: Split | None = None
     folds: int = 10
-    seed: int = 0
-    rounds: int = 1000
-    """Draws of the bootstrap."""
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    """Its seed is also that of the folds."""
     rows: int = 0
-    """Training rows that the file has, where `train` is a random choice of them."""
+    """Training rows in the file, where `train` is a random sample of them."""
 
     def score(self, encoder: Encoder) -> Scores:
         """Accuracy with an interval over the tested rows; for pairs also the F1 of label 1."""
@@ -87,12 +86,10 @@ class Transfer:
         probed = self._probe(encoder, names)
         gold = _numbers(tested.labels, names)
         sample = MeanSample((probed.predicted == gold).astype(np.float64))
-        values = {"accuracy": score_of(sample, rounds=self.rounds, seed=self.seed)}
+        values = {"accuracy": self.bootstrap.score(sample)}
         if tested.right is not None and names == ["0", "1"]:
-            values["f1"] = score_of(
+            values["f1"] = self.bootstrap.score(
                 LabelSample(gold, probed.predicted, "f1"),
-                rounds=self.rounds,
-                seed=self.seed,
                 undefined="no pair has or was given the label 1",
             )
         return Scores(
@@ -110,21 +107,23 @@ class Transfer:
                 "chosen_on": "dev" if self.dev else f"{self.folds} folds of the training rows",
                 "chosen": list(probed.chosen),
                 "training_rows": f"{len(self.train.labels)} of {self.rows or len(self.train.labels)}",
-                **run_settings(self.rounds, self.seed),
+                **self.bootstrap.settings,
                 "drawn": "tested rows",
                 "data": fingerprint(*tested.columns, tested.labels),
             },
             sample=sample,
         )
 
-    def _probe(self, encoder: Encoder, names: Sequence[str]) -> Probed:
+    def _probe(self, encoder: Encoder, names: Sequence[str]) -> ProbeResult:
         splits = [split for split in (self.train, self.dev, self.test) if split]
         features = _features(encoder, splits)
         labels = [_numbers(split.labels, names) for split in splits]
         if self.test is None:
-            return probe_folds(features[0], labels[0], folds=self.folds, seed=self.seed)
+            return probe_folds(features[0], labels[0], folds=self.folds, seed=self.bootstrap.seed)
         if self.dev is None:
-            return probe_inner(features[0], labels[0], features[1], folds=self.folds, seed=self.seed)
+            return probe_inner(
+                features[0], labels[0], features[1], folds=self.folds, seed=self.bootstrap.seed
+            )
         return probe_dev(features[0], labels[0], features[1], labels[1], features[2])
 
 
@@ -138,43 +137,46 @@ def load(
     seed: int = 0,
     rounds: int = 1000,
 ) -> list[Task]:
-    """The data sets of SentEval found by name in a folder and the folders in it; a single file is tested by folds.
+    """The data sets of SentEval, by file names in a folder and its subfolders; a single file is tested by folds.
 
-    `only` names some of them, in a list or as "mr,cr". `limit` is the most training rows that are used, chosen at
-    random; 0 takes all. Only SST-2 has more than the default: 67,349 phrases, more than all the other texts.
+    `only` names some of them, in a list or as "mr,cr". `limit` is the maximum of training rows, chosen at random; 0
+    means all. Only SST-2 has more than the default: 67,349 phrases, more than all the other texts.
     """
     path = Path(path)
-    settings = {"folds": folds, "seed": seed, "rounds": rounds}
+    bootstrap = Bootstrap(rounds, seed)
     if path.is_file():
-        return [_task(dataset_name(path), [read_table(path), None, None], limit, settings)]
-    found = {dataset_name(file): file for file in sorted(path.rglob("*")) if is_table(file)}
-    asked = only.split(",") if isinstance(only, str) else list(only or ORDER)
+        return [_task(dataset_name(path), [read_table(path), None, None], limit, folds, bootstrap)]
+    by_name = {dataset_name(file): file for file in sorted(path.rglob("*")) if is_table(file)}
+    names = only.split(",") if isinstance(only, str) else list(only or ORDER)
     tasks: list[Task] = []
-    for name in asked:
+    for name in names:
         files = SETS[name]
         needed = [file for file in files.parts if file]
-        missing = [file for file in needed if file not in found]
+        missing = [file for file in needed if file not in by_name]
         if missing and (only is not None or len(missing) < len(needed)):
             raise InputError(f"{name} needs the file {missing[0]}.tsv (or .tsv.gz) in {path}")
         if not missing:
-            tables = [read_table(found[file]) if file else None for file in files.parts]
-            tasks.append(_task(name, tables, limit, settings))
+            tables = [read_table(by_name[file]) if file else None for file in files.parts]
+            tasks.append(_task(name, tables, limit, folds, bootstrap))
     if not tasks:
-        names = ", ".join(f"{name}.tsv" for name in ORDER[:4])
-        raise InputError(f"no transfer data in {path}: expected files like {names} (also .gz)")
+        examples = ", ".join(f"{name}.tsv" for name in ORDER[:4])
+        raise InputError(f"no transfer data in {path}: expected files like {examples} (also .gz)")
     return tasks
 
 
-def _task(name: str, tables: Sequence[DataTable | None], limit: int, settings: dict[str, int]) -> Transfer:
+def _task(
+    name: str, tables: Sequence[DataTable | None], limit: int, folds: int, bootstrap: Bootstrap
+) -> Transfer:
     train, dev, test = tables
     assert train is not None
     return Transfer(
         name,
-        train=_split(train, choose(len(train), limit or None, settings["seed"])),
+        train=_split(train, choose(len(train), limit or None, bootstrap.seed)),
         test=_split(test) if test else None,
         dev=_split(dev) if dev else None,
+        folds=folds,
+        bootstrap=bootstrap,
         rows=len(train),
-        **settings,
     )
 
 
@@ -186,7 +188,9 @@ def _split(table: DataTable, rows: NDArray[np.int64] | None = None) -> Split:
             raise InputError(f"{table.location(row)}: the label is empty")
     labels = [labels[row] for row in chosen]
     if len(set(labels)) < 2 and rows is not None:
-        raise InputError(f"{table.path} trains on one label only, {labels[0]!r}; it takes at least two")
+        raise InputError(
+            f"{table.path} has one label only in its training rows, {labels[0]!r}; at least two are needed"
+        )
     if table.has("sentence1"):
         left, right = table.texts("sentence1"), table.texts("sentence2")
         return Split(labels, [left[row] for row in chosen], [right[row] for row in chosen])
@@ -195,7 +199,7 @@ def _split(table: DataTable, rows: NDArray[np.int64] | None = None) -> Split:
 
 
 def _features(encoder: Encoder, splits: Sequence[Split]) -> list[Vectors]:
-    """The vectors of each split; of pairs, what a classifier sees of the two."""
+    """The vectors of each split; for pairs, |u - v| and u * v."""
     columns = [column for split in splits for column in split.columns]
     vectors = iter(
         checked(column, "vectors") for column in column_vectors(encoder, *columns, task="transfer")
@@ -207,5 +211,5 @@ def _features(encoder: Encoder, splits: Sequence[Split]) -> list[Vectors]:
 
 
 def _numbers(labels: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    place = {name: number for number, name in enumerate(names)}
-    return np.array([place[label] for label in labels], dtype=np.int64)
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number[label] for label in labels], dtype=np.int64)

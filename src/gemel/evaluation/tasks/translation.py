@@ -20,7 +20,9 @@ from gemel.vectors.similarity import METRICS
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)?")
 
-_NOT_A_LANGUAGE = {"id"}  # Indonesian must be asked for by name: a column "id" is most often an identifier
+_NOT_A_LANGUAGE = {
+    "id"
+}  # a column "id" is most often an identifier; Indonesian must be named as source or target
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class TranslationTask:
     metric: str
     bootstrap: Bootstrap
     files: Mapping[str, Any] = field(default_factory=dict)
-    """What the protocol tells of the choice of files."""
+    """The part of the protocol on the choice of files."""
 
     def score(self, encoder: System) -> Scores:
         """Accuracy, the mean of both directions; with several languages, the mean of the parts."""
@@ -53,18 +55,21 @@ class TranslationTask:
         return self._scores("", means, named)
 
     def _pair(self, target: str, vectors: dict[str, AnyVectors]) -> dict[str, NDArray[np.float64]]:
-        there, back = self._right(self.source, target, vectors), self._right(target, self.source, vectors)
+        forward, backward = (
+            self._right(self.source, target, vectors),
+            self._right(target, self.source, vectors),
+        )
         return {
-            "accuracy": (there + back) / 2,
-            f"{self.source}-to-{target}": there,
-            f"{target}-to-{self.source}": back,
+            "accuracy": (forward + backward) / 2,
+            f"{self.source}-to-{target}": forward,
+            f"{target}-to-{self.source}": backward,
         }
 
     def _right(self, source: str, target: str, vectors: dict[str, AnyVectors]) -> NDArray[np.float64]:
         """(n,) 1 where the nearest sentence is the translation, or another row with the same words."""
         texts = self.columns[target]
         nearest = search(vectors[source], vectors[target], 1, self.metric).index[:, 0]
-        return np.array([float(texts[found] == texts[row]) for row, found in enumerate(nearest)])
+        return np.array([float(texts[i] == texts[row]) for row, i in enumerate(nearest)])
 
     def _scores(
         self, target: str, values: dict[str, NDArray[np.float64]], parts: tuple[Scores, ...]
@@ -106,27 +111,27 @@ def load(
     `source` is the first language column if it is not named, `target` each of the others.
     """
     METRICS[metric]
-    asked = [name for name in (source, target) if name]
+    named = [name for name in (source, target) if name]
 
     def fits(columns: Collection[str]) -> bool:
-        return all(name in columns for name in asked) and len(_languages(columns, asked)) > 1
+        return all(name in columns for name in named) and len(_languages(columns, named)) > 1
 
-    listed = f"{', '.join(map(repr, asked))}, " if asked else ""
+    listed = f"{', '.join(map(repr, named))}, " if named else ""
     required = RequiredColumns(fits, f"{listed}at least two named by language codes such as 'en' and 'de'")
-    found = tables_with(Path(path), required)
-    made = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in found.tables)
-    return [replace(task, files=found.protocol) for task in made]
+    files = tables_with(Path(path), required)
+    tasks = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in files.tables)
+    return [replace(task, files=files.protocol) for task in tasks]
 
 
 def _read(
     table: DataTable, source: str | None, target: str | None, metric: str, bootstrap: Bootstrap
 ) -> TranslationTask:
-    asked = [name for name in (source, target) if name]
-    for name in asked:
-        table.texts(name)  # an unknown column is refused with those that exist
+    named = [name for name in (source, target) if name]
+    for name in named:
+        table.texts(name)  # an unknown column raises an error that lists the columns
     if source is not None and source == target:
         raise InputError(f"source and target are both {source!r}; name two columns")
-    languages = _languages(table.columns, asked)
+    languages = _languages(table.columns, named)
     first = source or next((name for name in languages if name != target), None)
     targets = [target] if target else [name for name in languages if name != first]
     if first is None or not targets:
@@ -138,9 +143,9 @@ def _read(
     return TranslationTask(dataset_name(table.path), columns, first, tuple(targets), metric, bootstrap)
 
 
-def _languages(columns: Collection[str], asked: Collection[str]) -> list[str]:
+def _languages(columns: Collection[str], named: Collection[str]) -> list[str]:
     return [
         name
         for name in columns
-        if name in asked or (_LANGUAGE.fullmatch(name) and name not in _NOT_A_LANGUAGE)
+        if name in named or (_LANGUAGE.fullmatch(name) and name not in _NOT_A_LANGUAGE)
     ]

@@ -1,4 +1,4 @@
-"""Triplets: is the positive nearer to the anchor than the negative? The number is the share of rows where it is."""
+"""Triplets: the share of rows in which the positive is nearer to the anchor than the negative."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from gemel.evaluation.data import dataset_name, fingerprint, tables_with, with_c
 from gemel.evaluation.statistics import MeanSample
 from gemel.evaluation.task import (
     TASKS,
+    Bootstrap,
     Score,
     Scores,
     Task,
     chosen_metrics,
     column_vectors,
-    run_settings,
-    score_of,
     side_by_side,
 )
 from gemel.types import AnyVectors, Encoder
@@ -31,23 +30,22 @@ NEGATIVE = ("negative", "negative1", "negative_1")
 
 @dataclass(frozen=True, eq=False)
 class TripletsTask:
-    """Rows of an anchor, a positive and one negative or more."""
+    """Rows of an anchor, a positive and one or more negatives."""
 
     dataset: str
     columns: tuple[tuple[str, ...], ...]
     """The anchors, the positives, then each column of negatives."""
     metrics: tuple[str, ...]
-    rounds: int
-    seed: int
+    bootstrap: Bootstrap
     protocol: Mapping[str, Any]
 
     def score(self, encoder: Encoder) -> Scores:
-        """Accuracy for each similarity; a tie is a miss, and the positive has to beat every negative of its row."""
+        """Accuracy for each similarity. A tie is a miss; the positive must be nearer than every negative of its row."""
         vectors = column_vectors(encoder, *self.columns, task="triplets")
         samples = {metric: _hits(vectors, metric) for metric in self.metrics}
 
         def values(metric: str) -> dict[str, Score]:
-            return {"accuracy": score_of(samples[metric], rounds=self.rounds, seed=self.seed)}
+            return {"accuracy": self.bootstrap.score(samples[metric])}
 
         return Scores(
             task="triplets",
@@ -70,21 +68,20 @@ def _hits(vectors: list[AnyVectors], metric: str) -> MeanSample:
 @TASKS.add("triplets")
 def load(path: str | Path, *, metric: str = "cosine", rounds: int = 1000, seed: int = 0) -> list[Task]:
     """A task for each table of anchor, positive, negative (and negative1, negative2, ...)."""
-    wanted = with_columns(("anchor",), ("positive",), NEGATIVE)
-    found = tables_with(Path(path), wanted)
-    metrics = chosen_metrics(metric)
+    files = tables_with(Path(path), with_columns(("anchor",), ("positive",), NEGATIVE))
+    metrics, bootstrap = chosen_metrics(metric), Bootstrap(rounds, seed)
     tasks: list[Task] = []
-    for table in found.tables:
-        table.texts(*NEGATIVE)  # refuses a table without it, and names what is there
+    for table in files.tables:
+        table.texts(*NEGATIVE)  # raises for a table without it, and lists its columns
         negatives = [name for name in table.columns if re.fullmatch(r"negative_?\d*", name)]
         columns = tuple(tuple(table.texts(name)) for name in ("anchor", "positive", *negatives))
         protocol = {
             "metric": metric,
-            **run_settings(rounds, seed),
-            **found.protocol,
+            **bootstrap.settings,
+            **files.protocol,
             "negatives": len(negatives),
             "ties": "a miss",
             "data": fingerprint(*columns),
         }
-        tasks.append(TripletsTask(dataset_name(table.path), columns, metrics, rounds, seed, protocol))
+        tasks.append(TripletsTask(dataset_name(table.path), columns, metrics, bootstrap, protocol))
     return tasks
