@@ -61,7 +61,7 @@ RECIPES = (
     Recipe(
         "cross",
         ("sts/stsb-train",),
-        ("--kind", "cross", "--objective", "regression", "--batch-size", "32", "--learning-rate", "1e-4",
+        ("--kind", "cross-encoder", "--objective", "regression", "--batch-size", "32", "--learning-rate", "1e-4",
          "--epochs", "4"),
     ),
 )  # fmt: skip

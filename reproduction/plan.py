@@ -77,7 +77,7 @@ def short_nli(count: int, seed: int, concat: str = "u,v,|u-v|", pooling: str = "
 def cross_nli(count: int) -> Made:
     flags = (
         "--kind",
-        "cross",
+        "cross-encoder",
         "--objective",
         "classification",
         "--batch-size",
@@ -91,7 +91,7 @@ def cross_nli(count: int) -> Made:
 def stsb(scale: Scale, seed: int, *, start: Made = UNTRAINED, cross: bool = False, pooling: str = "") -> Made:
     """Regression on STSb; the last step's model is taken."""
     flags = ["--objective", "regression", "--batch-size", "16", "--learning-rate", "1e-4"]
-    flags += ["--epochs", str(scale.stsb_epochs), *(["--kind", "cross"] if cross else [])]
+    flags += ["--epochs", str(scale.stsb_epochs), *(["--kind", "cross-encoder"] if cross else [])]
     flags += ["--pooling", pooling] if pooling else []
     kind = "cross" if cross else pooling or "mean"
     rows = Rows(("sts/stsb-train",), scale.stsb_pairs, seed)
@@ -194,11 +194,11 @@ def table3(scale: Scale) -> list[Row]:
     rows.append(Row("tf-idf", TFIDF, cosine))
     for number in range(scale.folds):
         for by in ("pairs", "topics"):
-            rows += [_fold(scale, by, number, kind) for kind in ("twin", "cross")]
+            rows += [_fold(scale, by, number, kind) for kind in ("bi-encoder", "cross-encoder")]
             rows.append(Row(f"tf-idf, {FOLDS[by]}", TFIDF, rows[-1].suite, number))
     # Extra: is the bi-encoder behind because its start knows no sentences?
     ranked = watched_ranking(scale)
-    return [*rows, *(_fold(scale, "pairs", number, "twin", ranked) for number in range(scale.folds))]
+    return [*rows, *(_fold(scale, "pairs", number, "bi-encoder", ranked) for number in range(scale.folds))]
 
 
 def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED) -> Row:
@@ -211,7 +211,7 @@ def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED
         *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2", start=start,
     )  # fmt: skip
     suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held=True),))
-    return Row(f"{'bi' if kind == 'twin' else 'cross'}-encoder{after}, {FOLDS[by]}", model, suite, number)
+    return Row(f"{kind}{after}, {FOLDS[by]}", model, suite, number)
 
 
 def table5(scale: Scale) -> list[Row]:

@@ -12,20 +12,18 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import gemel.train_models
-import gemel.training.twin_network
 import torch
 import transformers.models.bert.modeling_bert  # noqa: F401 - loaded once, for all children
 
 import gemel
-import gemel.training.run
+import gemel.training.train
 
 
 def arm(point):
     """Replace a function by one that dies in the middle of its n-th call: after the work, before the return."""
-    place, name, calls = point.split(":")
-    holder = import_module(place.split("/")[0])
-    for part in place.split("/")[1:]:
+    path, name, calls = point.split(":")
+    holder = import_module(path.split("/")[0])
+    for part in path.split("/")[1:]:
         holder = getattr(holder, part)
     original, left = getattr(holder, name), [int(calls)]
 

@@ -153,7 +153,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path):
     folder = tiny_bert(tmp_path / "one")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
-    with pytest.raises(ModelError, match="'gpt2', of which no cross-encoder"):
+    with pytest.raises(ModelError, match="'gpt2', which cannot be a cross-encoder"):
         read_start(folder)
 
 
@@ -192,7 +192,7 @@ def test_the_scorer_says_what_it_cannot_do(tmp_path):
     scorer = network(tiny_bert(tmp_path / "one"), LABELS).encoder()
     with pytest.raises(InputError, match="makes no vectors"):
         scorer.encode(["a"])
-    with pytest.raises(InputError, match="no one score"):
+    with pytest.raises(InputError, match="no single score"):
         scorer.scores(["a"], ["b"])
 
 

@@ -269,7 +269,7 @@ def test_known_labels_fix_the_order_and_refuse_others():
     rows = [{"left": "a", "right": "b", "label": label} for label in ("Yes", "no")]
     found = open_examples(rows, CLASS, labels=["no", "maybe", "yes"])
     assert (found.classes, everything(found).label.tolist()) == (("no", "maybe", "yes"), [2, 0])
-    with pytest.raises(InputError, match="the label 'no' is none of yes, maybe"):
+    with pytest.raises(InputError, match="the label 'no' is not one of yes, maybe"):
         open_examples(rows, CLASS, labels=["yes", "maybe"])
 
 
@@ -303,7 +303,7 @@ def test_a_declared_scale_is_taken():
 
 
 def test_an_unusual_scale_must_be_declared():
-    with pytest.raises(InputError, match=r"scores go from 3 to 97, .* Declare theirs with score_range"):
+    with pytest.raises(InputError, match=r"scores go from 3 to 97, .* Declare it with score_range"):
         open_examples(pairs([3, 97]), SCORE)
     with pytest.raises(InputError, match="score_range goes from low to high, got 5, 0"):
         open_examples(pairs([3, 97]), SCORE, score_range=(5, 0))
@@ -340,7 +340,7 @@ def test_vectors_are_rows_of_float32():
     label = open_examples(rows, VECTOR).batch(np.array([2, 0])).label
     assert (label.tolist(), label.dtype) == ([[2, 0.5], [0, 0.5]], np.float32)
     for wrong, reason in (
-        ([1], "has 1 numbers, those before it 2"),
+        ([1], "has 1 numbers, earlier ones have 2"),
         ("0.1 0.2", "not a list"),
         ([1, np.nan], "finite"),
     ):
@@ -355,7 +355,7 @@ def test_bad_rows_are_named_by_file_and_line_or_counted(tmp_path):
     rows = [*NLI, ("a", "b", "-"), ("only two", "fields"), ("a", "b", ""), *[("x", "y", "-")] * 5]
     path = tsv(tmp_path, ("premise", "hypothesis", "label"), rows)
     with pytest.raises(
-        InputError, match=r"data\.tsv:6: no gold label \('-'\)\. Mend the row, or .*--skip-bad"
+        InputError, match=r"data\.tsv:6: no gold label \('-'\)\. Fix the row, or .*--skip-bad"
     ):
         open_examples(path, CLASS)
     found = open_examples(path, CLASS, skip_bad=True)
@@ -371,11 +371,9 @@ def test_texts_must_be_strings_of_whole_characters():
 
 def test_data_without_a_usable_row_is_refused(tmp_path):
     path = tsv(tmp_path, ("premise", "hypothesis", "label"), [("a", "b", "-")])
-    with pytest.raises(
-        InputError, match=r"no row that can be used \(1 bad rows; the first bad one: .*:2: no gold"
-    ):
+    with pytest.raises(InputError, match=r"no usable row \(1 bad rows; the first bad one: .*:2: no gold"):
         open_examples(path, CLASS, skip_bad=True)
-    with pytest.raises(InputError, match="no row that can be used"):
+    with pytest.raises(InputError, match="no usable row"):
         open_examples({"left": [], "right": [], "label": []}, CLASS)
 
 
@@ -386,14 +384,14 @@ def test_damaged_files_are_input_errors(tmp_path):
         open_examples(path, SCORE)
     with pytest.raises(InputError, match="no file at"):
         open_examples(tmp_path / "none.tsv", SCORE)
-    with pytest.raises(InputError, match=r"training data is a file.* got int"):
+    with pytest.raises(InputError, match=r"training data must be a file.* got int"):
         open_examples(7, SCORE)
     (tmp_path / "empty.tsv").write_text("")
     with pytest.raises(InputError, match="empty"):
         open_examples(tmp_path / "empty.tsv", SCORE)
 
 
-# Ranking out of labelled pairs
+# Ranking rows from labeled pairs
 
 
 def test_nli_files_become_ranking_rows_with_and_without_a_negative(tmp_path):
@@ -403,7 +401,7 @@ def test_nli_files_become_ranking_rows_with_and_without_a_negative(tmp_path):
     assert everything(both).columns == (["A man sleeps."], ["A person rests."], ["A man runs."])
     assert alone.roles == ("anchor", "positive")
     assert everything(alone).columns == (["A dog barks."], ["An animal is loud."])
-    assert both.notes[-1] == "1 rows with a negative out of 4 labelled pairs"
+    assert both.notes[-1] == "1 rows with a negative from 4 labeled pairs"
     assert both.fingerprint() != alone.fingerprint()
     assert both.lengths.tolist() == [sum(map(len, NLI[0][:2])) + len(NLI[1][1])]
 
@@ -432,9 +430,9 @@ def test_duplicate_questions_become_ranking_rows():
     assert everything(found).columns == (["a"], ["x"], ["y"])
 
 
-def test_labelled_pairs_without_a_positive_are_refused():
+def test_labeled_pairs_without_a_positive_are_refused():
     data = {"premise": ["a"], "hypothesis": ["b"], "label": ["neutral"]}
-    with pytest.raises(InputError, match="no row for anchor, positive in 1 labelled pairs"):
+    with pytest.raises(InputError, match="no row for anchor, positive in 1 labeled pairs"):
         open_all(data, RANKING)
 
 

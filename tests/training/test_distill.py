@@ -10,9 +10,9 @@ from gemel.checkpoint.folder import read_checkpoint
 from gemel.cli.main import main
 from gemel.errors import InputError
 from gemel.texts.whitening import save_postprocessed
-from gemel.training.distill.agreement import propose_pairs, split_rows
 from gemel.training.distill.by_layers import chosen_layers, keep_layers
 from gemel.training.distill.by_pairs import label_pairs
+from gemel.training.distill.teacher import propose_pairs, split_rows
 from gemel.training.journal import read_journal
 from tiny import TEXT, tiny_bert, tiny_checkpoint
 from tiny_cross import tiny_cross
@@ -93,7 +93,7 @@ def test_a_student_learns_the_scores_of_pairs_that_a_teacher_labels(tmp_path, pl
     assert "## Distillation" in (tmp_path / "out/README.md").read_text()
 
 
-def test_given_pairs_are_labelled_as_they_are(tmp_path, place):
+def test_given_pairs_are_labeled_as_they_are(tmp_path, place):
     left, right = some_texts(60), some_texts(60, seed=1)
     found = gemel.distill(
         place / "teacher",
@@ -113,7 +113,7 @@ def test_given_pairs_are_labelled_as_they_are(tmp_path, place):
     assert rows[0]["score"] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
 
 
-def test_what_is_labelled_is_not_labelled_again(tmp_path):
+def test_what_is_labeled_is_not_labeled_again(tmp_path):
     teacher, path = FakeTeacher(), tmp_path / "run" / "pairs.jsonl"
     pairs = [(a, b) for a in "abc" for b in "xyz"]
     first = label_pairs(teacher, pairs[:4], path)
@@ -131,7 +131,7 @@ def test_labels_of_another_teacher_are_refused(tmp_path):
     label_pairs(FakeTeacher(), [("a", "b")], tmp_path / "pairs.jsonl")
     other = FakeTeacher()
     other.identity = "other"
-    with pytest.raises(InputError, match="was labelled by fake"):
+    with pytest.raises(InputError, match="was labeled by fake"):
         label_pairs(other, [("a", "b")], tmp_path / "pairs.jsonl")
 
 
@@ -262,7 +262,7 @@ def test_a_model_keeps_some_of_its_layers(tmp_path, model_type):
     vectors = gemel.load(folder).encode(["the cat is sleeping"], normalize=False)
     theirs = transformers.AutoModel.from_pretrained(folder).eval()
     ids = [
-        gemel.load(folder)._tokenizer.marks.around(
+        gemel.load(folder)._tokenizer.special.around(
             gemel.load(folder)._tokenizer.content(["the cat is sleeping"])[0]
         )
     ]
@@ -351,7 +351,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path, place):
         ("needs texts", {"how": "layers", "layers": 1, "data": None}),
         ("layers belongs to how=layers", {"how": "static", "layers": 1}),
         ("is a cross-encoder", {"how": "static", "teacher": "cross"}),
-        ("say how many layers stay", {"how": "layers"}),
+        ("give the number of layers", {"how": "layers"}),
         ("how must be one of", {"how": "magic"}),
         ("unknown option 'epoch'", {"epoch": 1}),
         ("nothing to reduce", {"teacher": "student", "student": place / "teacher", "bridge": "pca"}),
@@ -363,14 +363,14 @@ def test_what_does_not_belong_together_is_refused(tmp_path, place):
 
 
 def test_a_cross_encoder_with_labels_needs_one_that_means_alike(tmp_path, place):
-    with pytest.raises(InputError, match="none of which says that two texts are alike"):
+    with pytest.raises(InputError, match="none of which means that two texts are similar"):
         gemel.distill(tiny_cross(tmp_path / "c", labels=3), {"text": ["a", "b"]}, out=tmp_path / "out")
 
 
 def test_held_rows_are_not_trained_on():
     split = split_rows(200, seed=0)
-    assert (len(split.held), len(split.train)) == (20, 180)
-    assert not set(split.held.tolist()) & set(split.train.tolist())
+    assert (len(split.test), len(split.train)) == (20, 180)
+    assert not set(split.test.tolist()) & set(split.train.tolist())
     assert not split_rows(30, seed=0).held_out
 
 
@@ -389,7 +389,7 @@ def test_the_command_makes_a_static_student(tmp_path, place, capsys):
 def test_the_command_cuts_layers_without_training(tmp_path, place, capsys):
     line = ["distill", str(place / "teacher"), "--keep", "0,2", "--no-train", "-o", str(tmp_path / "out")]
     assert main(line) == 0
-    assert "layers 0, 2 of 3 stay" in capsys.readouterr().err
+    assert "layers 0, 2 of 3 remain" in capsys.readouterr().err
     assert gemel.load(tmp_path / "out").checkpoint.config["num_hidden_layers"] == 2
 
 

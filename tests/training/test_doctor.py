@@ -75,8 +75,8 @@ def test_a_diagnosis_can_be_written_as_json():
     assert [finding["level"] for finding in content["findings"]] == ["warning", "warning"]
     assert content["findings"][0]["examples"] == ["x y | x y | 0"]
     assert diagnosis.summary()[1] == (
-        "warning: same text on both sides, labelled as unlike (1 row, 2.4 %). "
-        "Equal texts cannot be unlike: mend the label"
+        "warning: same text on both sides, but a low label (1 row, 2.4 %). "
+        "Equal texts are as similar as can be: fix the label"
     )
 
 
@@ -123,7 +123,7 @@ def test_exchanged_texts_with_another_label_are_wrong_for_scores_and_possible_fo
 def test_equal_texts_that_are_not_entailed_are_wrong():
     data = pairs(("a", "a", "contradiction"), ("b", "b", "entailment"), ("c", "d", "neutral"))
     found = said(data, CLASS)
-    assert one(found, "same text on both sides, not labelled entailment").examples == (
+    assert one(found, "same text on both sides, not labeled entailment").examples == (
         "a | a | contradiction",
     )
     assert found["same text on both sides"].level == "note"
@@ -134,9 +134,7 @@ def test_equal_texts_with_the_lowest_scores_say_that_the_scale_is_reversed():
         *[(text, other, 1 - score) for text, other, score in sound()],
         *[(f"t{i}", f"t{i}", 0) for i in range(4)],
     )
-    finding = one(
-        said(data, SCORE), "the scale is reversed: of 4 pairs of equal texts, 4 are labelled as unlike"
-    )
+    finding = one(said(data, SCORE), "the scale is reversed: of 4 pairs of equal texts, 4 have a low label")
     assert finding.level == "error"
     right = pairs(*sound(), *[(f"t{i}", f"t{i}", 1) for i in range(4)])
     assert {finding.level for finding in said(right, SCORE).values()} == {"note"}
@@ -256,13 +254,13 @@ def test_rows_with_a_common_text_are_said_to_be_kept_apart():
     # two rows of ten, each with one other among nine that meets it in 3 of 9 draws: (1 - (8/9)^3) * 0.2
     assert "6.0 % of the rows would meet a false negative" in finding.what
     assert (finding.level, finding.count) == ("note", 2)
-    labelled = pairs(("a", "b", 1), ("a", "c", 0), ("d", "e", 1))
-    assert not any("in common" in what for what in said(labelled, BINARY))
+    labeled = pairs(("a", "b", 1), ("a", "c", 0), ("d", "e", 1))
+    assert not any("in common" in what for what in said(labeled, BINARY))
 
 
 def test_texts_that_differ_in_case_only_are_not_kept_apart():
     data = rows("anchor positive", ("A dog", "b"), ("a  dog", "c"), *[(f"x{i}", f"y{i}") for i in range(8)])
-    finding = one(said(data, RANKING), "a text in common with another row but for case or white space")
+    finding = one(said(data, RANKING), "a text in common with another row except for case or white space")
     assert (finding.level, finding.count) == ("warning", 2)
 
 
@@ -297,7 +295,7 @@ def test_the_share_of_cut_rows_is_said_with_the_limit():
     data = rows("anchor positive", *[("w " * (i + 1) + f"{i}", f"p{i}") for i in range(20)])
     found = said(data, RANKING, tokenizer=Words(), max_length=20)
     finding = one(
-        found, "of 20 rows looked at, some have a text over 20 tokens, which is cut; the longest has 23"
+        found, "of 20 sampled rows, some have a text over 20 tokens, which is truncated; the longest has 23"
     )
     assert (finding.level, finding.count, finding.share) == ("warning", 3, 0.15)
     assert not said(data, RANKING, tokenizer=Words(), max_length=23)

@@ -7,7 +7,8 @@ import pytest
 
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.training.bi_encoder import BiEncoderNetwork
-from gemel.training.gradient import GradientOf, Processes, plan
+from gemel.training.devices import Processes
+from gemel.training.gradient import BatchGradient, plan
 from gemel.training.objectives.base import Needs, make_objective
 from gemel.training.options import TrainOptions
 from tiny import TEXT, tiny_bert
@@ -33,7 +34,9 @@ def gradients(folder, columns, objective, label=None, cache=None, processes=None
     net.module.train()
     weights = objective.weights(net.dim, 3)
     torch.manual_seed(7)
-    step = GradientOf(net, objective, weights, processes or Processes(), cache, lambda loss: loss.backward())
+    step = BatchGradient(
+        net, objective, weights, processes or Processes(), cache, lambda loss: loss.backward()
+    )
     planned = plan(net.items(columns), objective.needs)
     loss = step(planned, net.tokens(planned.items), label, 1.0)
     return loss, {
@@ -71,7 +74,7 @@ def test_the_second_pass_of_the_cache_drops_the_same_numbers(folder):
 
     net.forward = recording
     planned = plan(columns, objective.needs)
-    GradientOf(net, objective, None, Processes(), 4, lambda loss: loss.backward())(
+    BatchGradient(net, objective, None, Processes(), 4, lambda loss: loss.backward())(
         planned, net.tokens(planned.items), None, 1.0
     )
     first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
@@ -119,7 +122,7 @@ def test_the_gradients_of_two_processes_add_up_to_that_of_one(folder, name):
         planned = plan(columns, objective.needs)
         vectors = net.forward(net.tokens(planned.items)).detach()
         processes = OneOfTwo(rank, 2, others=vectors[1 - rank :: 2])
-        step = GradientOf(net, objective, weights, processes, None, lambda loss: loss.backward())
+        step = BatchGradient(net, objective, weights, processes, None, lambda loss: loss.backward())
         step(planned, net.tokens(planned.share(rank, 2)), label, 1.0)
         return {key: weight.grad for key, weight in net.module.named_parameters() if weight.grad is not None}
 

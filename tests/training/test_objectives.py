@@ -10,7 +10,7 @@ import pytest
 from gemel.cli.flags import field_docs
 from gemel.cli.main import main
 from gemel.errors import InputError
-from gemel.training.objectives.base import OBJECTIVE_FILES, OBJECTIVES, make_objective, objective_class
+from gemel.training.objectives.base import OBJECTIVES, make_objective
 from gemel.training.objectives.matryoshka import Matryoshka
 
 torch = pytest.importorskip("torch", reason="objectives need the extra train")
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="objectives need the extra train")
 ROWS, DIM, CLASSES, WORDS = 8, 32, 3, 20
 WITHOUT_SENSE = torch.tensor([0.92, 0.1, 0.71, 0.3, 0.83, 0.2, 0.64, 0.4])  # cosines that no label asks for
 VARIANTS = [
-    *((name, {}) for name in OBJECTIVE_FILES),
+    *((name, {}) for name in OBJECTIVES),
     ("classification", {"concat": "|u-v|, u*v"}),
     ("contrastive", {"metric": "euclidean", "margin": 3.0}),
     ("contrastive", {"online": True}),
@@ -202,12 +202,11 @@ def test_the_arguments_are_not_changed(name, settings):
     assert all(torch.equal(column, copy) for column, copy in zip(vectors, copies, strict=True))
 
 
-@pytest.mark.parametrize("name", OBJECTIVE_FILES)
+@pytest.mark.parametrize("name", OBJECTIVES)
 def test_an_objective_is_frozen_settings_with_a_line_for_each(name):
-    cls = objective_class(name)
+    cls = OBJECTIVES[name]
     assert is_dataclass(cls)
     assert cls.name == name
-    assert OBJECTIVES[name] is cls
     docs, objective = field_docs(cls), make_objective(name)
     for field in fields(cls):
         assert docs.get(field.name), f"{cls.__name__}.{field.name} has no docstring"
@@ -221,8 +220,8 @@ def test_an_objective_is_frozen_settings_with_a_line_for_each(name):
 
 def test_settings_of_one_name_are_of_one_type():
     kinds = {}
-    for name in OBJECTIVE_FILES:
-        for setting, kind in get_type_hints(objective_class(name)).items():
+    for name in OBJECTIVES:
+        for setting, kind in get_type_hints(OBJECTIVES[name]).items():
             if setting not in ("name", "needs"):
                 assert kinds.setdefault(setting, kind) == kind, f"{setting} of {name}: one flag serves all"
 
@@ -266,16 +265,16 @@ def test_a_wrong_setting_is_refused_when_the_objective_is_made(name, settings, m
 def test_the_list_has_every_objective_with_its_columns(capsys):
     assert main(["objectives"]) == 0
     shown = capsys.readouterr().out
-    for name in OBJECTIVE_FILES:
+    for name in OBJECTIVES:
         assert f"{name}: {', '.join(make_objective(name).needs.texts)}" in shown
-        assert f"    {objective_class(name).__doc__.splitlines()[0]}\n" in shown
+        assert f"    {OBJECTIVES[name].__doc__.splitlines()[0]}\n" in shown
     assert "triplet --mining all | hard | semi-hard: text; label: group\n" in shown
 
 
 def test_the_list_as_json_says_what_the_data_must_have(capsys):
     assert main(["objectives", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {row["name"] for row in rows} == set(OBJECTIVE_FILES)
+    assert {row["name"] for row in rows} == set(OBJECTIVES)
     first, second = (row for row in rows if row["name"] == "triplet")
     assert (first["texts"], first["more"], first["when"]) == (
         ["anchor", "positive", "negative"],
@@ -312,7 +311,7 @@ def test_classification_is_the_cross_entropy_of_w_times_the_parts():
     # u = (3, 1), v = (1, 1): class 0 sees u0 = 3, class 1 half of |u0 - v0| = 1
     loss = float(objective((rows([3, 1]), rows([1, 1])), torch.tensor([0]), head).detach())
     assert loss == pytest.approx(log(1 + exp(1 - 3)))
-    assert objective.kept(head) is head
+    assert objective.saved_weights(head) is head
 
 
 def test_classification_joins_the_parts_in_the_order_of_the_spec():
@@ -600,7 +599,7 @@ def test_denoising_learns_to_write_texts_from_their_vectors():
         optimizer.step()
     assert first == pytest.approx(log(WORDS), abs=0.5)
     assert loss < 0.5
-    assert objective.kept(decoder) is None
+    assert objective.saved_weights(decoder) is None
 
 
 @pytest.mark.parametrize("dim", [1, 7, 26])
@@ -636,8 +635,8 @@ def test_matryoshka_has_weights_for_each_size_and_keeps_those_of_whole_vectors()
     assert {name: part.weight.shape for name, part in weights.items()} == {
         str(size): (CLASSES, 3 * size) for size in (DIM, 16, 8)
     }
-    assert wrapper.kept(weights) is weights[str(DIM)]
-    assert Matryoshka(make_objective("denoising"), (8,)).kept(weights) is None
+    assert wrapper.saved_weights(weights) is weights[str(DIM)]
+    assert Matryoshka(make_objective("denoising"), (8,)).saved_weights(weights) is None
 
 
 def test_matryoshka_cuts_a_teacher_s_vector_as_its_own():
@@ -659,5 +658,5 @@ def test_matryoshka_scales_the_starts_as_encoding_does():
 def test_matryoshka_sizes_must_fit():
     with pytest.raises(InputError, match="at least 1"):
         Matryoshka(make_objective("cosent"), ())
-    with pytest.raises(InputError, match=r"at most 4, the model's own, got \(8,\)"):
+    with pytest.raises(InputError, match=r"at most 4, the model's dimensions, got \(8,\)"):
         Matryoshka(make_objective("cosent"), (8,))((U, V), rows(1, 2, 3))

@@ -13,9 +13,9 @@ import pytest
 from gemel.errors import WorkError
 from gemel.evaluation.task import Score, Scores
 from gemel.training.card import DataSet, MeasuredScores, Summary, measured, model_card
-from gemel.training.curves import POINTS, Curve, Level, Series, histograms, series
+from gemel.training.journal import POINTS, Series, series
 from gemel.training.options import TrainOptions
-from gemel.training.report import write_report
+from gemel.training.report import Curve, Level, histograms, write_report
 from gemel.training.watch import similarities
 
 DATE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -141,7 +141,7 @@ def test_the_page_says_what_was_done_and_how_to_load_it(tmp_path):
         "2026-01-02 03:04+00:00",
         "trained from tinybert",
         "snli (1,234 rows)",
-        "80, whose weights were kept",
+        "80, whose weights were saved",
         "60.05 [57.0, 63.1], untrained 34.39 [30.0, 38.0]",
         "gemel.load('my-model')",
         "batch_size 32 16",
@@ -155,7 +155,7 @@ def test_the_page_says_what_was_done_and_how_to_load_it(tmp_path):
 def test_the_doctor_s_findings_are_there_worst_first(tmp_path):
     text = Page(made(tmp_path)).text
     assert "error labels differ (1,200 rows, 25.0 %). Fix it note rows twice (3 rows, under 0.1 %)" in text
-    assert "The data was not examined" in Page(made(tmp_path, doctor=None)).text
+    assert "The data was not checked" in Page(made(tmp_path, doctor=None)).text
     assert "Nothing was found" in Page(made(tmp_path, doctor=[{"findings": []}])).text
 
 
@@ -304,7 +304,7 @@ def test_a_path_is_no_name_of_a_base_model(base):
 
 
 def test_the_code_of_a_card_is_python_whatever_the_names():
-    for kind in ("twin", "cross"):
+    for kind in ("bi-encoder", "cross-encoder"):
         for labels in ((), ("a",), ("a\nb", 'x"y')):
             card = model_card(replace(SUMMARY, name='a"b\n`c', kind=kind, labels=labels))
             blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
@@ -323,12 +323,12 @@ def test_a_card_s_front_matter_is_yaml_that_others_read():
 
 
 def test_a_cross_encoder_has_a_card_of_its_own():
-    card = model_card(replace(SUMMARY, kind="cross", labels=()))
+    card = model_card(replace(SUMMARY, kind="cross-encoder", labels=()))
     assert "gemel.load_cross" in card
     assert "CrossEncoder(" in card
     assert "pipeline_tag: text-ranking" in card
     assert "pipeline_tag: text-classification" in model_card(
-        replace(SUMMARY, kind="cross", labels=("yes", "no"))
+        replace(SUMMARY, kind="cross-encoder", labels=("yes", "no"))
     )
 
 

@@ -23,7 +23,7 @@ WORDS = TEXT.split()
 POINTS = [
     "none",
     "gemel.training.journal/MetricsJournal:write:8",  # between two snapshots
-    "gemel.training.snapshots:_sync_and_hash:2",  # inside the first snapshot
+    "gemel.training.snapshots:sha256_of:2",  # inside the first snapshot
     "gemel.training.snapshots/Snapshots:write:1",  # right after it
     "gemel.training.bi_encoder/BiEncoderNetwork:write:1",  # after the first better model was written
     "gemel.training.run:publish:1",  # when all is done but the report
@@ -173,7 +173,7 @@ def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, 
     ("changes", "said"),
     [
         ({"pooling": "cls"}, "pooling changed"),
-        ({"kind": "cross"}, "network"),
+        ({"kind": "cross-encoder"}, "network"),
         ({"eval_data": "sts", "force": True}, "evaluation changed"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_older_snapshot(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gemel.training.snapshots._sync_and_hash", full)
+    monkeypatch.setattr("gemel.training.snapshots.sync_tree", full)
     with pytest.raises(gemel.WorkError, match=r"No space left.*step-00000001"):
         snapshots.write(2, {"position": 2}, {"network": {"a": torch.ones(2)}})
     assert read_snapshot(snapshots.newest()).state["position"] == 1
@@ -299,7 +299,7 @@ def test_low_rank_additions_are_merged_when_saved(places, tmp_path):
 
 def test_a_cross_encoder_is_trained_scored_and_loaded(places, tmp_path):
     out = tmp_path / "out"
-    result = train(places, out, kind="cross", max_steps=30, eval_data=places["dev"], eval_steps=10)
+    result = train(places, out, kind="cross-encoder", max_steps=30, eval_data=places["dev"], eval_steps=10)
     assert result.score is not None
     assert gemel.load_cross(out).scores(["the cat"], ["the cat today"]).shape == (1,)
     scores = gemel.evaluate(out, task="sts", data=places["dev"])
@@ -307,7 +307,7 @@ def test_a_cross_encoder_is_trained_scored_and_loaded(places, tmp_path):
 
 
 def test_a_cross_encoder_of_labels_is_trained_and_loaded(places, tmp_path):
-    train(places, tmp_path / "out", data="nli", objective="classification", kind="cross", max_steps=4)
+    train(places, tmp_path / "out", data="nli", objective="classification", kind="cross-encoder", max_steps=4)
     model = gemel.load_cross(tmp_path / "out")
     assert model.labels == ("entailment", "neutral", "contradiction")
     assert model.probabilities(["the cat"], ["the cat today"]).shape == (1, 3)

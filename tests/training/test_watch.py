@@ -15,8 +15,8 @@ from gemel.training.journal import Bar, MetricsJournal, Trackers, check_trackers
 from gemel.training.options import TrainOptions
 from gemel.training.watch import (
     BINS,
+    CONSTANT,
     OVERFLOWS,
-    STILL,
     Collapse,
     SimilaritySample,
     TrainingHealth,
@@ -95,7 +95,7 @@ def test_histograms_hold_each_pair_once():
 
 @pytest.mark.parametrize("pairs", [[[0, 9]], [[-1, 0]], [0, 1], [[0, 1, 2]]])
 def test_pairs_that_are_no_pairs_are_refused(pairs):
-    with pytest.raises(InputError, match="two positions a row, each from 0 to 3"):
+    with pytest.raises(InputError, match="two positions per row, each from 0 to 3"):
         alignment(np.eye(4), pairs)
 
 
@@ -106,12 +106,12 @@ def test_pairs_that_are_no_pairs_are_refused(pairs):
 def test_a_loss_or_gradient_that_is_not_finite_stops_at_once(bad):
     with pytest.raises(Collapse, match="the loss is NaN or infinity at step 7: lower learning_rate"):
         watch().step(7, bad, 1.0)
-    with pytest.raises(Collapse, match=r"gradient holds NaN or infinity.*mixed_precision to no"):
+    with pytest.raises(Collapse, match=r"gradient is NaN or infinity.*mixed_precision to no"):
         watch(force=True).step(7, 0.5, bad)
 
 
 def test_vectors_that_are_not_finite_are_a_collapse():
-    with pytest.raises(Collapse, match="vectors of the held texts hold NaN or infinity at step 9"):
+    with pytest.raises(Collapse, match="vectors of the sampled texts are NaN or infinity at step 9"):
         health(9, np.array([[1.0, math.nan], [0, 1]]), None, 50.0)
 
 
@@ -119,7 +119,7 @@ def test_fp16_may_overflow_while_it_finds_its_scale_but_not_for_ever():
     found = watch(fp16=True)
     assert run(found, [1.0] * 16 + [0.9], [math.inf] * 16 + [1.0]) == []
     assert run(found, [1.0] * OVERFLOWS, [math.inf] * OVERFLOWS) == []
-    with pytest.raises(Collapse, match="gradient holds NaN"):
+    with pytest.raises(Collapse, match="gradient is NaN"):
         found.step(99, 1.0, math.inf)
 
 
@@ -165,15 +165,15 @@ def test_a_real_collapse_is_seen_in_the_vectors():
 
 
 def test_a_loss_that_never_changes_stops_the_run():
-    with pytest.raises(Collapse, match=f"exactly 1 for {STILL} steps"):
-        run(watch(), [1.3, 1.2] + [1.0] * STILL)
-    assert run(watch(), [1.3, 1.2] + [1.0] * (STILL - 1)) == []
+    with pytest.raises(Collapse, match=f"exactly 1 for {CONSTANT} steps"):
+        run(watch(), [1.3, 1.2] + [1.0] * CONSTANT)
+    assert run(watch(), [1.3, 1.2] + [1.0] * (CONSTANT - 1)) == []
 
 
 def test_no_gradient_stops_the_run():
-    losses = falling(STILL, 1.0, 0.9)
-    with pytest.raises(Collapse, match=f"the gradient has been 0 for {STILL} steps.*Freeze fewer layers"):
-        run(watch(), losses, [0.0] * STILL)
+    losses = falling(CONSTANT, 1.0, 0.9)
+    with pytest.raises(Collapse, match=f"the gradient has been 0 for {CONSTANT} steps.*Freeze fewer layers"):
+        run(watch(), losses, [0.0] * CONSTANT)
 
 
 def test_a_loss_that_explodes_stops_the_run():
@@ -185,7 +185,7 @@ def test_force_turns_a_stop_into_one_warning():
     forced = watch(force=True)
     said = [forced.evaluated(at(step, mean_cosine=0.99, score=12.0)) for step in (10, 20)]
     assert [len(each) for each in said] == [2, 0]  # the vectors, and the score
-    assert said[0][0].endswith("Training goes on because of force")
+    assert said[0][0].endswith("Training continues because of force")
     assert len(run(forced, [1.0] * 200)) == 1
 
 
@@ -220,12 +220,12 @@ def test_vectors_of_few_groups_are_no_collapse():
     now = health(500, ends, pairs, None)
     assert now.effective_rank < 0.15 * first.effective_rank
     (said,) = Watch(first=replace(first, effective_rank=64.0)).evaluated(replace(now, effective_rank=5.0))
-    assert said.endswith("so training goes on")
+    assert said.endswith("so training continues")
 
 
 def test_crowded_vectors_that_score_better_are_no_collapse():
     (said,) = watch().evaluated(at(mean_cosine=0.985, score=60.0))
-    assert said.endswith("the score is no worse (60.00), so training goes on")
+    assert said.endswith("the score is not lower (60.00), so training continues")
 
 
 # What is normal
@@ -361,7 +361,9 @@ def test_what_is_no_journal_is_refused_with_its_line(tmp_path):
     with pytest.raises(InputError, match=r"metrics\.jsonl:2: not JSON"):
         read_journal(path)
     path.write_text("[]\n")
-    with pytest.raises(InputError, match=r"metrics\.jsonl:1: a line of a journal has a kind and a step"):
+    with pytest.raises(
+        InputError, match=r"metrics\.jsonl:1: a line of the metrics must have a kind and a step"
+    ):
         read_journal(path)
     with pytest.raises(InputError, match="cannot read the metrics"):
         read_journal(tmp_path / "none.jsonl")
@@ -489,9 +491,7 @@ def test_trackers_get_numbers_and_plain_settings(all_installed):
 def test_a_tracker_that_fails_does_not_end_the_run(all_installed):
     pytest.importorskip("accelerate", reason="trackers are started by accelerate, in the train extra")
     trackers = Trackers(FakeAccelerator(fails=True), ("mlflow",), "run", {})
-    with pytest.warns(
-        UserWarning, match="a tracker failed at step 3 and gets nothing more: no route to host"
-    ):
+    with pytest.warns(UserWarning, match="a tracker failed at step 3 and is switched off: no route to host"):
         trackers.log({"loss": 1.0}, 3)
     trackers.log({"loss": 1.0}, 4)
 

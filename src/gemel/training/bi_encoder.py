@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from gemel.checkpoint.architecture import max_positions
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.head import ClassificationHead, Dense, Flow
 from gemel.checkpoint.tokenizer import open_tokenizer
@@ -41,7 +40,7 @@ class BiEncoderNetwork:
 
         if any(isinstance(layer, Flow) for layer in checkpoint.dense):
             raise InputError(
-                f"{checkpoint.name} ends in a flow, which cannot be trained. Train the model from before `gemel postprocess`"
+                f"{checkpoint.name} ends in a flow, which cannot be trained. Give the model from before `postprocess`"
             )
         self.checkpoint = with_max_length(checkpoint, options.max_length)
         self.body: TokenNetwork = open_body(self.checkpoint, options)
@@ -52,7 +51,7 @@ class BiEncoderNetwork:
         self.dim = _dim(self.checkpoint, self.body.width)
         opened = open_tokenizer(checkpoint)
         self.tokenizer = TextTokenizer(
-            opened.tokenizer, marked=checkpoint.kind == "transformer", cut=opened.truncation_side
+            opened.tokenizer, special=checkpoint.kind == "transformer", cut=opened.truncation_side
         )
         self.vocabulary = self.tokenizer.vocabulary
         self.prompt = checkpoint.prompts.get(checkpoint.default_prompt_name or "", "")
@@ -84,7 +83,7 @@ class BiEncoderNetwork:
                 for content in contents
             ]
         limit = self.checkpoint.max_length
-        return [cut(content, self.tokenizer.marks, limit, "truncate").pieces[0] for content in contents]
+        return [cut(content, self.tokenizer.special, limit, "truncate").pieces[0] for content in contents]
 
     def forward(self, tokens: Sequence[TokenIds], *, prompt: str | None = None) -> Tensor:
         """(n, dim) vectors, as `Model.encode` gives them; `prompt` as it was given to `tokens`."""
@@ -107,7 +106,7 @@ class BiEncoderNetwork:
         """Tokens at the start that pooling leaves out: those of the prompt, if the checkpoint excludes it."""
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
-        return self.tokenizer.lead(prompt)
+        return self.tokenizer.prefix_length(prompt)
 
     def encoder(self) -> TrainingEncoder:
         return TrainingEncoder(self)
@@ -116,7 +115,9 @@ class BiEncoderNetwork:
         """The model as `gemel.load` and sentence-transformers read it, with its classification head."""
         dense = [
             replace(
-                layer, weight=to_numpy(linear.weight), bias=None if linear.bias is None else to_numpy(linear.bias)
+                layer,
+                weight=to_numpy(linear.weight),
+                bias=None if linear.bias is None else to_numpy(linear.bias),
             )
             for layer, linear in zip(self.checkpoint.dense, _linears(self.dense), strict=True)
         ]
@@ -145,7 +146,9 @@ class TrainingEncoder:
         """(n, dim) float32 in the order of `texts`; each distinct text runs once."""
         distinct = list(dict.fromkeys(texts))
         tokens = self._network.tokens(distinct, prompt=prompt)
-        vectors = encode_without_gradient(self._network, tokens, partial(self._network.forward, prompt=prompt))
+        vectors = encode_without_gradient(
+            self._network, tokens, partial(self._network.forward, prompt=prompt)
+        )
         rows = {text: row for row, text in enumerate(distinct)}
         return vectors[[rows[text] for text in texts]]
 

@@ -1,8 +1,6 @@
-"""README.md of a trained model: what it is, how to use it, how it was made, what was measured, and its limits.
+"""The model card (README.md) of a trained model, and the summary of a run that card and report are made from.
 
-Everything in it was given or measured. What nobody knows, such as the language or the licence, is left out.
-
-What is said of a finished run, to its report and to the model's card: facts that were given or measured, no more.
+Everything in it was given or measured; what is unknown, such as the language or the license, is left out.
 """
 
 from __future__ import annotations
@@ -20,16 +18,16 @@ from gemel.training.options import TrainOptions
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
-_ASIDE = {"progress", "tracker", "skip_bad", "force", "keep_checkpoints", "device", "threads"}
+_IRRELEVANT = {"progress", "tracker", "skip_bad", "force", "keep_checkpoints", "device", "threads"}
 """Options that do not change what is trained."""
 
 
 def model_card(summary: Summary) -> str:
-    """The whole text, front matter included."""
+    """The text of README.md, with its front matter."""
     parts = [
         _front_matter(summary),
         f"# {_plain(summary.name)}",
-        _what(summary),
+        _description(summary),
         "## Use",
         _use(summary),
         "## Training",
@@ -46,7 +44,7 @@ def model_card(summary: Summary) -> str:
 
 def _front_matter(summary: Summary) -> str:
     """YAML; strings are quoted as JSON, which YAML reads."""
-    if summary.kind == "cross":
+    if summary.kind == "cross-encoder":
         tags, pipeline = ["text-ranking", "cross-encoder"], "text-ranking"
         if len(summary.labels) > 1:
             tags, pipeline = ["text-classification", "cross-encoder"], "text-classification"
@@ -54,28 +52,28 @@ def _front_matter(summary: Summary) -> str:
         tags, pipeline = ["sentence-similarity", "feature-extraction"], "sentence-similarity"
     lines = ["---", "library_name: sentence-transformers", f"pipeline_tag: {pipeline}", "tags:"]
     lines += [f"- {tag}" for tag in (*tags, "sentence-transformers", "gemel")]
-    # A path on somebody's disk is no name of a model.
+    # Not for a path on a disk.
     if _HUB_NAME.fullmatch(summary.base_model):
         lines.append(f"base_model: {json.dumps(summary.base_model)}")
     return "\n".join([*lines, "---"])
 
 
-def _what(summary: Summary) -> str:
+def _description(summary: Summary) -> str:
     base = _code(re.split(r"[/\\]", summary.base_model.rstrip("/\\"))[-1] or summary.base_model)
     if _HUB_NAME.fullmatch(summary.base_model):
         base = _code(summary.base_model)
-    if summary.kind == "cross":
-        gives = "A cross-encoder: it reads two texts together and gives a score"
-        gives += f" for each of {', '.join(map(_code, summary.labels))}" if len(summary.labels) > 1 else ""
+    if summary.kind == "cross-encoder":
+        output = "A cross-encoder: it reads two texts together and gives a score"
+        output += f" for each of {', '.join(map(_code, summary.labels))}" if len(summary.labels) > 1 else ""
     else:
         size = f" of {summary.dim} numbers" if summary.dim else ""
-        gives = f"A sentence encoder: it turns a text into a vector{size}, to be compared by cosine"
-    return f"{gives}. Trained from {base} with gemel."
+        output = f"A sentence encoder: it turns a text into a vector{size}, to be compared by cosine"
+    return f"{output}. Trained from {base} with gemel."
 
 
 def _use(summary: Summary) -> str:
     name = json.dumps(summary.name, ensure_ascii=False)
-    if summary.kind == "cross":
+    if summary.kind == "cross-encoder":
         call = "probabilities" if len(summary.labels) > 1 else "scores"
         ours = f'model = gemel.load_cross({name})\nmodel.{call}(["A man plays."], ["Someone makes music."])'
         theirs = f'model = CrossEncoder({name})\nmodel.predict([("A man plays.", "Someone makes music.")])'
@@ -97,23 +95,25 @@ def _use(summary: Summary) -> str:
 
 
 def _training(summary: Summary) -> str:
-    settings = ", ".join(f"{name} {said(value)}" for name, value in summary.settings.items())
+    settings = ", ".join(f"{name} {setting_text(value)}" for name, value in summary.settings.items())
     lines = [f"- objective: {_code(summary.objective)}" + (f" ({_plain(settings)})" if settings else "")]
     lines += [f"- data: {_data(each)}" for each in summary.data]
-    lines.append(f"- steps: {summary.steps:,}{_kept(summary)}")
+    lines.append(f"- steps: {summary.steps:,}{_best_step(summary)}")
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in summary.options.items()}
     always: dict[str, Any] = {
         name: options[name] for name in ("epochs", "batch_size", "learning_rate", "seed") if name in options
     }
     shown = {**always, **changed_options(options, asdict(TrainOptions()))}
-    told = [f"{name} {_plain(said(value))}" for name, value in shown.items() if name not in _ASIDE]
-    lines.append(f"- settings: {'; '.join(told)}; all others are gemel's defaults")
+    texts = [
+        f"{name} {_plain(setting_text(value))}" for name, value in shown.items() if name not in _IRRELEVANT
+    ]
+    lines.append(f"- settings: {'; '.join(texts)}; all others are gemel's defaults")
     if summary.stopped:
         lines.append(f"- ended early: {_plain(summary.stopped)}")
     return "\n".join(lines)
 
 
-def _kept(summary: Summary) -> str:
+def _best_step(summary: Summary) -> str:
     return "" if summary.best_step is None else f"; the weights are those of step {summary.best_step:,}"
 
 
@@ -131,9 +131,7 @@ def _scores(summary: Summary) -> str:
     if any(each.score.low is not None for each in summary.measured):
         note += ", with 95 % bootstrap intervals"
     if summary.best_step is not None:
-        note += (
-            ". The step was chosen by these scores, so they are a little too good: measure on other data too"
-        )
+        note += ". The step was chosen by these scores, so they are slightly optimistic: evaluate on other data too"
     head = "| task | data | number | untrained | trained | size |\n|---|---|---|---|---|---|"
     return f"{head}\n" + "\n".join(rows) + f"\n\n{note}."
 
@@ -153,29 +151,29 @@ def _row(each: MeasuredScores) -> str:
 def _limits(summary: Summary) -> str:
     lines = []
     if summary.max_length:
-        one = "A pair" if summary.kind == "cross" else "A text"
+        one = "A pair" if summary.kind == "cross-encoder" else "A text"
         lines.append(
-            f"- {one} counts up to {summary.max_length} tokens, marks included; what is over is cut off."
+            f"- {one} may have up to {summary.max_length} tokens, special tokens included; the rest is truncated."
         )
-    lines.append("- It was trained on the data above and measured on no other than named above.")
+    lines.append("- It was trained and evaluated only on the data above.")
     if not summary.measured:
-        lines.append("- How good it is, nobody has measured yet: `gemel evaluate` does.")
+        lines.append("- It has not been evaluated yet: use `gemel evaluate`.")
     return "\n".join(lines)
 
 
 def _code(text: str) -> str:
-    """As code; backticks inside would end it."""
+    """Inline code; backticks inside are replaced."""
     return "`" + " ".join(text.replace("`", "'").split()) + "`"
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown and HTML leave alone."""
+    """Text with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set that a model was trained on."""
+    """A data set that a model was trained on."""
 
     name: str
     rows: int
@@ -188,7 +186,7 @@ class DataSet:
 
     @classmethod
     def of(cls, examples: Examples) -> DataSet:
-        """What the examples say of themselves."""
+        """Name, size, columns and notes of `examples`."""
         return cls(
             name=examples.name,
             rows=len(examples),
@@ -202,7 +200,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class MeasuredScores:
-    """The main number of one evaluation; shares are in points, the interval is the 95 % bootstrap one."""
+    """The main metric of one evaluation; shares are times 100, the interval is the 95 % bootstrap one."""
 
     task: str
     dataset: str
@@ -211,17 +209,17 @@ class MeasuredScores:
     items: int
     unit: str
     untrained: Score | None = None
-    """The same number of the model before training."""
+    """The same metric before training."""
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> MeasuredScores:
-        """What `asdict` made of one that knows of no training."""
+        """The inverse of `asdict`, for scores before training."""
         return cls(**{**content, "score": Score(**content["score"])})
 
 
 def measured(after: Sequence[Scores], before: Sequence[MeasuredScores] = ()) -> tuple[MeasuredScores, ...]:
-    """The main numbers of a model, each with that of the untrained one where it was measured."""
-    start = {(each.task, each.dataset): each.score for each in before}
+    """The main metrics of a model, each with that before training if it was measured."""
+    untrained = {(each.task, each.dataset): each.score for each in before}
     return tuple(
         MeasuredScores(
             each.task,
@@ -230,34 +228,34 @@ def measured(after: Sequence[Scores], before: Sequence[MeasuredScores] = ()) -> 
             each.values[each.main],
             each.items,
             each.unit,
-            start.get((each.task, each.dataset)),
+            untrained.get((each.task, each.dataset)),
         )
         for each in after
     )
 
 
 def package_versions() -> tuple[str, ...]:
-    """Of gemel, Python and the packages that trained the model."""
+    """Name and version of gemel, Python and the packages used for training."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    found = []
+    versions = []
     for package in ("gemel", "torch", "transformers", "accelerate", "peft", "numpy"):
         try:
-            found.append(f"{package} {version(package)}")
+            versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    return (*found[:1], f"Python {platform.python_version()}", *found[1:])
+    return (*versions[:1], f"Python {platform.python_version()}", *versions[1:])
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One run."""
+    """The facts of a finished run."""
 
     name: str
     """Of the model: the last part of its folder."""
     base_model: str
-    """As it was asked for: a name or a folder."""
+    """As requested: a name or a folder."""
     objective: str
     settings: Mapping[str, Any]
     """Of the objective."""
@@ -266,22 +264,21 @@ class Summary:
     data: tuple[DataSet, ...]
     steps: int
     best_step: int | None = None
-    """The step whose weights were kept, where evaluation chose it."""
+    """The step whose weights were saved, if chosen by evaluation."""
     measured: tuple[MeasuredScores, ...] = ()
     dim: int | None = None
     max_length: int | None = None
     labels: tuple[str, ...] = ()
-    """Of the head that is kept with the model; empty without one."""
+    """Of the classification head that is saved with the model; empty without one."""
     stopped: str = ""
     """Why the run ended before its last step."""
-    kind: Literal["twin", "cross"] = "twin"
-    """twin: a vector a text; cross: a score a pair."""
+    kind: Literal["bi-encoder", "cross-encoder"] = "bi-encoder"
     versions: tuple[str, ...] = field(default_factory=package_versions)
-    """Name and number of each package, such as "torch 2.13.0"."""
+    """Name and version of each package, such as "torch 2.13.0"."""
 
     @property
     def best(self) -> MeasuredScores | None:
-        """The number that stands for the run: the last one, which is the average where there are several data sets."""
+        """The score of the run: the last one, which is the average if there are several data sets."""
         return self.measured[-1] if self.measured else None
 
     def to_json(self) -> dict[str, Any]:
@@ -289,11 +286,11 @@ class Summary:
 
 
 def changed_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are not at their defaults."""
+    """The options that differ from their defaults."""
     return {name: value for name, value in options.items() if name in defaults and value != defaults[name]}
 
 
-def said(value: object) -> str:
+def setting_text(value: object) -> str:
     """A setting as text: lists without brackets, None as a dash."""
     if value is None:
         return "–"

@@ -1,23 +1,17 @@
-"""metrics.jsonl: all that happened in a run, one JSON object a line, on disk as soon as it is written.
+"""What a run records: metrics.jsonl, experiment trackers, and the progress line on standard error.
 
-Every line has `kind`, `step` and `time`. A resumed run cuts off what it will do again, so that in the end the file
-says the same as that of a run that was never stopped, but for the fields in `TIMED`.
-
-Metrics to TensorBoard, Weights & Biases or MLflow, through accelerate's trackers; to none unless asked.
-
-The journal is the record of a run. A tracker is a copy of it elsewhere, so one that fails ends itself, not the run.
-
-One line on standard error while a model is trained. Nothing when nobody watches.
+Every line of metrics.jsonl is a JSON object with `kind`, `step` and `time`. A resumed run removes the lines of the
+steps that it repeats, so that the file ends up equal to that of an uninterrupted run, except for the fields in `TIMED`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -25,10 +19,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gemel.errors import InputError, WorkError
-from gemel.files.atomic import whole_file
+from gemel.files.atomic import sync_open, write_atomic
 from gemel.terminal import clock as clock_text
 from gemel.terminal import printable
+from gemel.training.watch import SimilaritySample
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 FILE = "metrics.jsonl"
 
 TIMED = frozenset({"time", "seconds", "texts_per_second"})
-"""Fields that differ between two runs that do the same."""
+"""Fields that differ between two equal runs."""
 
 Kind: TypeAlias = Literal[
     "start", "step", "evaluation", "health", "similarities", "warning", "checkpoint", "resume", "end"
@@ -46,7 +44,7 @@ Line: TypeAlias = dict[str, Any]
 
 
 class MetricsJournal:
-    """Appends lines; `close` it, or use it in a `with`."""
+    """Appends lines to metrics.jsonl; `close` it, or use it in a `with`."""
 
     def __init__(self, path: Path | None, file: BinaryIO | None) -> None:
         """Use `open` or `nowhere`."""
@@ -54,17 +52,16 @@ class MetricsJournal:
 
     @classmethod
     def open(cls, path: Path | str, resume_at_step: int | None = None) -> MetricsJournal:
-        """A new journal, or the one that is there up to the checkpoint of `resume_at_step`.
+        """A new journal, or the existing one up to the checkpoint of `resume_at_step`.
 
-        Write the line of a checkpoint before the checkpoint itself, and all else that belongs to the step before that
-        line: then a checkpoint that exists is in the journal, and what follows its line is done again on a resume.
+        Write the line of a checkpoint before the checkpoint itself, and everything else of the step before that line:
+        then every checkpoint is in the journal, and the steps after its line are repeated on a resume.
         """
         path = Path(path)
         try:
             if resume_at_step is not None and path.exists():
-                kept = _until(read_journal(path), resume_at_step)
-                with whole_file(path) as temporary:
-                    temporary.write_bytes(b"".join(map(_encoded, kept)))
+                lines = _until(read_journal(path), resume_at_step)
+                write_atomic(path, b"".join(map(_encoded, lines)), exclusive=True)
                 return cls(path, path.open("ab"))
             path.parent.mkdir(parents=True, exist_ok=True)
             return cls(path, path.open("wb"))
@@ -73,7 +70,7 @@ class MetricsJournal:
 
     @classmethod
     def nowhere(cls) -> MetricsJournal:
-        """Takes lines and keeps none: for all processes but the first."""
+        """Discards all lines: for all processes except the first."""
         return cls(None, None)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
@@ -86,7 +83,7 @@ class MetricsJournal:
             self._file.write(_encoded(line))
             self._file.flush()
             if kind == "checkpoint":
-                os.fsync(self._file.fileno())
+                sync_open(self._file)
         except OSError as error:
             raise WorkError(f"cannot write the metrics to {self._path}: {error.strerror or error}") from error
 
@@ -103,7 +100,7 @@ class MetricsJournal:
 
 
 def read_journal(path: Path | str) -> list[Line]:
-    """All whole lines, in order; a last one that a kill cut short is left out."""
+    """All complete lines, in order; a last line that was cut off by a kill is left out."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -116,13 +113,13 @@ def read_journal(path: Path | str) -> list[Line]:
         except ValueError as error:
             raise InputError(f"{path}:{number}: not JSON ({error})") from error
         if not isinstance(line, dict) or not isinstance(line.get("step"), int) or "kind" not in line:
-            raise InputError(f"{path}:{number}: a line of a journal has a kind and a step")
+            raise InputError(f"{path}:{number}: a line of the metrics must have a kind and a step")
         lines.append(line)
     return lines
 
 
 def untimed(lines: Iterable[Line]) -> list[Line]:
-    """The lines without what differs from run to run, and without those that say that a run was resumed."""
+    """The lines without the fields in `TIMED`, and without the lines of kind "resume"."""
     return [
         {name: value for name, value in line.items() if name not in TIMED}
         for line in lines
@@ -131,10 +128,10 @@ def untimed(lines: Iterable[Line]) -> list[Line]:
 
 
 def _until(lines: list[Line], step: int) -> list[Line]:
-    """Up to the line of the checkpoint of this step; without such a line, all that is not after the step."""
-    for place, line in enumerate(lines):
+    """Up to the line of the checkpoint of this step; if there is none, all lines up to the step."""
+    for index, line in enumerate(lines):
         if line["kind"] == "checkpoint" and line["step"] == step:
-            return lines[: place + 1]
+            return lines[: index + 1]
     return [line for line in lines if line["step"] <= step] if step > 0 else []
 
 
@@ -154,12 +151,66 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a run measures
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
+Floats: TypeAlias = NDArray[np.float64]
+
+POINTS = 600
+"""More points than this cannot be distinguished in a plot."""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A metric over the steps; all values are finite."""
+
+    steps: Floats
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def smoothed(self) -> Series:
+        """A moving average over about a fiftieth of the points, at least ten."""
+        mean = Smoothed(1 - 1 / max(10, len(self) / 50))
+        return Series(self.steps, np.array([mean.add(value) for value in self.values.tolist()]))
+
+    def thinned(self) -> Series:
+        """At most `POINTS` points: the lowest and the highest of each interval, so that no peak is lost."""
+        if len(self) <= POINTS:
+            return self
+        chosen: set[int] = {0, len(self) - 1}
+        for part in np.array_split(np.arange(len(self)), POINTS // 2 - 1):
+            chosen |= {int(part[self.values[part].argmin()]), int(part[self.values[part].argmax()])}
+        order = sorted(chosen)
+        return Series(self.steps[order], self.values[order])
+
+
+def series(journal: Sequence[Line], kind: str, name: str) -> Series:
+    """The field `name` of all lines of this kind; missing and non-finite values are left out."""
+    points = [
+        (line["step"], line[name])
+        for line in journal
+        if line["kind"] == kind and isinstance(line.get(name), int | float)
+    ]
+    table = np.array(points, dtype=np.float64).reshape(-1, 2)
+    table = table[np.isfinite(table).all(axis=1)]
+    return Series(table[:, 0], table[:, 1])
+
+
+def similarities_of(journal: Sequence[Line]) -> tuple[SimilaritySample | None, SimilaritySample | None]:
+    """The first and the last histograms in the journal; None if missing."""
+    samples = [SimilaritySample.from_json(line) for line in journal if line["kind"] == "similarities"]
+    return (samples[0] if samples else None), (samples[-1] if len(samples) > 1 else None)
+
+
+def warnings_of(journal: Sequence[Line]) -> list[str]:
+    return [str(line["text"]) for line in journal if line["kind"] == "warning" and line.get("text")]
+
+
 PACKAGES = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",), "mlflow": ("mlflow",)}
-"""Name of each tracker to the packages of which one must be there; the first is the one to install."""
+"""Tracker to the packages of which it needs one; the first is the one to install."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse a name that is not known, or whose package is not installed (accelerate would leave it out in silence)."""
+    """Refuse an unknown tracker, or one whose package is missing (accelerate would silently leave it out)."""
     for name in names:
         if name not in PACKAGES:
             close = get_close_matches(name, PACKAGES, n=1)
@@ -174,7 +225,10 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 class Trackers:
-    """The trackers of one run; without names all methods do nothing."""
+    """Copies metrics to TensorBoard, Weights & Biases or MLflow, through accelerate; without names it does nothing.
+
+    A tracker that fails is switched off and the run continues, since the journal has everything.
+    """
 
     def __init__(
         self,
@@ -185,7 +239,7 @@ class Trackers:
         *,
         folder: Path | str | None = None,
     ) -> None:
-        """`options` are shown as the run's settings; `folder` is where TensorBoard's files go, ./runs if not given."""
+        """`options` are shown as the run's settings; `folder` is for TensorBoard's files, ./runs by default."""
         check_trackers(names)
         self._accelerator: Accelerator | None = accelerator if names else None
         if not names:
@@ -196,37 +250,37 @@ class Trackers:
         accelerator.log_with = [LoggerType(name) for name in dict.fromkeys(names)]
         try:
             accelerator.init_trackers(run_name, config=_flat(options))
-        except Exception as error:  # whatever a tracker raises: no key, no server, no disk
+        except Exception as error:  # anything a tracker raises: no key, no server, no disk
             raise WorkError(
-                f"cannot report to {', '.join(names)}: {error}. Train without tracker, or set it up first"
+                f"cannot log to {', '.join(names)}: {error}. Train without tracker, or set it up first"
             ) from error
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
         """Numbers of this step; those that are None are left out."""
         if self._accelerator is None:
             return
-        known = {name: value for name, value in values.items() if value is not None}
+        present = {name: value for name, value in values.items() if value is not None}
         try:
-            self._accelerator.log(known, step=step)
-        except Exception as error:  # as above; hours of work must not end with a lost connection
+            self._accelerator.log(present, step=step)
+        except Exception as error:  # a lost connection must not end hours of work
             self._accelerator = None
             warnings.warn(
-                f"a tracker failed at step {step} and gets nothing more: {error}. The metrics are in the journal",
+                f"a tracker failed at step {step} and is switched off: {error}. The metrics are in the journal",
                 stacklevel=2,
             )
 
     def end(self) -> None:
-        """Let the trackers write what they still hold."""
+        """Let the trackers write what they have buffered."""
         if self._accelerator is None:
             return
-        # Not accelerator.end_training(), which also takes down the process group, and others may still need that.
+        # Not accelerator.end_training(), which also ends the process group that others may still need.
         for tracker in self._accelerator.trackers:
             tracker.finish()
         self._accelerator.trackers, self._accelerator = [], None
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    """Settings as trackers take them: TensorBoard refuses lists, and leaves out what is None."""
+    """Settings as trackers accept them: TensorBoard refuses lists and drops None."""
     return {
         name: value if isinstance(value, str | int | float | bool) else _text(value)
         for name, value in options.items()
@@ -237,47 +291,47 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-_EVERY = 0.2  # seconds between two updates of the line
+_INTERVAL = 0.2  # seconds between two updates of the progress line
 
-_MEMORY = 0.95  # how much of the smoothed loss stays when a step is added
+_MEMORY = 0.95  # weight of the earlier steps in the smoothed loss
 
 
 class Bar:
-    """`step 1,200 of 5,400, loss 0.8123, 410 texts/s, 12:40 left, spearman 61.20`."""
+    """The progress line: `step 1,200 of 5,400, loss 0.8123, 410 texts/s, 12:40 left, spearman 61.20`."""
 
     def __init__(
         self, steps: int, *, shown: bool, start: int = 0, clock: Callable[[], float] = perf_counter
     ) -> None:
-        """`start` is the step that a resumed run begins after; `clock` gives seconds."""
+        """`start`: steps done before a resume; `clock` returns seconds."""
         self._steps, self._shown, self._start, self._clock = steps, shown, start, clock
         self._step, self._texts, self._busy = start, 0, 0.0
         self._loss: Smoothed = Smoothed(_MEMORY)
         self._score = ""
-        self._begun = self._mark = self._written = clock()
+        self._started = self._resumed = self._written = clock()
         self._width = 0
 
     def step(self, step: int, loss: float, texts: int) -> None:
         """A step is done; `texts` went through the encoder in it."""
         now = self._clock()
-        self._busy += now - self._mark
-        self._mark, self._step, self._texts = now, step, self._texts + texts
+        self._busy += now - self._resumed
+        self._resumed, self._step, self._texts = now, step, self._texts + texts
         self._loss.add(loss)
-        if self._shown and now - self._written >= _EVERY:
+        if self._shown and now - self._written >= _INTERVAL:
             self._written = now
             self._write(now)
 
-    def evaluated(self, said: str) -> None:
-        """An evaluation ended, such as "spearman 61.20". Its time does not count for texts/s, but for the time left."""
-        self._score, self._mark = said, self._clock()
+    def evaluated(self, score: str) -> None:
+        """An evaluation ended with `score`, such as "spearman 61.20". Its time does not count for texts/s."""
+        self._score, self._resumed = score, self._clock()
 
     def say(self, sentence: str) -> None:
-        """A line of its own above the bar."""
+        """Print a line above the progress line."""
         if self._shown:
             sys.stderr.write("\r" + printable(sentence).ljust(self._width) + "\n")
             self._write(self._clock())
 
     def close(self) -> None:
-        """Leaves the last state of the line and ends it."""
+        """Print the last state and end the line."""
         if self._shown:
             self._write(self._clock())
             sys.stderr.write("\n")
@@ -286,7 +340,7 @@ class Bar:
         parts = [f"step {self._step:,} of {self._steps:,}"]
         done = self._step - self._start
         if done > 0:
-            left = (now - self._begun) / done * (self._steps - self._step)
+            left = (now - self._started) / done * (self._steps - self._step)
             parts += [
                 f"loss {self._loss.value:.4f}",
                 f"{self._texts / max(self._busy, 1e-9):,.0f} texts/s",
@@ -300,10 +354,10 @@ class Bar:
 
 
 class Smoothed:
-    """A running mean in which older numbers count less and less; the first ones are not pulled towards zero."""
+    """An exponential moving average, with the correction for the first values (as in Adam)."""
 
     def __init__(self, memory: float) -> None:
-        """`memory` is the share of the old that stays: 0.95 looks back over about 20 numbers."""
+        """`memory` is the weight of the earlier values: 0.95 averages about 20 of them."""
         self._memory, self._sum, self._weight = memory, 0.0, 0.0
 
     def add(self, number: float) -> float:

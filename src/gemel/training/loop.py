@@ -1,22 +1,22 @@
-"""The loop: draw, encode, learn, look. Everything that it does between two steps can be taken up again.
+"""The training loop: draw a batch, encode it, step the optimizer, evaluate now and then.
 
-It knows no file formats, no flags and no architecture: networks, objectives, examples and observers are handed in.
-
-AdamW over the network and the objective's own weights, and the step size at each step.
+It knows no file formats, no flags and no architecture: network, objective, examples and observers are passed in. A run
+can stop after any step and resume: `Loop.state` and `Loop.position` are all that the next step depends on.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemel.training.data.store import Batch, Draw, Examples, Sampler
-from gemel.training.gradient import GradientOf, Processes, plan
+from gemel.training.devices import Processes
+from gemel.training.gradient import BatchGradient, plan
 from gemel.training.network import TrainableNetwork
 from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor, nn
 
-_EVALUATIONS = 10  # in a run, unless told
+_EVALUATIONS = 10  # in a run, by default
 
-_APART = 25  # steps between two at the least: to look and to write takes as long as several steps
+_MIN_INTERVAL = 25  # steps: an evaluation and a checkpoint take as long as several steps
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run is: steps done, and the next draw of its data."""
+    """How far a run is: steps done, and the next draw of its data."""
 
     step: int = 0
     epoch: int = 0
     draw: int = 0
-    """Draws of this epoch that are done."""
+    """Draws of this epoch that were used."""
     best: float | None = None
     best_step: int = 0
     worse: int = 0
-    """Evaluations since the best one."""
+    """Evaluations in a row without a better score."""
     texts: int = 0
-    """Texts that went through the network, all processes together."""
+    """Texts that went through the network, in all processes."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step gave."""
+    """The numbers of one step."""
 
     number: int
     loss: float
@@ -61,21 +61,21 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Observers:
-    """Who is told what happens; each may be left out."""
+    """Callbacks of the loop; the defaults do nothing."""
 
     before: Callable[[int, float, float], None] = lambda step, loss, norm: None
-    """Sees loss and gradient norm before the weights move; what it raises ends the run with good weights."""
+    """Gets step, loss and gradient norm before the weights change; an exception ends the run with good weights."""
     step: Callable[[Step], None] = lambda step: None
     evaluate: Callable[[int], float | None] = lambda step: None
-    """Gives the score to compare checkpoints by, or None."""
+    """Returns the score that checkpoints are compared by, or None."""
     better: Callable[[int], None] = lambda step: None
-    """Called when the score was the best so far: the model should be kept."""
+    """Called when the score is the best so far: save the model."""
     snapshot: Callable[[Position], None] = lambda position: None
 
 
 @dataclass(eq=False)
 class Loop:
-    """One run: its parts, and where it is."""
+    """One run: its parts, and its position."""
 
     network: TrainableNetwork
     objective: Objective
@@ -95,7 +95,7 @@ class Loop:
         self._optimizer = self.accelerator.prepare(open_optimizer(parts, self.options))
         clipped = parts if self.options.clip_head else parts[:1]
         self._clipped = [weight for part in clipped for weight in part.parameters() if weight.requires_grad]
-        self._gradient = GradientOf(
+        self._gradient = BatchGradient(
             self.network,
             self.objective,
             self.weights,
@@ -110,15 +110,15 @@ class Loop:
 
     @cached_property
     def steps(self) -> int:
-        """Steps of the whole run; to count them, an epoch is planned."""
+        """Steps of the whole run; an epoch is planned to count them."""
         if self.options.max_steps is not None:
             return self.options.max_steps
         return max(1, round(self.options.epochs * len(self.sampler.epoch(0)) / self.options.accumulate))
 
     def run(self) -> Position:
-        """All steps that are left, with evaluations and snapshots when they are due."""
+        """Take all remaining steps, with evaluations and snapshots when they are due."""
         steps = self.steps
-        every = self.options.eval_steps or max(_APART, -(-steps // _EVALUATIONS))
+        every = self.options.eval_steps or max(_MIN_INTERVAL, -(-steps // _EVALUATIONS))
         draws = self._draws()
         self.network.module.train()
         for number in range(self.position.step, steps):
@@ -127,13 +127,13 @@ class Loop:
             self.observers.step(self._step(number, steps, draws))
             last = number + 1 == steps
             if last or (number + 1) % every == 0:
-                self._look(number + 1)
+                self._evaluate(number + 1)
             if last or (number + 1) % (self.options.checkpoint_steps or every) == 0:
                 self.observers.snapshot(self.position)
         return self.position
 
     def _step(self, number: int, steps: int, draws: Iterator[Draw]) -> Step:
-        self._throw_dice(number)
+        self._seed(number)
         rate = learning_rate(self.options, number, steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -141,7 +141,7 @@ class Loop:
         share = 1 / self.options.accumulate
         for _ in range(self.options.accumulate):
             draw = next(draws)
-            part, count = self._learn(self.examples[draw.dataset].batch(draw.rows), share)
+            part, count = self._backward(self.examples[draw.dataset].batch(draw.rows), share)
             loss, texts = loss + part * share, texts + count
         self.processes.sum_gradients(self.network.module.parameters())
         norm = self._clip()
@@ -151,18 +151,18 @@ class Loop:
         self.position = replace(self.position, step=number + 1, texts=self.position.texts + texts)
         return Step(number + 1, loss, norm, rate, texts)
 
-    def _throw_dice(self, number: int) -> None:
-        """Dropout and noise of a step follow from its number, so that no state of dice has to be kept."""
+    def _seed(self, number: int) -> None:
+        """Dropout and noise depend on the number of the step, so that a snapshot needs no random state."""
         import torch
 
         seeds = np.random.SeedSequence([self.options.seed, number, self.processes.rank])
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
         self._noise = np.random.default_rng(seeds)
 
-    def _learn(self, batch: Batch, share: float) -> tuple[float, int]:
+    def _backward(self, batch: Batch, share: float) -> tuple[float, int]:
         planned = plan(self.network.items(batch.columns), self.needs, repeats=self.options.encode_repeats)
-        mine = planned.share(self.processes.rank, self.processes.world)
-        tokens = self.network.tokens(mine, noise=self.needs.noise, rng=self._noise)
+        share_of_items = planned.share(self.processes.rank, self.processes.world)
+        tokens = self.network.tokens(share_of_items, noise=self.needs.noise, rng=self._noise)
         with self.accelerator.autocast():
             loss = self._gradient(planned, tokens, self._label(batch), share)
         return loss, len(planned.items)
@@ -176,11 +176,9 @@ class Loop:
         return None if batch.label is None else torch.from_numpy(np.array(batch.label)).to(device)
 
     def _clip(self) -> float:
-        most = self.options.clip if self.options.clip else float("inf")
-        norm = self.accelerator.clip_grad_norm_(self._clipped, most)
-        return float(norm)
+        return float(self.accelerator.clip_grad_norm_(self._clipped, self.options.clip or float("inf")))
 
-    def _look(self, step: int) -> None:
+    def _evaluate(self, step: int) -> None:
         score = self.observers.evaluate(step)
         if score is None:
             return
@@ -191,7 +189,7 @@ class Loop:
             self.position = replace(self.position, worse=self.position.worse + 1)
 
     def _draws(self) -> Iterator[Draw]:
-        """From where the run is, epoch after epoch."""
+        """From the current position on, epoch after epoch."""
         while True:
             draws = self.sampler.epoch(self.position.epoch)
             for draw in draws[self.position.draw :]:
@@ -199,7 +197,7 @@ class Loop:
                 yield draw
             self.position = replace(self.position, epoch=self.position.epoch + 1, draw=0)
 
-    # What a snapshot holds, and how a run takes it up.
+    # What a snapshot stores, and how a run resumes from it.
 
     def state(self) -> dict[str, dict[str, torch.Tensor]]:
         """Every tensor that the next step depends on."""
@@ -215,7 +213,7 @@ class Loop:
         return {**files, "objective": objective} if objective else files
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot as if nothing had happened."""
+        """Continue from a snapshot as if the run had never stopped."""
         files = snapshot.files
         self.network.module.load_state_dict(files["network"])
         if self.weights is not None:
@@ -228,13 +226,9 @@ class Loop:
         self._optimizer.load_state_dict(state)
         self.position = Position(**snapshot.state["position"])
 
-    def place(self) -> dict[str, Any]:
-        """The position as JSON, for the snapshot's state."""
-        return asdict(self.position)
-
 
 def _padded(tokens: Sequence[Any]) -> Tensor:
-    """(n, t) int64, -100 where a text has ended."""
+    """(n, t) int64, -100 after the end of a text."""
     import torch
 
     longest = max(map(len, tokens))
@@ -245,7 +239,7 @@ def _padded(tokens: Sequence[Any]) -> Tensor:
 
 
 def open_optimizer(parts: list[nn.Module], options: TrainOptions) -> torch.optim.AdamW:
-    """Biases and norms (all vectors, that is) are never decayed."""
+    """AdamW over all trainable weights; biases and norms (all one-dimensional ones) are never decayed."""
     import torch
 
     trained = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
@@ -258,7 +252,7 @@ def open_optimizer(parts: list[nn.Module], options: TrainOptions) -> torch.optim
 
 
 def learning_rate(options: TrainOptions, step: int, steps: int) -> float:
-    """The step size at `step` (from 0) of `steps`: it rises over the warm-up, then falls as `schedule` says."""
+    """The learning rate at `step` (from 0) of `steps`: it rises over the warm-up, then follows `schedule`."""
     rising = math.ceil(options.warmup * steps)
     if step < rising:
         return options.learning_rate * (step if options.warmup_from_zero else step + 1) / rising

@@ -63,7 +63,6 @@ class TrainableNetwork(Protocol):
         ...
 
 
-
 class TokenNetwork(Protocol):
     """The part of a model that reads tokens."""
 
@@ -213,7 +212,9 @@ def _layers(model: Any) -> Any:  # noqa: ANN401
             part = getattr(part, name, None)
         if part is not None:
             return part
-    raise InputError(f"a {model.config.model_type} shares its layers or does not list them; freeze_layers must be 0")
+    raise InputError(
+        f"a {model.config.model_type} shares its layers or does not list them; freeze_layers must be 0"
+    )
 
 
 def _checkpoint_activations(model: Any) -> None:  # noqa: ANN401

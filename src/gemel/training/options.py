@@ -1,9 +1,10 @@
-"""Every setting of training, once: Python keyword, command-line flag and the file in the output folder read this."""
+"""TrainOptions: every option of training, for the Python API, the command line and the file in the output folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 from gemel.errors import InputError
 
@@ -14,86 +15,90 @@ Mixing = Literal["proportional", "round-robin"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """How a model is trained. The defaults are the paper's recipe."""
+    """How a model is trained. The defaults are those of the Sentence-BERT paper."""
 
     epochs: float = 1.0
-    """Times that every row is seen; parts of an epoch are allowed."""
+    """Passes over the data; fractions are allowed."""
     max_steps: int | None = None
-    """Stop after so many steps; the schedule is laid out for them. None: as `epochs` says."""
+    """Stop after this many steps; the schedule covers them. None: as many as `epochs` needs."""
     batch_size: int = 16
-    """Rows to a step, over all processes together."""
+    """Rows per step, in all processes together."""
     learning_rate: float = 2e-5
-    """The largest step size of AdamW, reached after the warm-up."""
+    """The highest learning rate of AdamW, reached after the warm-up."""
     schedule: Schedule = "linear"
-    """How the step size falls after the warm-up: linear or cosine to zero, or constant."""
+    """The learning rate after the warm-up: linear or cosine to zero, or constant."""
     warmup: float = 0.1
-    """Share of the steps over which the step size rises from zero."""
+    """Share of the steps over which the learning rate rises from zero."""
     warmup_from_zero: bool = False
-    """Begin the warm-up with a step of size 0, which learns nothing, as transformers' schedules do; else the first
-    step already has its share."""
+    """Start the warm-up with a learning rate of 0, as transformers' schedules do; else the first step already has a
+    part of it."""
     weight_decay: float = 0.0
-    """Decay of AdamW; biases and norms are never decayed."""
+    """Weight decay of AdamW; biases and norms are never decayed."""
     clip: float = 1.0
-    """Largest norm of a gradient; longer ones are scaled down. 0: no limit."""
+    """Largest norm of the gradient; a larger one is scaled down. 0: no limit."""
     clip_head: bool = True
-    """Count the gradient of the objective's own weights (a head) in that norm and scale it too; sentence-transformers
-    clips the network only."""
+    """Include the gradient of the objective's own weights (a head) in that norm and scale it too;
+    sentence-transformers clips the network only."""
     accumulate: int = 1
-    """Batches whose gradients are averaged before a step."""
+    """Batches whose gradients are averaged for a step."""
     cache_texts: int | None = None
-    """Gradient cache: texts that go through the encoder at a time; the gradient is that of the whole batch."""
+    """Gradient cache: texts that are encoded at a time; the gradient is still that of the whole batch."""
     matryoshka: tuple[int, ...] = ()
-    """Also train the first so many numbers of a vector, for each of these sizes."""
+    """Also train vectors truncated to each of these sizes."""
     max_length: int | None = None
-    """Tokens of a text that count, marks included. None: as the checkpoint says."""
+    """Tokens of a text, special tokens included; the rest is truncated. None: as in the checkpoint."""
     mixed_precision: MixedPrecision = "no"
-    """Compute in bf16 or fp16 where the device can; weights stay float32."""
+    """Compute in bf16 or fp16 where the device supports it; weights stay float32."""
     gradient_checkpointing: bool = False
-    """Compute hidden states again instead of keeping them: less memory, about a third more work."""
+    """Compute hidden states again instead of storing them: less memory, about a third more time."""
     freeze_layers: int = 0
-    """Leave the word table and the first so many layers as they are."""
+    """Do not train the token embeddings and this many of the first layers."""
     lora_rank: int | None = None
-    """Train low-rank additions of this rank instead of the weights (needs peft); merged when saved."""
+    """Train LoRA adapters of this rank instead of the weights (needs peft); merged when saved."""
     dropout: float | None = None
-    """Dropout of the network. None: as the checkpoint says."""
+    """Dropout of the network. None: as in the checkpoint."""
     encode_repeats: bool = False
-    """Encode a text that occurs several times in a batch each time, with a dropout mask of its own, as
-    sentence-transformers does; else once, with one mask for all."""
+    """Encode a text that occurs several times in a batch each time, with its own dropout mask, as sentence-transformers
+    does; else once, with one mask."""
     mixing: Mixing = "proportional"
     """Several data sets: batches in proportion to their sizes, or one of each in turn until the smallest ends."""
     group_by_length: bool = False
-    """Put rows of like length into a batch: a few percent faster, but batches are no longer a random choice of rows."""
+    """Put rows of similar length into a batch: a few percent faster, but batches are no longer random."""
     seed: int = 0
-    """The seed of order, dropout and new weights."""
+    """Seed of the order of rows, of dropout and of new weights."""
     device: str | None = None
-    """"cpu", "cuda", "mps". None: the best that is there."""
+    """"cpu", "cuda", "mps". None: the best one available."""
     threads: int | None = None
-    """Cores to use. None: all that the process may use."""
+    """CPU cores to use. None: all that the process may use."""
     eval_steps: int | None = None
-    """Evaluate after so many steps. None: ten times in a run, at least 25 steps apart."""
+    """Steps between evaluations. None: ten evaluations in a run, at least 25 steps between them."""
     patience: int | None = None
-    """Stop early when so many evaluations in a row bring nothing better. None: never."""
+    """Stop early after this many evaluations in a row without a better score. None: never."""
     checkpoint_steps: int | None = None
-    """Write a checkpoint after so many steps. None: when it evaluates."""
+    """Steps between checkpoints. None: one at each evaluation."""
     keep_checkpoints: int = 2
-    """Checkpoints that stay on disk; older ones are removed. The best model is kept beside them."""
+    """Checkpoints that stay on disk; older ones are removed. The best model is stored as well."""
     tracker: tuple[str, ...] = ()
-    """Also report to tensorboard, wandb or mlflow, through accelerate."""
+    """Also log to tensorboard, wandb or mlflow, through accelerate."""
     skip_bad: bool = False
-    """Leave out rows that cannot be used, and say how many."""
+    """Leave out rows that cannot be used, and report how many."""
     force: bool = False
-    """Train although the doctor finds the data certainly wrong, and go on when the vectors collapse."""
+    """Train although the data checks find errors, and continue when the vectors collapse."""
     progress: bool = False
     """Show loss, texts per second and the time left on standard error."""
 
     def __post_init__(self) -> None:
-        for name, known in (("schedule", Schedule), ("mixed_precision", MixedPrecision), ("mixing", Mixing)):
-            if getattr(self, name) not in get_args(known):
-                listed = ", ".join(get_args(known))
+        for name, choices in (
+            ("schedule", Schedule),
+            ("mixed_precision", MixedPrecision),
+            ("mixing", Mixing),
+        ):
+            if getattr(self, name) not in get_args(choices):
+                listed = ", ".join(get_args(choices))
                 raise InputError(f"{name} must be one of {listed}, got {getattr(self, name)!r}")
         for name in _COUNTS:
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 0 if name == "freeze_layers" else 1)
+                _check_count(name, getattr(self, name), 0 if name == "freeze_layers" else 1)
         for name in ("epochs", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be more than 0, got {getattr(self, name)!r}")
@@ -122,6 +127,18 @@ _COUNTS = (
 )
 
 
-def _whole(name: str, value: object, least: int) -> None:
+def _check_count(name: str, value: object, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def change_options(
+    options: TrainOptions | None, changes: Mapping[str, Any], *, of: str, hint: str = ""
+) -> TrainOptions:
+    """`options` with these fields changed; an unknown field is refused in a message that names the function `of`."""
+    names = [field.name for field in fields(TrainOptions)]
+    for name in changes:
+        if name not in names:
+            more = f". {hint}" if hint else ""
+            raise InputError(f"unknown option {name!r} of {of}. Known: {', '.join(names)}{more}")
+    return replace(options or TrainOptions(), **changes)

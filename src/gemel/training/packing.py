@@ -1,7 +1,7 @@
-"""Texts of different lengths end to end in one row: no token is padding, except inside attention.
+"""Packed sequences: texts of different lengths end to end in one row, with no padding outside of attention.
 
-transformers runs a packed row like one long text; the attention registered here cuts it back into texts, those of like
-length together. Almost all the work of a block is in its matrices, which see no padding at all.
+transformers runs a packed row like one long text; the attention registered here splits it into texts again, those of
+similar length together. Almost all the work of a layer is in its matrix products, which see no padding at all.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ATTENTION = "gemel-packed"
-"""The name under which transformers knows the attention below."""
+"""The name of the attention below in transformers."""
 
 WASTE = 1.2
-"""How much larger the rectangle around texts of like length may be than the texts."""
+"""How much larger a padded bucket may be than the tokens in it."""
 
 
 @dataclass(frozen=True, eq=False)
 class LengthBucket:
-    """Texts of like length that stand side by side in a pack: b texts, the longest of L tokens."""
+    """Consecutive texts of similar length in a pack: b texts, the longest of L tokens."""
 
     start: int
     """The first of its tokens in the pack."""
@@ -38,12 +38,12 @@ class LengthBucket:
     texts: int
     longest: int
     slots: Tensor | None
-    """(tokens,) where each token goes when texts are padded to L; None: all have L tokens, nothing is padded."""
+    """(tokens,) the index of each token after padding to L; None: all texts have L tokens."""
     absent: Tensor | None
-    """(b, L) True where a text has ended; None: nowhere."""
+    """(b, L) True for padding; None: there is none."""
 
     def spread(self, rows: Tensor) -> Tensor:
-        """(T, d) of the whole pack -> (b, L, d) of this bucket, zeros where a text has ended."""
+        """(T, d) of the whole pack -> (b, L, d) of this bucket, padded with zeros."""
         own = rows[self.start : self.start + self.tokens]
         if self.slots is not None:
             own = rows.new_zeros(self.texts * self.longest, rows.shape[1]).index_copy(0, self.slots, own)
@@ -57,21 +57,21 @@ class LengthBucket:
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """n texts of T tokens in all, the longest first."""
+    """n texts with T tokens in total, the longest first."""
 
     ids: Tensor
     """(T,) token ids, text after text."""
     positions: Tensor
     """(T,) the position of each token in its text, from 0."""
     owners: Tensor
-    """(T,) which text each token belongs to, in the order of the pack."""
+    """(T,) the text of each token, in the order of the pack."""
     lengths: Tensor
     """(n,)"""
     back: Tensor
-    """(n,) where each text, in the order in which it was given, stands in the pack."""
+    """(n,) the index in the pack of each text, in the order of the input."""
     buckets: tuple[LengthBucket, ...]
     types: Tensor | None = None
-    """(T,) the type of each token, where a network is told which of two texts it belongs to."""
+    """(T,) token type ids, for networks that distinguish the two texts of a pair."""
 
     @property
     def texts(self) -> int:
@@ -85,31 +85,31 @@ class Pack:
 
 
 def pack(tokens: Sequence[TokenIds], device: torch.device) -> Pack:
-    """All texts of a call, ready for the network."""
+    """All texts of a call, packed for the network."""
     import torch
 
     given = np.fromiter((len(ids) for ids in tokens), np.int64, len(tokens))
     order = np.argsort(-given, kind="stable")
     lengths = given[order]
     starts = np.cumsum(lengths) - lengths
-    places = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
+    positions = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
     owners = np.repeat(np.arange(len(tokens)), lengths)
     ids = np.concatenate([tokens[row] for row in order]).astype(np.int64)
     arrays = [
-        torch.from_numpy(array).to(device) for array in (ids, places, owners, lengths, np.argsort(order))
+        torch.from_numpy(array).to(device) for array in (ids, positions, owners, lengths, np.argsort(order))
     ]
-    buckets = tuple(_bucket(lengths, starts, places, part, device) for part in _parts(lengths))
+    buckets = tuple(_bucket(lengths, starts, positions, part, device) for part in _parts(lengths))
     return Pack(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], buckets)
 
 
 def _parts(lengths: NDArray[np.int64]) -> list[slice]:
-    """Neighbours in a falling row of lengths, as long as little of their rectangle would be padding."""
+    """Slices of the descending lengths, each with little padding."""
     parts, first, filled = [], 0, 0
-    for place, length in enumerate(lengths.tolist()):
-        area = lengths[first] * (place - first + 1)
-        if place > first and area > WASTE * (filled + length):
-            parts.append(slice(first, place))
-            first, filled = place, 0
+    for index, length in enumerate(lengths.tolist()):
+        area = lengths[first] * (index - first + 1)
+        if index > first and area > WASTE * (filled + length):
+            parts.append(slice(first, index))
+            first, filled = index, 0
         filled += length
     return [*parts, slice(first, len(lengths))] if len(lengths) else parts
 
@@ -117,7 +117,7 @@ def _parts(lengths: NDArray[np.int64]) -> list[slice]:
 def _bucket(
     lengths: NDArray[np.int64],
     starts: NDArray[np.int64],
-    places: NDArray[np.int64],
+    positions: NDArray[np.int64],
     part: slice,
     device: torch.device,
 ) -> LengthBucket:
@@ -128,13 +128,13 @@ def _bucket(
     if own[-1] == longest:
         return LengthBucket(start, tokens, len(own), longest, None, None)
     rows = np.repeat(np.arange(len(own)), own)
-    slots = torch.from_numpy(rows * longest + places[start : start + tokens]).to(device)
+    slots = torch.from_numpy(rows * longest + positions[start : start + tokens]).to(device)
     absent = torch.from_numpy(np.arange(longest)[None] >= own[:, None]).to(device)
     return LengthBucket(start, tokens, len(own), longest, slots, absent)
 
 
 def pool_packed(hidden: Tensor, pack: Pack, modes: tuple[str, ...]) -> Tensor:
-    """(T, d) token vectors -> (n, modes * d), all modes side by side, texts in the order in which they were given."""
+    """(T, d) token vectors -> (n, modes * d), all modes concatenated, texts in the order of the input."""
     import torch
 
     return torch.cat([POOLINGS[mode].torch_form(hidden, pack) for mode in modes], dim=1)[pack.back]
@@ -142,7 +142,7 @@ def pool_packed(hidden: Tensor, pack: Pack, modes: tuple[str, ...]) -> Tensor:
 
 @cache
 def register_attention() -> None:
-    """Make the packed attention known to transformers, once."""
+    """Register the packed attention with transformers, once."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, _attend)
@@ -160,7 +160,7 @@ def _attend(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of every text to itself: (1, h, T, d) each -> (1, T, h, d). No mask comes: `texts` knows all."""
+    """Attention of every text to itself: (1, h, T, d) each -> (1, T, h, d). `texts` replaces the mask."""
     import torch
 
     _, heads, total, width = query.shape

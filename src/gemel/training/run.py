@@ -1,24 +1,17 @@
-"""A run in its folder: the loop with everything that watches it, writes it down and takes it up again.
+"""A training run in its folder: the loop, with evaluation, logging, snapshots and resume.
 
 out/                     the model, once training is done
   training/
-    options.json         what was asked for
-    metrics.jsonl        what happened
+    options.json         the request and the options
+    metrics.jsonl        everything that was measured
     snapshots/           what a resume starts from
     best/                the best model so far
     report.html
-
-The model of a run takes its place in the output folder, beside the run's own files.
-
-Every file appears whole, and `modules.json`, which makes a folder a model, appears last.
-
-A few texts and positive pairs of the training data, held to see how their vectors lie before, during and after.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,6 +24,7 @@ import numpy as np
 from gemel.errors import InputError, WorkError
 from gemel.evaluation.evaluate import score_tasks
 from gemel.evaluation.task import Task
+from gemel.files.atomic import atomic_file
 from gemel.training.card import MeasuredScores, measured
 from gemel.training.data.store import Batch, Examples
 from gemel.training.journal import FILE, Bar, MetricsJournal, Trackers
@@ -46,24 +40,24 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import nn
 
-_LINES = 2000  # of steps in the journal, about
+_STEP_LINES = 2000  # at most, about, in the journal
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run gave."""
+    """The result of a training run."""
 
     folder: Path
     steps: int
     best_step: int
-    """The step whose model was kept; the last one where nothing was evaluated."""
+    """The step whose model was saved; the last one if nothing was evaluated."""
     untrained: float | None
     """The score before the first step, in points."""
     score: float | None
-    """The score of the model that was kept."""
+    """The score of the saved model."""
     texts: int
     seconds: float
-    """Of this process; a resumed run counts from its resume."""
+    """Of this process; a resumed run counts from where it resumed."""
     stopped: str = ""
     """Why it ended before its last step."""
 
@@ -71,17 +65,17 @@ class TrainResult:
         return {**asdict(self), "folder": str(self.folder)}
 
     def summary(self) -> str:
-        """One line for a person."""
-        said = f"{self.folder}: {self.steps:,} steps, {self.texts:,} texts, {self.seconds:.0f} s"
+        """One line for the terminal."""
+        line = f"{self.folder}: {self.steps:,} steps, {self.texts:,} texts, {self.seconds:.0f} s"
         if self.score is None:
-            return said
+            return line
         before = "" if self.untrained is None else f", {self.untrained:.2f} before training"
-        return f"{said}; best score {self.score:.2f} at step {self.best_step:,}{before}"
+        return f"{line}; best score {self.score:.2f} at step {self.best_step:,}{before}"
 
 
 @dataclass(eq=False)
 class TrainingRun:
-    """All parts of one run."""
+    """All parts of one run; `start` runs it."""
 
     network: TrainableNetwork
     objective: Objective
@@ -92,30 +86,30 @@ class TrainingRun:
     tasks: Sequence[Task]
     accelerator: Accelerator
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What the model keeps beside its weights, and what the report says of data and model."""
+    """What is saved beside the weights (labels), and what identifies the run when it is resumed."""
 
     def __post_init__(self) -> None:
         self.folder = self.out / "training"
         self.snapshots = Snapshots(self.folder / "snapshots", self.options.keep_checkpoints)
-        self.held: GeometrySample = hold(self.examples, self.objective.needs, self.options.seed)
+        self.sample: GeometrySample = sample_texts(self.examples, self.objective.needs, self.options.seed)
         self.untrained: tuple[MeasuredScores, ...] = ()
-        """The evaluation before the first step, data set by data set."""
+        """The evaluation before the first step, one per data set."""
 
     def start(self, *, resume: bool) -> TrainResult:
-        """Run to the end and publish the model; a collapse ends with a `Collapse` that says what is kept."""
+        """Run to the end and copy the model to `out`; a `Collapse` says which checkpoint is the last good one."""
         started = perf_counter()
         self._open(resume)
         try:
             return self._finish(self.loop.run(), perf_counter() - started)
         except Collapse as collapse:
             self.journal.write("end", self.loop.position.step, stopped=str(collapse))
-            raise Collapse(f"{collapse}. {self._kept()}") from None
+            raise Collapse(f"{collapse}. {self._last_good()}") from None
         finally:
             self.journal.close()
             self.bar.close()
             self.trackers.end()
 
-    # Opening: a new run, or an old one taken up.
+    # Opening: a new run, or one that is resumed.
 
     def _open(self, resume: bool) -> None:
         sampler = EpochSampler(
@@ -145,34 +139,30 @@ class TrainingRun:
         if newest is None:
             self._begin()
         else:
-            self._take_up(newest)
+            self._resume(newest)
         first, start = self.loop.processes.first, self.loop.position.step
         self.bar = Bar(self.loop.steps, shown=self.options.progress and first, start=start)
-        self.loop.processes.wait()
+        self.loop.processes.barrier()
 
     def _begin(self) -> None:
         first = self.loop.processes.first
         self.journal = MetricsJournal.open(self.folder / FILE) if first else MetricsJournal.nowhere()
         dropped = getattr(self.loop.sampler.epoch(0), "dropped", 0)
         self.journal.write("start", 0, **self._identity(), steps=self.loop.steps, rows_dropped=dropped)
-        score = self.loop.processes.tell(self._score(0) if first else None)
+        score = self.loop.processes.broadcast(self._score(0) if first else None)
         self.score_before = score
         self.first = self._health(0, score) if self.network.gives_vectors else None
-        self.watch = Watch(
-            first=self.first, force=self.options.force, fp16=self.options.mixed_precision == "fp16"
-        )
-        self._note_similarities(0)
+        self.watch = self._open_watch()
+        self._log_similarities(0)
 
-    def _take_up(self, newest: Path) -> None:
+    def _resume(self, newest: Path) -> None:
         snapshot = read_snapshot(newest)
         self._same_run(snapshot.state["run"], newest)
         self.loop.restore(snapshot)
         self.score_before = snapshot.state["score_before"]
         self.untrained = tuple(MeasuredScores.from_json(each) for each in snapshot.state["untrained"])
         self.first = TrainingHealth(**snapshot.state["first"]) if snapshot.state["first"] else None
-        self.watch = Watch(
-            first=self.first, force=self.options.force, fp16=self.options.mixed_precision == "fp16"
-        )
+        self.watch = self._open_watch()
         self.watch.restore(snapshot.state["watch"])
         step = self.loop.position.step
         first = self.loop.processes.first
@@ -183,8 +173,12 @@ class TrainingRun:
         )
         self.journal.write("resume", step)
 
+    def _open_watch(self) -> Watch:
+        fp16 = self.options.mixed_precision == "fp16"
+        return Watch(first=self.first, force=self.options.force, fp16=fp16)
+
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a run to be taken up: everything that its weights depend on."""
+        """What must be the same when a run is resumed: everything that its weights depend on."""
         free = ("progress", "tracker", "keep_checkpoints", "skip_bad", "force", "threads", "device")
         options = {name: value for name, value in asdict(self.options).items() if name not in free}
         return {
@@ -198,10 +192,11 @@ class TrainingRun:
 
     def _same_run(self, before: Mapping[str, Any], newest: Path) -> None:
         now = self._identity()
-        # An option that the older gemel did not have yet: its default is what that gemel did.
+        # A run of an older version: options that it did not have are at their defaults, and kinds had other names.
         old = {**json.loads(json.dumps(asdict(TrainOptions()))), **before.get("options", {})}
         options = now["options"]
-        before = {**before, "options": {name: old[name] for name in options}}
+        network = _FORMER_KINDS.get(before.get("network", ""), before.get("network"))
+        before = {**before, "network": network, "options": {name: old[name] for name in options}}
         changed = [name for name in now if now[name] != before.get(name)]
         if "options" in changed:
             changed += [name for name, value in options.items() if value != old[name]]
@@ -212,14 +207,14 @@ class TrainingRun:
                 "or train into another folder"
             )
 
-    # What the loop tells.
+    # The observers of the loop.
 
     def _before(self, step: int, loss: float, norm: float) -> None:
         self._warn(step, self.watch.step(step, loss, norm))
 
     def _step(self, step: Step) -> None:
         self.bar.step(step.number, step.loss, step.texts)
-        if step.number % max(1, self.loop.steps // _LINES) == 0 or step.number == self.loop.steps:
+        if step.number % max(1, self.loop.steps // _STEP_LINES) == 0 or step.number == self.loop.steps:
             values = {
                 "loss": step.loss,
                 "gradient_norm": step.gradient_norm,
@@ -231,37 +226,37 @@ class TrainingRun:
 
     def _evaluate(self, step: int) -> float | None:
         own = self._score(step) if self.loop.processes.first else None
-        score = self.loop.processes.tell(own)
+        score = self.loop.processes.broadcast(own)
         self.bar.evaluated("" if score is None else f"score {score:.2f}")
         if self.network.gives_vectors:
             self._warn(step, self.watch.evaluated(self._health(step, score)))
         return score
 
     def _score(self, step: int) -> float | None:
-        """The mean of the tasks' main numbers, in points."""
+        """The mean of the tasks' main metrics, times 100."""
         if not self.tasks:
             return None
-        found = list(score_tasks(self.tasks, self.network.encoder()))
+        scores = list(score_tasks(self.tasks, self.network.encoder()))
         if step == 0:
-            self.untrained = measured(found)
-        whole = found[-1]
-        score = whole.values[whole.main].value
-        named = {f"{each.dataset}-{each.main}": each.values[each.main].value for each in found}
+            self.untrained = measured(scores)
+        overall = scores[-1]
+        score = overall.values[overall.main].value
+        named = {f"{each.dataset}-{each.main}": each.values[each.main].value for each in scores}
         self.journal.write("evaluation", step, score=score, scores=named)
         self.trackers.log({"score": score, **named}, step)
         return score
 
     def _health(self, step: int, score: float | None) -> TrainingHealth:
-        vectors = self.network.encoder().encode(self.held.texts)
-        found = health(step, vectors, self.held.pairs if len(self.held.pairs) else None, score)
-        self.journal.write("health", step, **{k: v for k, v in found.to_json().items() if k != "step"})
-        return found
+        vectors = self.network.encoder().encode(self.sample.texts)
+        now = health(step, vectors, self.sample.pairs if len(self.sample.pairs) else None, score)
+        self.journal.write("health", step, **{k: v for k, v in now.to_json().items() if k != "step"})
+        return now
 
-    def _note_similarities(self, step: int) -> None:
+    def _log_similarities(self, step: int) -> None:
         if not self.network.gives_vectors:
             return
-        vectors = self.network.encoder().encode(self.held.texts)
-        pairs = self.held.pairs if len(self.held.pairs) else None
+        vectors = self.network.encoder().encode(self.sample.texts)
+        pairs = self.sample.pairs if len(self.sample.pairs) else None
         self.journal.write("similarities", step, **similarities(vectors, pairs).to_json())
 
     def _better(self, step: int) -> None:
@@ -273,7 +268,7 @@ class TrainingRun:
             self.journal.write("checkpoint", position.step)
             state = {
                 "run": self._identity(),
-                "position": self.loop.place(),
+                "position": asdict(self.loop.position),
                 "score_before": self.score_before,
                 "untrained": [asdict(each) for each in self.untrained],
                 "first": self.first.to_json() if self.first else None,
@@ -287,10 +282,10 @@ class TrainingRun:
             if self.loop.processes.first:
                 self.bar.say(f"warning: {sentence}")
 
-    # The end.
+    # Finishing.
 
     def _finish(self, position: Position, seconds: float) -> TrainResult:
-        self._note_similarities(position.step)
+        self._log_similarities(position.step)
         stopped = "no better evaluation for a while" if position.step < self.loop.steps else ""
         result = TrainResult(
             folder=self.out,
@@ -307,76 +302,77 @@ class TrainingRun:
             if position.best is None:
                 self._write_model(self.folder / "best")
             publish(self.folder / "best", self.out)
-        self.loop.processes.wait()
+        self.loop.processes.barrier()
         return result
 
     def _write_model(self, folder: Path) -> None:
         try:
-            self.network.write(folder, objective=self.objective.kept(self.weights), about=self.about)
+            self.network.write(folder, objective=self.objective.saved_weights(self.weights), about=self.about)
         except OSError as error:
             raise WorkError(f"cannot save the model in {folder}: {error}") from error
 
-    def _kept(self) -> str:
+    def _last_good(self) -> str:
         newest = self.snapshots.newest()
         best = self.folder / "best"
         if best.is_dir():
-            return f"The best model so far is kept in {best}"
-        return f"The last good checkpoint is {newest}" if newest else "Nothing was worth keeping yet"
+            return f"The best model so far is in {best}"
+        return f"The last good checkpoint is {newest}" if newest else "No checkpoint was written yet"
 
+
+_FORMER_KINDS = {"twin": "bi-encoder", "cross": "cross-encoder"}
 
 _LAST = ("config.json", "modules.json")
 
 
 def publish(model: Path, out: Path) -> None:
-    """All files of `model` in `out`; what an earlier model left there and this one does not have goes."""
+    """Copy the files of `model` to `out`, each atomically; `modules.json`, which makes a folder a model, comes last.
+
+    The classification head of an earlier model in `out` is removed.
+    """
     files = sorted(path.relative_to(model) for path in model.rglob("*") if path.is_file())
     files.sort(key=lambda path: _LAST.index(str(path)) if str(path) in _LAST else -1)
     try:
         (out / "modules.json").unlink(missing_ok=True)
-        for relation in [out / "relation"]:
-            shutil.rmtree(relation, ignore_errors=True)
+        shutil.rmtree(out / "relation", ignore_errors=True)
         for folder in sorted(path.relative_to(model) for path in model.rglob("*") if path.is_dir()):
             (out / folder).mkdir(parents=True, exist_ok=True)
         for file in files:
-            part = out / f"{file}.part"
-            shutil.copyfile(model / file, part)
-            with part.open("rb+") as stream:
-                os.fsync(stream.fileno())
-            part.replace(out / file)
+            with atomic_file(out / file) as temporary:
+                shutil.copyfile(model / file, temporary)
     except OSError as error:
-        raise WorkError(f"cannot put the model into {out}: {error}. It is whole in {model}") from error
+        raise WorkError(f"cannot copy the model to {out}: {error}. It is complete in {model}") from error
 
 
-_ROWS = 512
+_SAMPLE_ROWS = 512
 
 
 @dataclass(frozen=True, eq=False)
 class GeometrySample:
-    """Distinct texts, and pairs of positions in them that belong together (none where the data does not say)."""
+    """Distinct texts of the training data, and positive pairs among them, to follow the vectors during training."""
 
     texts: list[str]
     pairs: np.ndarray[tuple[int, int], np.dtype[np.int64]]
-    """(p, 2)"""
+    """(p, 2) positions in `texts`; empty if the data does not say what belongs together."""
 
 
-def hold(examples: Sequence[Examples], needs: Needs, seed: int) -> GeometrySample:
-    """Some rows of the largest data set, the same for the same seed."""
+def sample_texts(examples: Sequence[Examples], needs: Needs, seed: int) -> GeometrySample:
+    """A few hundred rows of the largest data set, the same for the same seed."""
     largest = max(examples, key=len)
     rng = np.random.default_rng([seed, len(largest)])
-    rows = np.sort(rng.permutation(len(largest))[:_ROWS].astype(np.int64))
+    rows = np.sort(rng.permutation(len(largest))[:_SAMPLE_ROWS].astype(np.int64))
     batch = largest.batch(rows)
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for column in batch.columns:
         for text in column:
-            places.setdefault(text, len(places))
-    pairs = [(places[one], places[other]) for one, other in _positives(batch, needs, largest.classes)]
-    return GeometrySample(list(places), np.asarray(pairs, dtype=np.int64).reshape(-1, 2))
+            positions.setdefault(text, len(positions))
+    pairs = [(positions[one], positions[other]) for one, other in _positives(batch, needs, largest.classes)]
+    return GeometrySample(list(positions), np.asarray(pairs, dtype=np.int64).reshape(-1, 2))
 
 
 def _positives(batch: Batch, needs: Needs, classes: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Texts that mean the same, as far as the labels say."""
+    """Texts that belong together according to the labels."""
     if len(batch.columns) < 2:
-        return _neighbours(batch) if needs.label == "group" and batch.label is not None else []
+        return _same_group(batch) if needs.label == "group" and batch.label is not None else []
     rows = list(zip(batch.columns[0], batch.columns[1], strict=True))
     if batch.label is None or needs.label in ("margin", "vector"):
         return rows
@@ -384,11 +380,11 @@ def _positives(batch: Batch, needs: Needs, classes: tuple[str, ...]) -> list[tup
         same = batch.label == (classes.index("entailment") if "entailment" in classes else -1)
     else:
         same = batch.label >= (0.8 if needs.label == "score" else 1)
-    return [row for row, kept in zip(rows, same, strict=True) if kept]
+    return [row for row, positive in zip(rows, same, strict=True) if positive]
 
 
-def _neighbours(batch: Batch) -> list[tuple[str, str]]:
-    """Each text with the one before it of the same group."""
+def _same_group(batch: Batch) -> list[tuple[str, str]]:
+    """Each text with the previous one of its group."""
     last: dict[int, str] = {}
     pairs = []
     assert batch.label is not None

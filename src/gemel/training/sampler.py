@@ -1,17 +1,12 @@
-"""Which rows make a batch, and in which order batches come: a function of (seed, epoch) and nothing else.
+"""The batches of an epoch and their order, which depend only on the seed and the number of the epoch.
 
-Grouped by length: rows are shuffled, cut into windows of 100 batches, sorted by length inside a window and cut into
-batches, which are shuffled. Batches that are not full come last.
-
-Batches in which no text stands in two rows.
-
-Batches are cut first. Of rows that clash inside a batch the later ones are taken out, and each is offered to a few
-other batches of its window that have room. What finds no place is dealt anew at the end. All of it is linear.
+Grouping by length: rows are shuffled, split into windows of 100 batches, sorted by length inside a window and split
+into batches, which are shuffled. Batches that are not full come last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import overload
 
@@ -22,43 +17,43 @@ from gemel.errors import InputError
 from gemel.training.data.store import Draw, Examples, Hashes, Rows, text_hashes
 from gemel.training.options import Mixing
 
-TOGETHER = 4  # rows of one label side by side, where triplets are mined from labels
+TOGETHER = 4  # consecutive rows of one label, for triplets that are mined from labels
 
-WINDOW = 100  # batches: enough lengths to choose from, few enough to stay random
+WINDOW = 100  # batches: enough to group lengths, few enough to stay random
 
 
 class Epoch(Sequence[Draw]):
-    """The draws of one epoch; cheap to slice, so a resumed run starts in the middle."""
+    """The draws of one epoch; cheap to slice, so that a resumed run can start in the middle."""
 
     def __init__(self, batches: Sequence[Sequence[Rows]], turns: NDArray[np.int64], dropped: int) -> None:
         self._batches = batches
         self._turns = turns
         self.dropped = dropped
-        """Rows that could not be kept apart from others and are left out of this epoch."""
+        """Rows that are left out of this epoch because they share texts with too many others."""
 
     def __len__(self) -> int:
         return len(self._turns)
 
     @overload
-    def __getitem__(self, place: int) -> Draw: ...
+    def __getitem__(self, index: int) -> Draw: ...
     @overload
-    def __getitem__(self, place: slice) -> Epoch: ...
-    def __getitem__(self, place: int | slice) -> Draw | Epoch:
-        if isinstance(place, slice):
-            return Epoch(self._batches, self._turns[place], self.dropped)
-        dataset, number = self._turns[place].tolist()
+    def __getitem__(self, index: slice) -> Epoch: ...
+    def __getitem__(self, index: int | slice) -> Draw | Epoch:
+        if isinstance(index, slice):
+            return Epoch(self._batches, self._turns[index], self.dropped)
+        dataset, number = self._turns[index].tolist()
         return Draw(dataset, self._batches[dataset][number])
 
 
 class EpochSampler:
-    """Draws every row once an epoch. Fits `gemel.training.data.store.Sampler`.
+    """Draws every row once per epoch. Implements `gemel.training.data.store.Sampler`.
 
-    `distinct`: no text stands in two rows of a batch. A row that clashes goes to another batch of its window; what is
-    left over makes batches at the end, and of those a batch of one row is dropped and counted (`Epoch.dropped`).
+    `distinct`: no text is in two rows of a batch. A row that clashes moves to another batch of its window; the
+    remaining ones make batches at the end, where a batch of one row is dropped and counted (`Epoch.dropped`).
     `mixing`: "proportional" draws all batches of all data sets; "round-robin" one of each in turn until the smallest
-    data set ends, so rows of the others wait for another epoch.
-    `together`: rows with the same label come in fours, so that every batch has positives to mine triplets from; then
-    lengths do not decide.
+    data set ends, so that some rows of the others are not used in this epoch.
+    `together`: rows with the same label come in fours, so that every batch has positives to mine triplets from;
+    lengths are then ignored.
     """
 
     def __init__(
@@ -74,12 +69,12 @@ class EpochSampler:
     ) -> None:
         if distinct and batch_size < 2:
             raise InputError(
-                f"rows are each other's negatives: batch_size must be at least 2, got {batch_size}"
+                f"the rows of a batch are each other's negatives: batch_size must be at least 2, got {batch_size}"
             )
         self._sizes = [len(part) for part in examples]
         self._lengths = [part.lengths if group_by_length and not together else None for part in examples]
         self._groups = [_labels(part) if together else None for part in examples]
-        self._apart = [DistinctTextBatches(text_hashes(part)) if distinct else None for part in examples]
+        self._distinct = [DistinctTextBatches(text_hashes(part)) if distinct else None for part in examples]
         self._batch_size = batch_size
         self._seed = seed
         self._mixing = mixing
@@ -105,19 +100,19 @@ class EpochSampler:
         groups = self._groups[dataset]
         if groups is not None:
             order = _in_fours(order, groups, rng)
-        apart, size = self._apart[dataset], self._batch_size
+        distinct, size = self._distinct[dataset], self._batch_size
         rest = len(order) % size
-        if apart is not None and rest == 1 and len(order) > 2 and size > 2:
-            rest = 2  # nobody is a negative to a row alone
+        if distinct is not None and rest == 1 and len(order) > 2 and size > 2:
+            rest = 2  # a single row would have no negatives
         order, last = order[: len(order) - rest], order[len(order) - rest :]
         order = _by_length(order, self._lengths[dataset], size * WINDOW)
-        if apart is None:
+        if distinct is None:
             full = [order[start : start + size] for start in range(0, len(order), size)]
             small, dropped = [last] if len(last) else [], 0
         else:
-            full, left = apart.batches(order, size, size * WINDOW)
-            small, dropped = apart.small_batches(np.concatenate([left, last]), size)
-        return [full[place] for place in rng.permutation(len(full))] + small, dropped
+            full, left = distinct.batches(order, size, size * WINDOW)
+            small, dropped = distinct.small_batches(np.concatenate([left, last]), size)
+        return [full[index] for index in rng.permutation(len(full))] + small, dropped
 
 
 def _labels(examples: Examples) -> NDArray[np.int64]:
@@ -127,12 +122,12 @@ def _labels(examples: Examples) -> NDArray[np.int64]:
 
 
 def _in_fours(order: Rows, groups: NDArray[np.int64], rng: np.random.Generator) -> Rows:
-    """The rows of `order` in runs of up to `TOGETHER` with the same label; the runs stand in a random order."""
+    """The rows of `order` in runs of up to `TOGETHER` with the same label; the runs are in random order."""
     by_group = order[np.argsort(groups[order], kind="stable")]
     labels = groups[by_group]
     starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
-    place = np.arange(len(by_group)) - np.repeat(starts, np.diff(starts, append=len(by_group)))
-    first = place % TOGETHER == 0
+    offset = np.arange(len(by_group)) - np.repeat(starts, np.diff(starts, append=len(by_group)))
+    first = offset % TOGETHER == 0
     run = np.cumsum(first) - 1
     ranks = rng.permutation(int(first.sum()))
     return np.asarray(by_group[np.argsort(ranks[run], kind="stable")])
@@ -145,7 +140,7 @@ def _by_length(order: Rows, lengths: NDArray[np.int32] | None, window: int) -> R
 
 
 def _mix(counts: Sequence[int], mixing: Mixing, rng: np.random.Generator) -> NDArray[np.int64]:
-    """(m, 2) the data set and the batch of each draw; a data set's batches keep their order."""
+    """(m, 2) the data set and the batch of each draw; the batches of a data set keep their order."""
     if mixing == "round-robin":
         least = min(counts)
         turns = np.tile(np.arange(len(counts)), least)
@@ -158,19 +153,23 @@ def _mix(counts: Sequence[int], mixing: Mixing, rng: np.random.Generator) -> NDA
     return np.column_stack([turns, numbers])
 
 
-_TRIES = 16  # batches that a row is offered to
+_TRIES = 16  # batches that are tried for a row
 
 
 class DistinctTextBatches:
-    """The texts of a data set that stand in more than one row."""
+    """Makes batches in which no text is in two rows, in linear time.
+
+    Rows are split into batches first. Of two rows that clash in a batch the later one is moved to another batch of its
+    window that has room; rows that fit nowhere are left for `small_batches`.
+    """
 
     def __init__(self, hashes: Hashes) -> None:
         _, texts, counts = np.unique(hashes.reshape(-1), return_inverse=True, return_counts=True)
         repeated = np.where(counts[texts] > 1, texts, -1).astype(np.int64)
-        self._texts = repeated.reshape(hashes.shape)  # (n, columns), -1: stands nowhere else
+        self._texts = repeated.reshape(hashes.shape)  # (n, columns), -1: in no other row
 
     def batches(self, order: Rows, size: int, window: int) -> tuple[list[Rows], Rows]:
-        """Batches of `size` rows in order, clashes moved inside `window` rows, and the rows that found no place."""
+        """Batches of `size` rows in order, clashes moved within `window` rows, and the rows that fit nowhere."""
         where = np.arange(len(order)) // size
         out = np.flatnonzero(self._clashing(order, where))
         home = where[out]
@@ -180,10 +179,10 @@ class DistinctTextBatches:
             self._move(order, where, out[start:end], home[start:end], size)
         alone = np.bincount(where[where >= 0], minlength=1)[where] == 1
         where[alone] = -1
-        kept = np.flatnonzero(where >= 0)
-        kept = kept[np.argsort(where[kept], kind="stable")]
-        ends = np.flatnonzero(np.diff(where[kept], append=-1)) + 1
-        rows = order[kept]
+        used = np.flatnonzero(where >= 0)
+        used = used[np.argsort(where[used], kind="stable")]
+        ends = np.flatnonzero(np.diff(where[used], append=-1)) + 1
+        rows = order[used]
         starts = np.append(0, ends[:-1]).tolist()
         full = (
             [rows[start:end] for start, end in zip(starts, ends.tolist(), strict=True)] if len(rows) else []
@@ -193,30 +192,30 @@ class DistinctTextBatches:
     def _clashing(self, order: Rows, where: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(n,) True for a row with a text that an earlier row of its batch has."""
         texts = self._texts[order]
-        place, column = np.nonzero(texts >= 0)
-        key = where[place] * (int(texts.max(initial=0)) + 1) + texts[place, column]
+        index, column = np.nonzero(texts >= 0)
+        key = where[index] * (int(texts.max(initial=0)) + 1) + texts[index, column]
         sort = np.argsort(key, kind="stable")
-        key, place = key[sort], place[sort]
-        clash = (key[1:] == key[:-1]) & (place[1:] != place[:-1])
-        found = np.zeros(len(order), dtype=bool)
-        found[place[1:][clash]] = True
-        return found
+        key, index = key[sort], index[sort]
+        clash = (key[1:] == key[:-1]) & (index[1:] != index[:-1])
+        clashing = np.zeros(len(order), dtype=bool)
+        clashing[index[1:][clash]] = True
+        return clashing
 
     def _move(
         self, order: Rows, where: NDArray[np.int64], out: Rows, home: NDArray[np.int64], size: int
     ) -> None:
-        """Give the rows at the places `out`, taken from the batches `home`, to batches that have room; sets `where`."""
+        """Move the rows at the positions `out`, taken from the batches `home`, to batches with room; sets `where`."""
         open_batches, free = (values.tolist() for values in np.unique(home, return_counts=True))
         texts = {batch: self._texts_of(order, where, batch, size) for batch in open_batches}
         turn = 0
-        for place in out.tolist():
-            mine = {text for text in self._texts[order[place]].tolist() if text >= 0}
+        for index in out.tolist():
+            own = {text for text in self._texts[order[index]].tolist() if text >= 0}
             for step in range(min(_TRIES, len(open_batches))):
                 at = (turn + step) % len(open_batches)
                 batch = open_batches[at]
-                if mine.isdisjoint(texts[batch]):
-                    where[place] = batch
-                    texts[batch] |= mine
+                if own.isdisjoint(texts[batch]):
+                    where[index] = batch
+                    texts[batch] |= own
                     free[at] -= 1
                     if not free[at]:
                         del open_batches[at], free[at]
@@ -224,51 +223,37 @@ class DistinctTextBatches:
                     break
 
     def _texts_of(self, order: Rows, where: NDArray[np.int64], batch: int, size: int) -> set[int]:
-        places = np.arange(batch * size, min((batch + 1) * size, len(order)))
-        return set(self._texts[order[places[where[places] == batch]]].reshape(-1).tolist())
+        rows = np.arange(batch * size, min((batch + 1) * size, len(order)))
+        return set(self._texts[order[rows[where[rows] == batch]]].reshape(-1).tolist())
 
     def small_batches(self, rows: Rows, size: int) -> tuple[list[Rows], int]:
-        """As few batches as one pass finds, and the number of rows that would be alone in theirs."""
-        placed, _ = self._place(rows, size, len(rows))
-        kept = [np.array(batch, dtype=np.int64) for batch in placed if len(batch) > 1]
-        return kept, len(rows) - sum(map(len, kept))
-
-    def _place(self, rows: Rows, size: int, batches: int) -> tuple[list[list[int]], list[int]]:
-        placed: list[list[int]] = [[] for _ in range(batches)]
-        room = _Room(batches)
-        last: dict[int, int] = {}
-        left = []
+        """As few batches as one pass finds, and the number of rows that would be alone in a batch."""
+        batches: list[list[int]] = [[] for _ in rows]
+        room = _Room(len(rows))
+        last: dict[int, int] = {}  # text to the last batch that has it
         for row, texts in zip(rows.tolist(), self._texts[rows].tolist(), strict=True):
-            place = room.first(_after(last, texts))
-            if place == batches:
-                left.append(row)
-                continue
-            placed[place].append(row)
-            if len(placed[place]) == size:
-                room.fill(place)
-            for text in texts:
-                if text >= 0:
-                    last[text] = place
-        return placed, left
-
-
-def _after(last: dict[int, int], texts: Iterable[int]) -> int:
-    """The batch after the last one that has one of the texts."""
-    return max((last.get(text, -1) for text in texts if text >= 0), default=-1) + 1
+            repeated = [text for text in texts if text >= 0]
+            batch = room.first(max((last.get(text, -1) for text in repeated), default=-1) + 1)
+            batches[batch].append(row)
+            if len(batches[batch]) == size:
+                room.fill(batch)
+            last |= dict.fromkeys(repeated, batch)
+        shared = [np.array(batch, dtype=np.int64) for batch in batches if len(batch) > 1]
+        return shared, len(rows) - sum(map(len, shared))
 
 
 class _Room:
-    """The first batch from a place on that is not full, found in nearly constant time."""
+    """The first batch from a given one on that is not full, in nearly constant time (a union-find)."""
 
     def __init__(self, batches: int) -> None:
         self._next = list(range(batches + 1))
 
-    def first(self, place: int) -> int:
+    def first(self, batch: int) -> int:
         following = self._next
-        while following[place] != place:
-            following[place] = following[following[place]]
-            place = following[place]
-        return place
+        while following[batch] != batch:
+            following[batch] = following[following[batch]]
+            batch = following[batch]
+        return batch
 
-    def fill(self, place: int) -> None:
-        self._next[place] = place + 1
+    def fill(self, batch: int) -> None:
+        self._next[batch] = batch + 1

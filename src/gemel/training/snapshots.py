@@ -1,8 +1,8 @@
-"""Snapshots of a run: all that the next step depends on, whole or not at all, without pickle.
+"""Snapshots of a run: everything that the next step depends on, written atomically and without pickle.
 
 step-00000120/
   network.safetensors  objective.safetensors  optimizer.safetensors
-  state.json   where the run is, and the sha256 of every file beside it
+  state.json   the position of the run, and the sha256 of every other file
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Snapshots:
         self.folder, self._keep = folder, keep
 
     def write(self, step: int, state: Mapping[str, Any], files: Mapping[str, Tensors]) -> Path:
-        """A new snapshot; older ones go only when it is safely on disk."""
+        """Write a snapshot; older ones are removed once it is safely on disk."""
         target = self.folder / f"step-{step:08}"
         working = self.folder / f".{target.name}.{uuid.uuid4().hex}.part"
         try:
@@ -50,8 +50,8 @@ class Snapshots:
         except OSError as error:
             shutil.rmtree(working, ignore_errors=True)
             older = self.newest()
-            kept = f"The last good snapshot is {older}" if older else "There is no earlier snapshot"
-            raise WorkError(f"cannot write the snapshot {target}: {error}. {kept}") from error
+            left = f"The last good snapshot is {older}" if older else "There is no earlier snapshot"
+            raise WorkError(f"cannot write the snapshot {target}: {error}. {left}") from error
         for old in self.all()[: -self._keep]:
             shutil.rmtree(old, ignore_errors=True)
         return target
@@ -68,46 +68,48 @@ class Snapshots:
         path.write_text(json.dumps({**state, "files": hashes}, indent=2) + "\n", encoding="utf-8")
 
     def all(self) -> list[Path]:
-        """Whole snapshots, oldest first."""
+        """Complete snapshots, oldest first."""
         return sorted(path for path in self.folder.glob("step-*") if (path / "state.json").is_file())
 
     def newest(self) -> Path | None:
         return self.all()[-1] if self.all() else None
 
     def _clean(self) -> None:
-        """What a killed process left half-written."""
+        """Remove what a killed process left incomplete."""
         for path in self.folder.glob(".*.part"):
             shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What was written, read back."""
+    """The content of a snapshot."""
 
     state: dict[str, Any]
     files: dict[str, dict[str, torch.Tensor]]
-    """The tensors of each file, by its name without ending."""
+    """File name without extension to the tensors in it."""
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """A snapshot, checked; a damaged one is refused, and the way on is said."""
+    """The snapshot in `folder`; a damaged one is refused with advice."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    way_on = f"Remove {folder} to resume from the snapshot before it, or start again without --resume"
+    advice = f"Remove {folder} to resume from the snapshot before it, or start again without --resume"
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         if not isinstance(state, dict) or not isinstance(state.get("files"), dict):
-            raise WorkError(f"the snapshot {folder} is damaged: state.json does not name its files. {way_on}")
-        strange = [name for name in state["files"] if not _NAME.fullmatch(name)]
-        if strange:
+            raise WorkError(f"the snapshot {folder} is damaged: state.json does not list its files. {advice}")
+        foreign = [name for name in state["files"] if not _NAME.fullmatch(name)]
+        if foreign:
             raise WorkError(
-                f"the snapshot {folder} is damaged: {strange[0]!r:.60} is no file of ours. {way_on}"
+                f"the snapshot {folder} is damaged: {foreign[0]!r:.60} is not a file of a snapshot. {advice}"
             )
         for name, expected in state["files"].items():
             if sha256_of(folder / name) != expected:
-                raise WorkError(f"the snapshot {folder} is damaged: {name} is not what was written. {way_on}")
+                raise WorkError(
+                    f"the snapshot {folder} is damaged: the content of {name} has changed. {advice}"
+                )
         files = {Path(name).stem: load_file(folder / name) for name in state["files"]}
         return Snapshot(state, files)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-        raise WorkError(f"the snapshot {folder} cannot be read: {error}. {way_on}") from error
+        raise WorkError(f"the snapshot {folder} cannot be read: {error}. {advice}") from error

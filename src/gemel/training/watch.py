@@ -1,11 +1,7 @@
-"""The doctor during training: what must stop a run, what is worth a warning, and what to try.
+"""Checks during training: when to stop a run, when to warn, and how the vectors are distributed.
 
-A stop is the exception `Collapse`; its text is the one sentence that the user sees. Warnings come back as sentences,
-each once a run. The rules and their numbers are in docs/reference/training-report.md.
-
-How vectors lie while they are trained: what random texts score, how evenly they spread, how near positives are.
-
-Alignment and uniformity are those of arXiv 2005.10242; all numbers are of directions, as a cosine is.
+`Watch` looks at every step and every evaluation. It stops a run with the exception `Collapse`, whose message says what
+to try; warnings are returned as sentences, each once per run. Alignment and uniformity are those of arXiv 2005.10242.
 """
 
 from __future__ import annotations
@@ -25,30 +21,30 @@ from gemel.texts.whitening import isotropy
 from gemel.vectors.similarity import checked, normalize, row_scores
 
 SAME = 0.98
-"""Mean cosine of random texts above which a model that began below `CROWDED` has collapsed."""
+"""Mean cosine of random texts above which a model that started below `CROWDED` has collapsed."""
 
 CROWDED = 0.9
 
 LEFT = 0.05
-"""A model that began above `CROWDED`: collapsed when so little of its distance to 1 is left."""
+"""A model that started above `CROWDED` has collapsed when this share of its distance to 1 is left."""
 
 RANK = 0.1
-"""Share of the effective rank of the start below which the vectors have collapsed to a few directions."""
+"""Share of the effective rank at the start below which the vectors have collapsed to a few directions."""
 
 NARROW = 0.25
-"""The same, worth a warning: classification at a high rate ended so in reproduction/, with worse cosines."""
+"""The same for a warning: classification at a high learning rate had this in reproduction/, with worse cosines."""
 
 SCORE = 0.8
-"""Share of the untrained model's score below which an evaluation is worth a warning."""
+"""Share of the untrained model's score below which an evaluation gives a warning."""
 
-STILL = 50
-"""Steps in a row with the very same loss, or without a gradient, that are no accident."""
+CONSTANT = 50
+"""Steps in a row with exactly the same loss, or without a gradient, that are no coincidence."""
 
 OVERFLOWS = 30
 """Steps in a row that fp16 may lose: its loss scale starts at 65,536 and halves each time."""
 
 RECENT, EARLIER = 20, 100
-"""Steps whose median loss is compared with the median of those before."""
+"""The median loss of the most recent steps is compared with that of the steps before them."""
 
 EXPLODED = 10.0
 
@@ -56,12 +52,12 @@ _CALMER = "Lower learning_rate, raise warmup, or set clip to 1"
 
 
 class Collapse(WorkError):
-    """The run cannot go on: the last good checkpoint is the result. The text says what was seen and what to try."""
+    """The run cannot continue; the message says what was measured and what to try."""
 
 
 @dataclass(frozen=True)
 class TrainingHealth:
-    """The held texts at one evaluation: how their vectors lie, and what the model scores."""
+    """The vectors of the sampled texts at one evaluation, and the score of the model."""
 
     step: int
     mean_cosine: float
@@ -72,7 +68,7 @@ class TrainingHealth:
 
     @property
     def closeness(self) -> float | None:
-        """How far positives are apart, as a share of how far random texts are."""
+        """Distance of positives relative to that of random texts."""
         return closeness(self.alignment, self.mean_cosine)
 
     def to_json(self) -> dict[str, float | None]:
@@ -80,21 +76,20 @@ class TrainingHealth:
 
 
 def health(step: int, vectors: ArrayLike, pairs: ArrayLike | None, score: float | None) -> TrainingHealth:
-    """The health of a model by the vectors of a few hundred different texts that are kept for this.
+    """The health of a model, by the vectors of a few hundred distinct texts.
 
-    `pairs` (m, 2) are positions of texts that belong together. Vectors with NaN are a `Collapse`.
+    `pairs` (m, 2) are positions of texts that belong together. Vectors with NaN raise `Collapse`.
     """
     if not np.isfinite(np.asarray(vectors)).all():
-        raise Collapse(_not_finite("the vectors of the held texts hold", step))
+        raise Collapse(_not_finite("the vectors of the sampled texts are", step))
     return TrainingHealth(step=step, score=score, **geometry(vectors, pairs).to_json())  # type: ignore[arg-type]
 
 
 class Watch:
-    """Looks at every step and every evaluation of one run.
+    """Checks every step and every evaluation of one run.
 
-    `first` is the health of the untrained model; None where there are no vectors to look at. With `force` only what is
-    not finite stops the run, all else becomes a warning. With `fp16` a gradient may overflow now and then: the loss
-    scaler leaves such a step out.
+    `first` is the health of the untrained model; None for a cross-encoder. With `force` only NaN and infinity stop the
+    run, everything else becomes a warning. With `fp16` single gradients may overflow: the loss scaler skips such steps.
     """
 
     def __init__(self, *, first: TrainingHealth | None, force: bool = False, fp16: bool = False) -> None:
@@ -102,12 +97,12 @@ class Watch:
         self._losses: deque[float] = deque(maxlen=RECENT + EARLIER)
         self._start: float | None = None
         self._same = self._no_gradient = self._overflows = 0
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def step(self, step: int, loss: float, gradient_norm: float | None = None) -> list[str]:
-        """Call it before the optimiser moves the weights, so that they are still good when it raises.
+        """New warnings; raises `Collapse`. Call it before the optimizer changes the weights: then they are still good.
 
-        `gradient_norm` is that before clipping; None where nobody computed it. Returns new warnings.
+        `gradient_norm` is that before clipping; None if it was not computed.
         """
         if not self._finite(step, loss, gradient_norm):
             return []
@@ -116,37 +111,37 @@ class Watch:
         self._losses.append(loss)
         if self._start is None and len(self._losses) == RECENT:
             self._start = median(self._losses)
-        return self._still(step, loss) + self._exploded(step)
+        return self._constant(step, loss) + self._exploded(step)
 
     def evaluated(self, now: TrainingHealth) -> list[str]:
-        """Call it with the health at each evaluation; raises on a collapse, returns new warnings."""
-        assert self._first is not None, "made for a network without vectors"
+        """New warnings at an evaluation; raises `Collapse`."""
+        assert self._first is not None, "a network without vectors has no health"
         first = self._first
         return (
             self._same_vectors(first, now) + self._few_directions(first, now) + self._score_fell(first, now)
         )
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON, so that a resumed run is watched as if it had never stopped."""
+        """What a checkpoint stores, as JSON, so that a resumed run is checked like an uninterrupted one."""
         return {
             "losses": list(self._losses),
             "start": self._start,
             "same": self._same,
             "no_gradient": self._no_gradient,
             "overflows": self._overflows,
-            "said": sorted(self._said),
+            "said": sorted(self._warned),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state()` was taken."""
+        """Continue from what `state` returned."""
         self._losses.clear()
         self._losses.extend(state["losses"])
-        self._start, self._said = state["start"], set(state["said"])
+        self._start, self._warned = state["start"], set(state["said"])
         self._same, self._no_gradient = state["same"], state["no_gradient"]
         self._overflows = state["overflows"]
 
     def _finite(self, step: int, loss: float, gradient_norm: float | None) -> bool:
-        """False for a step that the loss scaler of fp16 will leave out."""
+        """False for a step that the loss scaler of fp16 will skip."""
         bad_loss = not math.isfinite(loss)
         if not bad_loss and (gradient_norm is None or math.isfinite(gradient_norm)):
             self._overflows = 0
@@ -154,26 +149,26 @@ class Watch:
         self._overflows += 1
         if self._fp16 and self._overflows <= OVERFLOWS:
             return False
-        raise Collapse(_not_finite("the loss is" if bad_loss else "the gradient holds", step))
+        raise Collapse(_not_finite("the loss is" if bad_loss else "the gradient is", step))
 
-    def _still(self, step: int, loss: float) -> list[str]:
-        if self._same < STILL - 1 and self._no_gradient < STILL:
+    def _constant(self, step: int, loss: float) -> list[str]:
+        if self._same < CONSTANT - 1 and self._no_gradient < CONSTANT:
             return []
         if loss == 0:
             return self._warn(
                 "zero",
-                f"the loss has been 0 for {STILL} steps (step {step}): nothing is left to learn from these rows. "
+                f"the loss has been 0 for {CONSTANT} steps (step {step}): nothing is left to learn from these rows. "
                 "Use harder negatives or a larger margin, or stop here",
             )
-        if self._no_gradient >= STILL:
+        if self._no_gradient >= CONSTANT:
             return self._stop(
                 "gradient",
-                f"the gradient has been 0 for {STILL} steps (step {step}, loss {loss:.4g}): nothing is learned. "
+                f"the gradient has been 0 for {CONSTANT} steps (step {step}, loss {loss:.4g}): nothing is learned. "
                 "Freeze fewer layers, or check that the labels differ",
             )
         return self._stop(
             "constant",
-            f"the loss has been exactly {loss:.6g} for {STILL} steps (step {step}): the vectors no longer depend on "
+            f"the loss has been exactly {loss:.6g} for {CONSTANT} steps (step {step}): the vectors no longer depend on "
             f"the text, or no weight moves. {_CALMER}, or freeze fewer layers",
         )
 
@@ -183,8 +178,8 @@ class Watch:
         losses = list(self._losses)
         now, earlier = median(losses[-RECENT:]), sorted(losses[:-RECENT])
         before, high = median(earlier), earlier[len(earlier) * 9 // 10]
-        # Near zero a hard batch is ten times the median and no harm: it must also be worse than the start was, and
-        # than what was seen now and then.
+        # Near zero a hard batch may be ten times the median and harmless: the loss must also be above that of the
+        # start, and above the highest tenth of the earlier steps.
         if before <= 0 or now <= max(EXPLODED * before, 2 * self._start, high):
             return []
         return self._stop(
@@ -194,35 +189,37 @@ class Watch:
         )
 
     def _same_vectors(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
-        began = first.mean_cosine
-        limit = SAME if began < CROWDED else 1 - LEFT * (1 - began)
+        start = first.mean_cosine
+        limit = SAME if start < CROWDED else 1 - LEFT * (1 - start)
         if now.mean_cosine <= limit:
             return []
-        said = (
+        message = (
             f"every text gets nearly the same vector at step {now.step}: the mean cosine of random texts is "
-            f"{now.mean_cosine:.3f}, at the start it was {began:.3f}"
+            f"{now.mean_cosine:.3f}, at the start it was {start:.3f}"
         )
         if _scores_better(first, now):
-            return self._warn("same", f"{said}; the score is no worse ({now.score:.2f}), so training goes on")
-        return self._stop("same", f"{said}. {_CALMER}; more or harder negatives in a batch also help")
+            return self._warn(
+                "same", f"{message}; the score is not lower ({now.score:.2f}), so training continues"
+            )
+        return self._stop("same", f"{message}. {_CALMER}; more or harder negatives in a batch also help")
 
     def _few_directions(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
-        began = first.effective_rank
-        if now.effective_rank >= NARROW * began:
+        start = first.effective_rank
+        if now.effective_rank >= NARROW * start:
             return []
-        said = (
-            f"the vectors lie in few directions at step {now.step}: an effective rank of {now.effective_rank:.1f}, "
-            f"at the start it was {began:.1f}"
+        message = (
+            f"the vectors use few directions at step {now.step}: an effective rank of {now.effective_rank:.1f}, "
+            f"at the start it was {start:.1f}"
         )
         better = _scores_better(first, now) or _positives_nearer(first, now)
-        if now.effective_rank >= RANK * began:
-            hint = f"{said}. Cosines tell less apart by that; a lower learning_rate keeps more directions"
+        if now.effective_rank >= RANK * start:
+            hint = f"{message}. Cosines then distinguish less; a lower learning_rate keeps more directions"
             return [] if better else self._warn("narrow", hint)
         if better:
             return self._warn(
-                "rank", f"{said}; what belongs together is still told apart, so training goes on"
+                "rank", f"{message}; positives are still nearer than other texts, so training continues"
             )
-        return self._stop("rank", f"{said}. {_CALMER}; check that the labels are not all alike")
+        return self._stop("rank", f"{message}. {_CALMER}; check that the labels are not all the same")
 
     def _score_fell(self, first: TrainingHealth, now: TrainingHealth) -> list[str]:
         before = first.score
@@ -231,18 +228,18 @@ class Watch:
         return self._warn(
             "score",
             f"the score is {now.score:.2f} at step {now.step}, far below the {before:.2f} of the untrained model. "
-            "Check that the training data is of the kind that is evaluated, or lower learning_rate",
+            "Check that the training data is like the evaluation data, or lower learning_rate",
         )
 
     def _stop(self, rule: str, sentence: str) -> list[str]:
         if not self._force:
             raise Collapse(sentence)
-        return self._warn(rule, f"{sentence}. Training goes on because of force")
+        return self._warn(rule, f"{sentence}. Training continues because of force")
 
     def _warn(self, rule: str, sentence: str) -> list[str]:
-        if rule in self._said:
+        if rule in self._warned:
             return []
-        self._said.add(rule)
+        self._warned.add(rule)
         return [sentence]
 
 
@@ -251,7 +248,7 @@ def _scores_better(first: TrainingHealth, now: TrainingHealth) -> bool:
 
 
 def _positives_nearer(first: TrainingHealth, now: TrainingHealth) -> bool:
-    """Training on a few groups ends in a few directions on purpose: then positives are far nearer than others."""
+    """Training on a few groups should use few directions: then positives become much nearer than other texts."""
     before, after = first.closeness, now.closeness
     return before is not None and after is not None and after < before / 2
 
@@ -264,7 +261,7 @@ def _not_finite(what: str, step: int) -> str:
 
 
 BINS = 80
-"""Of a histogram of cosines from -1 to 1, so that two histograms can be laid side by side."""
+"""Of a histogram of cosines from -1 to 1, always the same, so that histograms can be compared."""
 
 Pairs = NDArray[np.int64]
 """(m, 2): positions of two texts that belong together."""
@@ -272,7 +269,7 @@ Pairs = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Measures of one set of vectors."""
+    """How a set of vectors is distributed; all measures are of directions, as a cosine is."""
 
     mean_cosine: float
     """Of all pairs of two different texts."""
@@ -288,10 +285,10 @@ class Geometry:
 
 
 def geometry(vectors: ArrayLike, pairs: ArrayLike | None = None) -> Geometry:
-    """The measures of two or more vectors; a few hundred of different texts are enough, and all pairs are looked at."""
-    even = isotropy(vectors)
+    """The measures of two or more vectors, over all pairs; a few hundred vectors of distinct texts are enough."""
+    measured = isotropy(vectors)
     return Geometry(
-        even.mean_cosine, uniformity(vectors), alignment(vectors, pairs), effective_rank=even.effective_rank
+        measured.mean_cosine, uniformity(vectors), alignment(vectors, pairs), measured.effective_rank
     )
 
 
@@ -318,9 +315,9 @@ class SimilaritySample:
     """Cosines in `BINS` equal bins from -1 to 1, as counts."""
 
     random: tuple[int, ...]
-    """Of two different texts that nobody says belong together."""
+    """Of two different texts that are not labeled as belonging together."""
     positive: tuple[int, ...] | None
-    """Of two texts that belong together; None where the data does not say."""
+    """Of two texts that belong together; None if the data does not say."""
 
     def to_json(self) -> dict[str, list[int] | None]:
         positive = None if self.positive is None else list(self.positive)
@@ -328,7 +325,7 @@ class SimilaritySample:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> SimilaritySample:
-        """What `to_json` gave; further fields are of no matter."""
+        """The inverse of `to_json`; other fields are ignored."""
         positive = content.get("positive")
         return cls(tuple(content["random"]), None if positive is None else tuple(positive))
 
@@ -343,8 +340,8 @@ def similarities(vectors: ArrayLike, pairs: ArrayLike | None = None) -> Similari
     both = both[both[:, 0] != both[:, 1]]
     inside = _counts(row_scores(*(checked(vectors, "vectors")[side] for side in both.T)))
     # A score at the edge of a bin may round to the other side in the two computations.
-    rest = np.maximum(random - inside, 0)
-    return SimilaritySample(tuple(rest.tolist()), tuple(_counts(together).tolist()))
+    others = np.maximum(random - inside, 0)
+    return SimilaritySample(tuple(others.tolist()), tuple(_counts(together).tolist()))
 
 
 def _cosines(vectors: ArrayLike) -> NDArray[np.float64]:
@@ -356,17 +353,17 @@ def _cosines(vectors: ArrayLike) -> NDArray[np.float64]:
 
 
 def _together(vectors: ArrayLike, pairs: ArrayLike | None) -> NDArray[np.float64] | None:
-    """The cosine of each pair; None where there is none."""
+    """The cosine of each pair; None without pairs."""
     if pairs is None:
         return None
-    places, ready = np.asarray(pairs, dtype=np.int64), checked(vectors, "vectors")
-    if places.size == 0:
+    positions, rows = np.asarray(pairs, dtype=np.int64), checked(vectors, "vectors")
+    if positions.size == 0:
         return None
-    if places.ndim != 2 or places.shape[1] != 2 or places.min() < 0 or places.max() >= len(ready):
+    if positions.ndim != 2 or positions.shape[1] != 2 or positions.min() < 0 or positions.max() >= len(rows):
         raise InputError(
-            f"pairs must be two positions a row, each from 0 to {len(ready) - 1}, got shape {places.shape}"
+            f"pairs must have two positions per row, each from 0 to {len(rows) - 1}, got shape {positions.shape}"
         )
-    return row_scores(ready[places[:, 0]], ready[places[:, 1]]).astype(np.float64)
+    return row_scores(rows[positions[:, 0]], rows[positions[:, 1]]).astype(np.float64)
 
 
 def _counts(cosines: NDArray[Any]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""List what a model can be trained on."""
+"""List the training objectives and the columns they need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemel.cli.output import echo, echo_json
 @click.command(epilog="\b\nExamples:\n  gemel objectives\n  gemel objectives --json")
 @json_option("lines")
 def command(as_json: bool) -> None:
-    """List the objectives of training with the columns each needs."""
+    """List the training objectives with the columns that each needs."""
     from gemel.training.objectives.base import list_objectives
 
     for row in list_objectives():

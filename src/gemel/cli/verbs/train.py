@@ -40,9 +40,9 @@ def objective_settings(function: Function) -> Function:
 
 
 def _help(setting: Setting) -> str:
-    said = field_docs(setting.owner).get(setting.name, "")
+    text = field_docs(setting.owner).get(setting.name, "")
     owners = ", ".join(f"{name} ({default})" for name, default in setting.defaults.items())
-    return f"{said} Of: {owners}."
+    return f"{text} Of: {owners}."
 
 
 @click.command(epilog=EXAMPLES)
@@ -60,7 +60,7 @@ def _help(setting: Setting) -> str:
     metavar="NAME",
     help=f"What to learn: {', '.join(OBJECTIVES)}. See: gemel objectives.",
 )
-@out_option("A folder for the model and its run.", place="FOLDER", required=True)
+@out_option("A folder for the model and its run.", metavar="FOLDER", required=True)
 @click.option(
     "--kind",
     type=click.Choice(["bi-encoder", "cross-encoder"]),
@@ -76,14 +76,16 @@ def _help(setting: Setting) -> str:
     type=float,
     nargs=2,
     metavar="LOW HIGH",
-    help="Of the scores. Default: seen from the data.",
+    help="The range of the scores. Default: taken from the data.",
 )
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
-@click.option("--eval-data", multiple=True, metavar="FILE", help="Score the model on this while it learns.")
+@click.option(
+    "--eval-data", multiple=True, metavar="FILE", help="Evaluate the model on this during training."
+)
 @click.option(
     "--eval-task", default="sts", show_default=True, help="The task of --eval-data; see gemel evaluate."
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in --out from its last snapshot.")
+@click.option("--resume", is_flag=True, help="Resume the run in --out from its last snapshot.")
 @json_option()
 @options_of(TrainOptions)
 @objective_settings
@@ -96,14 +98,14 @@ def command(
 ) -> None:
     """Fine-tune a model on DATA: TSV, CSV, JSONL or parquet files, each also .gz; several are mixed.
 
-    The defaults are the recipe of Sentence-BERT: one epoch, batches of 16, AdamW with 2e-5, a tenth of the steps to
-    warm up. The folder gets the model, and in training/ the metrics, the snapshots and a report.
+    The defaults are the recipe of Sentence-BERT: one epoch, batches of 16, AdamW with 2e-5, warmup for a tenth of the
+    steps. The folder gets the model, and in training/ the metrics, the snapshots and a report.
     """
     from gemel.training.train import TrainRequest, run_request
 
     files: Any = list(data) if len(data) > 1 else data[0]
-    asked = TrainRequest(data=files, columns=role_columns(columns), **request)
-    result = run_request(asked, options, say=lambda line: echo(line, err=True))
+    training = TrainRequest(data=files, columns=role_columns(columns), **request)
+    result = run_request(training, options, say=lambda line: echo(line, err=True))
     _show(result, as_json)
 
 

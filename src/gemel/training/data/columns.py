@@ -1,6 +1,6 @@
-"""Which column has which role: as the caller says, else by the names that data sets use.
+"""The role of each column (anchor, positive, label, ...): as the caller says, else by the names that data sets use.
 
-The columns of a row as texts: a list of positives makes a row each, a list of negatives a column each.
+`RowLayout` turns the values of a record into texts: a list of positives becomes rows, a list of negatives columns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.files.lines import kind_of, listed
+from gemel.files.records import kind_of, listed
 from gemel.training.data.labels import BadValueError
 from gemel.training.objectives.base import Needs
 
@@ -48,53 +48,9 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "vector": ("vector", "embedding", "teacher", "label"),
 }
 
-_LANGUAGES = frozenset(
-    [
-        "ar",
-        "bg",
-        "ca",
-        "cs",
-        "da",
-        "de",
-        "el",
-        "en",
-        "es",
-        "et",
-        "eu",
-        "fa",
-        "fi",
-        "fr",
-        "he",
-        "hi",
-        "hr",
-        "hu",
-        "id",
-        "it",
-        "ja",
-        "ko",
-        "lt",
-        "lv",
-        "mk",
-        "mr",
-        "ms",
-        "nl",
-        "no",
-        "pl",
-        "pt",
-        "ro",
-        "ru",
-        "sk",
-        "sl",
-        "sq",
-        "sr",
-        "sv",
-        "th",
-        "tr",
-        "uk",
-        "ur",
-        "vi",
-        "zh",
-    ]
+_LANGUAGE = re.compile(
+    "ar|bg|ca|cs|da|de|el|en|es|et|eu|fa|fi|fr|he|hi|hr|hu|id|it|ja|ko|lt|lv|mk|mr|ms|nl|no|pl"
+    "|pt|ro|ru|sk|sl|sq|sr|sv|th|tr|uk|ur|vi|zh"
 )
 
 _PAIRED = ("left", "right", "anchor", "positive")
@@ -109,16 +65,16 @@ class ColumnChoice:
     roles: tuple[str, ...] = ()
     label: str | None = None
     missing: tuple[str, ...] = ()
-    """Roles for which there is no column."""
+    """Roles without a column."""
     named: bool = True
-    """False: any two texts were taken for anchor and positive; whether they belong together, a label may say."""
+    """False: anchor and positive were not named so; a label may say whether they belong together."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self.texts if self.label is None else (*self.texts, self.label)
 
-    def said(self) -> str:
-        """For people: `left = sentence1, right = sentence2, label = score`."""
+    def summary(self) -> str:
+        """`left = sentence1, right = sentence2, label = score`."""
         roles = (*self.roles, "label")
         return ", ".join(f"{role} = {name}" for role, name in zip(roles, self.columns, strict=False))
 
@@ -126,13 +82,13 @@ class ColumnChoice:
 def choose_columns(
     columns: Sequence[str], needs: Needs, given: Mapping[str, str] | None = None
 ) -> ColumnChoice:
-    """A column for each role that is needed, and one for each further column of the role that may repeat."""
-    found = _Search(columns, dict(given or {}))
-    texts = found.texts(needs.texts)
-    extra = found.numbered(needs.more) if needs.more else []
+    """A column for each role that the objective needs, and all columns of the role that may repeat."""
+    search = _Search(columns, dict(given or {}))
+    texts = search.texts(needs.texts)
+    extra = search.numbered(needs.more) if needs.more else []
     label = None
     if needs.label not in (None, "tokens"):
-        label = found.label(str(needs.label))
+        label = search.label(str(needs.label))
     missing = [role for role in needs.texts if role not in texts]
     if label is None and needs.label not in (None, "tokens"):
         missing.append(str(needs.label))
@@ -146,12 +102,12 @@ def choose_columns(
     )
 
 
-def labelled_pair(
+def labeled_pair(
     columns: Sequence[str], needs: Needs, given: Mapping[str, str] | None = None
 ) -> ColumnChoice | None:
-    """The columns of pairs with a label, where anchors and positives are asked for: the label says which pairs are.
+    """The columns of labeled pairs, for an objective that needs anchors and positives: the label says which they are.
 
-    None: the columns are anchors and positives by their names, or no label is there, or no ranking is asked for.
+    None: the columns are named anchor and positive, or there is no label, or the objective needs other columns.
     """
     if needs.label is not None or needs.texts[:2] != ("anchor", "positive"):
         return None
@@ -164,13 +120,13 @@ def labelled_pair(
 
 
 def _label_column(columns: Sequence[str], given: Mapping[str, str] | None = None) -> str | None:
-    """A column that says how two texts are related, whatever the kind of the label."""
-    found = _Search(columns, dict(given or {}))
-    return next((name for kind in ("class", "binary", "score") if (name := found.label(kind))), None)
+    """A column that says how two texts are related, by any kind of label."""
+    search = _Search(columns, dict(given or {}))
+    return next((name for kind in ("class", "binary", "score") if (name := search.label(kind))), None)
 
 
 class _Search:
-    """The columns that are not yet taken, and the names that the caller gave."""
+    """The columns without a role so far, and the names that the caller gave."""
 
     def __init__(self, columns: Sequence[str], given: dict[str, str]) -> None:
         self._given = given
@@ -179,13 +135,13 @@ class _Search:
             self._free.setdefault(name.strip().lower(), name)
         for role, name in given.items():
             if not re.fullmatch(r"(left|right|label|" + "|".join([*NAMES, *LABELS]) + r")[_-]?\d*", role):
-                known = ", ".join(dict.fromkeys(["left", "right", *NAMES, "label"]))
-                raise InputError(f"unknown role {role!r} for the column {name!r}. Known: {known}")
+                roles = ", ".join(dict.fromkeys(["left", "right", *NAMES, "label"]))
+                raise InputError(f"unknown role {role!r} for the column {name!r}. Known: {roles}")
             if name not in columns:
                 raise InputError(f"no column {name!r} for {role}. Columns: {listed(list(columns))}")
 
     def texts(self, roles: Sequence[str]) -> dict[str, str]:
-        """Role to column, for those that are there."""
+        """Role to column, for the roles that have one."""
         taken = {role: self._take(self._given[role]) for role in roles if role in self._given}
         for role in roles:
             names = [role, *NAMES.get(role, ())]
@@ -223,27 +179,27 @@ class _Search:
         return {"text": self._take(*self._free.values())} if len(self._free) == 1 else {}
 
     def _languages(self) -> list[str]:
-        """Columns called by codes of languages, English first, if there are two or more."""
-        found = [self._free[name] for name in self._free if name in _LANGUAGES]
-        found.sort(key=lambda name: name.strip().lower() != "en")
-        return found if len(found) > 1 else []
+        """Columns that are named by language codes, English first, if there are two or more."""
+        columns = [self._free[name] for name in self._free if _LANGUAGE.fullmatch(name)]
+        columns.sort(key=lambda name: name.strip().lower() != "en")
+        return columns if len(columns) > 1 else []
 
     def numbered(self, role: str) -> list[str]:
         """The further columns of a role: negative, negative1, negative_2, ... by number."""
-        asked = [name for key, name in self._given.items() if re.fullmatch(rf"{role}[_-]?\d*", key)]
-        if asked:
-            return [self._take(name) for name in asked if name in self._free.values()]
+        given = [name for key, name in self._given.items() if re.fullmatch(rf"{role}[_-]?\d*", key)]
+        if given:
+            return [self._take(name) for name in given if name in self._free.values()]
         pattern = re.compile(rf"(?:{'|'.join(NAMES.get(role, (role,)))})s?[_-]?(\d*)")
         hits = [(match, name) for name in self._free if (match := pattern.fullmatch(name))]
         hits.sort(key=lambda hit: int(hit[0].group(1) or 0))
         names = [self._free[name] for _, name in hits]
         if role == "translation" and not names:
-            names = [self._free[name] for name in self._free if name in _LANGUAGES]
+            names = [self._free[name] for name in self._free if _LANGUAGE.fullmatch(name)]
         return [self._take(name) for name in names]
 
     def label(self, kind: str) -> str | None:
-        asked = self._given.get("label", self._given.get(kind))
-        return asked or self._first(LABELS[kind])
+        given = self._given.get("label", self._given.get(kind))
+        return given or self._first(LABELS[kind])
 
     def _first(self, names: Iterable[str]) -> str | None:
         return next((self._free[name] for name in names if name in self._free), None)
@@ -260,7 +216,7 @@ class RowLayout:
     names: tuple[str, ...]
     """The columns' roles."""
     widths: tuple[int, ...]
-    """Texts that each column gives to a row: 1, or as many as the first row's list has."""
+    """Texts per row of each column: 1, or the length of the list in the first row."""
 
     @property
     def plain(self) -> bool:
@@ -272,7 +228,7 @@ class RowLayout:
         return tuple(role for role, width in zip(self.names, self.widths, strict=True) for _ in range(width))
 
     def rows(self, values: Sequence[Any]) -> list[Sequence[str]]:
-        """The rows that one record makes: one, or one for each text in a list of positives."""
+        """The rows of one record: one, or one per text in a list of positives."""
         if self.plain and all(type(value) is str for value in values):
             return [values]
         rows: list[list[str]] = [[]]
@@ -288,7 +244,7 @@ class RowLayout:
 
 
 def layout_of(roles: tuple[str, ...], first: Sequence[Any]) -> RowLayout:
-    """By the values of the first row."""
+    """The layout, by the values of the first row."""
     lists = [
         len(value) if isinstance(value, list | tuple) and role != "positive" else 1
         for role, value in zip(roles, first, strict=False)
@@ -296,7 +252,7 @@ def layout_of(roles: tuple[str, ...], first: Sequence[Any]) -> RowLayout:
     return RowLayout(roles, tuple(max(1, width) for width in lists) if lists else (1,) * len(roles))
 
 
-def _texts(role: str, value: Any) -> list[str]:  # noqa: ANN401 - whatever stands in the data
+def _texts(role: str, value: Any) -> list[str]:  # noqa: ANN401 - any value in the data
     texts = list(value) if isinstance(value, list | tuple) else [value]
     for text in texts:
         if not isinstance(text, str):

@@ -1,35 +1,31 @@
-"""Labels out of a column, one reader for each kind. A value that is none raises `BadValueError` with the reason.
+"""Labels from a column, one reader for each kind: classes, 0 and 1, groups, numbers, vectors, relations.
 
-Names of classes: how they are written, and their order, which is the same in every run.
-
-The scale of gold scores: declared or detected, and brought to what a cosine can be.
-
-An array that grows on disk while data are read and is memory-mapped afterwards.
-
-The file has no name: it is gone when the process ends, however it ends.
+A value that cannot be read raises `BadValueError` with the reason. Classes have the same order in every run; scores
+are rescaled to 0..1, on a scale that is declared or detected.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import mmap
-import tempfile
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, Protocol, cast
-from weakref import finalize
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError, WorkError
+from gemel.errors import InputError
+from gemel.training.data.store import ScoreRange, Spool
 from gemel.training.objectives.base import LabelKind
+
+NLI = ("entailment", "neutral", "contradiction")
+
+UNLABELED = ("", "-", "None", "nan")  # "-" in SNLI: the annotators did not agree
 
 
 class BadValueError(Exception):
-    """Carries the reason why a value cannot be used."""
+    """A value that cannot be used; the message is the reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +33,16 @@ class Labels:
     """The labels of all rows."""
 
     values: NDArray[Any] | None
-    """None: the objective needs no label."""
+    """None: the objective uses no label."""
     classes: tuple[str, ...] = ()
     range: ScoreRange | None = None
     notes: tuple[str, ...] = ()
 
 
 class LabelReader(Protocol):
-    """Takes the label of one row after the other."""
+    """Takes the labels one by one; `done` gives them all."""
 
-    def add(self, value: Any) -> None: ...  # noqa: ANN401 - whatever stands in the data
+    def add(self, value: Any) -> None: ...  # noqa: ANN401 - any value in the data
 
     def done(self, where: str) -> Labels: ...
 
@@ -55,12 +51,12 @@ def open_reader(
     kind: LabelKind,
     *,
     names: Sequence[str] | None = None,
-    known: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
     score_range: tuple[float, float] | None = None,
 ) -> LabelReader:
-    """`names`: what the numbers of classes stand for; `known`: the classes that there are, in their order."""
+    """`names`: the classes that integers in the data stand for; `classes`: all classes, in their order."""
     if kind == "class":
-        return ClassLabels(names, known)
+        return ClassLabels(names, classes)
     if kind == "binary":
         return BinaryLabels()
     if kind == "group":
@@ -71,12 +67,12 @@ def open_reader(
 
 
 class ClassLabels:
-    """Names, or numbers that stand for names."""
+    """Names of classes, or integers that stand for names."""
 
-    def __init__(self, names: Sequence[str] | None, known: Sequence[str] | None) -> None:
-        self._names = tuple(names or known or ())
-        self._known = tuple(known or ())
-        self._codes: dict[Any, int] = {}  # of values as they stand in the data
+    def __init__(self, names: Sequence[str] | None, classes: Sequence[str] | None) -> None:
+        self._names = tuple(names or classes or ())
+        self._given = tuple(classes or ())
+        self._codes: dict[Any, int] = {}  # of values as in the data
         self._classes: dict[str, int] = {}
         self._values = array("q")
 
@@ -84,7 +80,9 @@ class ClassLabels:
         try:
             code = self._codes.get(value)
         except TypeError:
-            raise BadValueError(f"a label is a name or a whole number, got {type(value).__name__}") from None
+            raise BadValueError(
+                f"a label must be a name or a whole number, got {type(value).__name__}"
+            ) from None
         if code is None:
             name = self._name(value)
             code = self._codes[value] = self._classes.setdefault(name, len(self._classes))
@@ -92,30 +90,35 @@ class ClassLabels:
 
     def _name(self, value: Any) -> str:  # noqa: ANN401
         name = plain_name(value)
-        if name in UNLABELLED:
+        if name in UNLABELED:
             raise BadValueError(f"no gold label ({value!r})")
         if self._names and name.lstrip("-").isdigit() and name not in self._names:
             if not 0 <= int(name) < len(self._names):
-                raise BadValueError(f"no gold label ({value!r}; labels go from 0 to {len(self._names) - 1})")
+                raise BadValueError(f"no gold label ({value!r}; labels are from 0 to {len(self._names) - 1})")
             name = plain_name(self._names[int(name)])
-        if not self._known:
+        if not self._given:
             return name
-        for label in self._known:
+        for label in self._given:
             if label.lower() == name.lower():
                 return label
-        raise BadValueError(f"the label {name!r} is none of {', '.join(self._known)}")
+        raise BadValueError(f"the label {name!r} is not one of {', '.join(self._given)}")
 
     def done(self, where: str) -> Labels:
-        classes = self._known or ordered(self._classes)
-        places = np.array([classes.index(name) for name in self._classes], dtype=np.int64)
-        values = (
-            places[np.frombuffer(self._values, dtype=np.int64)] if self._values else np.empty(0, np.int64)
+        classes = self._given or ordered(self._classes)
+        codes = np.array([classes.index(name) for name in self._classes], dtype=np.int64)
+        return Labels(
+            codes[_int64(self._values)] if self._values else _int64(self._values),
+            tuple(classes),
+            notes=(f"labels: {', '.join(classes)}",),
         )
-        return Labels(values, tuple(classes), notes=(f"labels: {', '.join(classes)}",))
+
+
+def _int64(values: array[int]) -> NDArray[np.int64]:
+    return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, np.int64)
 
 
 class BinaryLabels:
-    """0 and 1, also as true and false."""
+    """0 and 1, also written as true and false."""
 
     _MEANING: ClassVar = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
@@ -123,17 +126,51 @@ class BinaryLabels:
         self._values = array("q")
 
     def add(self, value: Any) -> None:  # noqa: ANN401
-        found = self._MEANING.get(str(value).strip().lower())
-        if found is None:
+        label = self._MEANING.get(str(value).strip().lower())
+        if label is None:
             raise BadValueError(f"the label must be 0 or 1, got {value!r}")
-        self._values.append(found)
+        self._values.append(label)
 
     def done(self, where: str) -> Labels:
-        return Labels(np.frombuffer(self._values, dtype=np.int64) if self._values else np.empty(0, np.int64))
+        return Labels(_int64(self._values))
+
+
+_RELATIONS: Mapping[str, int] = {
+    **dict(zip(NLI, (1, 0, -1), strict=True)),
+    "1": 1,
+    "0": -1,
+    "true": 1,
+    "false": -1,
+}
+
+
+class RelationLabels:
+    """NLI labels, or 0 and 1, as 1: the texts belong together · -1: they do not · 0: neutral."""
+
+    def __init__(self, names: tuple[str, ...] | None) -> None:
+        self._names = names
+        self._values = array("q")
+
+    def add(self, value: Any) -> None:  # noqa: ANN401 - any value in the data
+        name = plain_name(value)
+        if name in UNLABELED or (self._names and name == "-1"):
+            raise BadValueError(f"no gold label ({value!r})")
+        if self._names and name.isdigit() and int(name) < len(self._names):
+            meaning = plain_name(self._names[int(name)])
+            name = meaning if meaning in _RELATIONS else name
+        if name.lower() not in _RELATIONS:
+            raise BadValueError(
+                f"the label {value!r} does not say whether two texts belong together: expected "
+                f"{', '.join(NLI)}, or 0 and 1"
+            )
+        self._values.append(_RELATIONS[name.lower()])
+
+    def done(self, where: str) -> Labels:
+        return Labels(_int64(self._values))
 
 
 class GroupLabels:
-    """Anything that can be equal to another; numbered as they come."""
+    """Any values, numbered in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -146,12 +183,11 @@ class GroupLabels:
         self._values.append(self._codes.setdefault(name, len(self._codes)))
 
     def done(self, where: str) -> Labels:
-        values = np.frombuffer(self._values, dtype=np.int64) if self._values else np.empty(0, np.int64)
-        return Labels(values, notes=(f"{len(self._codes):,} groups",))
+        return Labels(_int64(self._values), notes=(f"{len(self._codes):,} groups",))
 
 
 class NumberLabels:
-    """Scores, brought to 0..1 (or left at -1..1), and margins, left as they are."""
+    """Scores, rescaled to 0..1 (or left on -1..1), and margins, left as they are."""
 
     def __init__(self, kind: str, score_range: tuple[float, float] | None) -> None:
         self._kind = kind
@@ -171,12 +207,12 @@ class NumberLabels:
         values = np.frombuffer(self._values, dtype=np.float64) if self._values else np.empty(0)
         if self._kind != "score" or not len(values):
             return Labels(values.astype(np.float32))
-        found = find_range(values, self._range, where)
-        return Labels(rescale(values, found), range=found, notes=(found.said(),))
+        scale = find_range(values, self._range, where)
+        return Labels(rescale(values, scale), range=scale, notes=(scale.summary(),))
 
 
 class VectorLabels:
-    """Lists of numbers of one length, kept on disk."""
+    """Lists of numbers of one length, stored on disk."""
 
     def __init__(self) -> None:
         self._dim = 0
@@ -193,20 +229,15 @@ class VectorLabels:
             raise BadValueError("the vector has a number that is not finite")
         self._dim = self._dim or len(vector)
         if len(vector) != self._dim:
-            raise BadValueError(f"the vector has {len(vector)} numbers, those before it {self._dim}")
+            raise BadValueError(f"the vector has {len(vector)} numbers, earlier ones have {self._dim}")
         self._values.extend(vector.tobytes())
 
     def done(self, where: str) -> Labels:
         return Labels(self._values.done().reshape(-1, max(self._dim, 1)))
 
 
-NLI = ("entailment", "neutral", "contradiction")
-
-UNLABELLED = ("", "-", "None", "nan")  # "-" in SNLI: the annotators did not agree
-
-
-def plain_name(value: Any) -> str:  # noqa: ANN401 - a label as it stands in the data
-    """The label as a name: no space around it, whole numbers without a point, NLI's names in lower case."""
+def plain_name(value: Any) -> str:  # noqa: ANN401 - a label as in the data
+    """The label as a name: stripped, whole numbers without a decimal point, NLI labels in lower case."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float) and value.is_integer():
@@ -216,7 +247,7 @@ def plain_name(value: Any) -> str:  # noqa: ANN401 - a label as it stands in the
 
 
 def ordered(names: Collection[str]) -> tuple[str, ...]:
-    """NLI's in their usual order, numbers by value, others by the alphabet."""
+    """NLI labels in their usual order, numbers by value, others alphabetically."""
     if set(names) <= set(NLI):
         return tuple(name for name in NLI if name in names)
     if all(name.lstrip("-").isdigit() for name in names):
@@ -225,35 +256,11 @@ def ordered(names: Collection[str]) -> tuple[str, ...]:
 
 
 _SCALES = ((0.0, 1.0), (-1.0, 1.0), (1.0, 5.0), (0.0, 5.0))
-"""Those that data sets use, the narrowest first. 1..5 stands before 0..5: a score below 1 rules it out."""
-
-
-@dataclass(frozen=True)
-class ScoreRange:
-    """A scale, and the lowest and highest score that were seen on it."""
-
-    low: float
-    high: float
-    lowest: float
-    highest: float
-    declared: bool
-
-    @property
-    def signed(self) -> bool:
-        """Scores on -1..1 stay there; all others go to 0..1."""
-        return (self.low, self.high) == (-1.0, 1.0)
-
-    def said(self) -> str:
-        how = "as declared" if self.declared else "detected; declare score_range if it is another"
-        kept = "kept" if self.signed else "rescaled to 0..1"
-        return (
-            f"scores from {self.lowest:g} to {self.highest:g} on a scale of {self.low:g}..{self.high:g} "
-            f"({how}), {kept}"
-        )
+"""Those that data sets use, the narrowest first; 1..5 comes before 0..5, since a score below 1 excludes it."""
 
 
 def find_range(values: NDArray[np.float64], declared: tuple[float, float] | None, where: str) -> ScoreRange:
-    """The declared scale, or the narrowest usual one that holds all values."""
+    """The declared scale, or the narrowest common one that has all values."""
     lowest, highest = float(values.min()), float(values.max())
     if declared is not None:
         low, high = map(float, declared)
@@ -264,65 +271,13 @@ def find_range(values: NDArray[np.float64], declared: tuple[float, float] | None
         if low <= lowest and highest <= high:
             return ScoreRange(low, high, lowest, highest, False)
     raise InputError(
-        f"{where}: the scores go from {lowest:g} to {highest:g}, which is none of the usual scales (0..1, -1..1, "
-        "1..5, 0..5). Declare theirs with score_range=(low, high)"
+        f"{where}: the scores go from {lowest:g} to {highest:g}, which is not one of the common scales (0..1, -1..1, "
+        "1..5, 0..5). Declare it with score_range=(low, high)"
     )
 
 
 def rescale(values: NDArray[Any], scale: ScoreRange) -> NDArray[np.float32]:
-    """To 0..1, or as they are on -1..1. A value outside of the scale stays outside: the doctor reports it."""
+    """To 0..1, or unchanged on -1..1. A value outside of the scale stays outside: the data checks report it."""
     if scale.signed:
         return values.astype(np.float32)
     return ((values - scale.low) / (scale.high - scale.low)).astype(np.float32)
-
-
-_FLUSH_BYTES = 2**20
-
-
-class Spool:
-    """Numbers or bytes, appended; `done` gives them as one read-only array."""
-
-    def __init__(self, code: str) -> None:
-        """`code`: the type of the module array: "B" bytes, "q" int64, "Q" uint64, "f" float32."""
-        self._dtype = np.dtype(code)
-        self._waiting = array(code)
-        self._limit = _FLUSH_BYTES // self._waiting.itemsize
-        self._digest = hashlib.sha256()
-        self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="gemel-"))  # noqa: SIM115
-        self._close = finalize(self, self._file.close)  # also when reading ends in an error
-
-    def append(self, value: float) -> None:
-        self._waiting.append(cast(Any, value))
-        if len(self._waiting) >= self._limit:
-            self._flush()
-
-    def extend(self, values: bytes) -> None:
-        """Values of the type, as the bytes that they are in memory."""
-        self._waiting.frombytes(values)
-        if len(self._waiting) >= self._limit:
-            self._flush()
-
-    def done(self) -> NDArray[Any]:
-        """All that was appended, (n,). Nothing may be appended after it."""
-        self._flush()
-        size = self._file.tell()
-        mapped = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-        self._close()  # the map keeps the content
-        return np.frombuffer(mapped, self._dtype)
-
-    def digest(self) -> bytes:
-        """sha256 of all that was flushed; call it after `done`."""
-        return self._digest.digest()
-
-    def _flush(self) -> None:
-        content = self._waiting.tobytes()
-        self._digest.update(content)
-        try:
-            self._file.write(content)
-            self._file.flush()
-        except OSError as error:
-            raise WorkError(
-                f"cannot write training texts to the temporary folder {tempfile.gettempdir()}: {error.strerror}. "
-                "Free some space, or set TMPDIR to a folder that has it"
-            ) from error
-        del self._waiting[:]

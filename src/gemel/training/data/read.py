@@ -1,8 +1,7 @@
-"""The door of training data: anything that holds rows, checked and ready for an objective.
+"""Read training data for an objective: files, Hugging Face data sets, rows or columns in memory.
 
-Sources -> examples, in one pass: every row is checked, its texts go to disk, bad rows are refused or counted.
-
-The message for data that an objective cannot use: what is missing, and which objectives the columns fit.
+One pass checks every row, writes its texts to disk, and refuses or counts bad rows. Data that an objective cannot use
+is refused with the objectives that fit its columns. Labeled pairs become rows for ranking.
 """
 
 from __future__ import annotations
@@ -13,29 +12,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.files.lines import BAD_SHOWN, Bad
-from gemel.files.records import Record
-from gemel.training.data.columns import ColumnChoice, RowLayout, choose_columns, labelled_pair, layout_of
+from gemel.files.records import Bad, Record
+from gemel.files.rows import BAD_SHOWN
+from gemel.training.data.columns import ColumnChoice, RowLayout, choose_columns, labeled_pair, layout_of
 from gemel.training.data.labels import (
-    UNLABELLED,
+    UNLABELED,
     BadValueError,
     LabelReader,
     Labels,
+    RelationLabels,
     open_reader,
     ordered,
     plain_name,
 )
-from gemel.training.data.ranking import RelationLabels, ranking_rows
 from gemel.training.data.sources import DataSource, is_several, source_of
 from gemel.training.data.store import TableExamples, TextWriter
-from gemel.training.objectives.base import OBJECTIVE_FILES, Needs, objective_class
+from gemel.training.objectives.base import OBJECTIVES, Needs
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How data are read: what the caller said about them."""
+    """How to read the data, as the caller specified."""
 
     needs: Needs
     columns: Mapping[str, str] | None = None
@@ -58,9 +58,9 @@ def open_examples(
 ) -> TableExamples:
     """One data set: a file, several files of one kind, a data set with columns, a list of dicts, a dict of columns.
 
-    `columns`: role to name, where names are not recognised. `labels`: the classes that there are, in their order.
-    `objective`: its name, for messages. Rows that cannot be used raise `file:line: reason` unless `skip_bad`.
-    Of pairs with NLI labels read for ranking, those with a negative; `open_all` also gives the others.
+    `columns`: role to name, for unusual names. `labels`: all classes, in their order. `objective`: its name, for
+    messages. Rows that cannot be used raise `file:line: reason` unless `skip_bad`. Of labeled pairs read for ranking,
+    the rows with a negative; `open_all` also gives the others.
     """
     how = Reading(needs, columns, skip_bad, score_range, labels, objective)
     return _open([source_of(part) for part in (data if is_several(data) else [data])], how, name)[0]
@@ -76,24 +76,26 @@ def open_all(
     labels: Sequence[str] | None = None,
     objective: str | None = None,
 ) -> list[TableExamples]:
-    """Each of several data as a data set of its own, to be mixed; their classes have one order.
+    """A list of data sets, to be mixed in training; their classes have one order.
 
-    Labelled pairs read for ranking become two: rows with a negative, and rows without.
+    Labeled pairs read for ranking become two: rows with a negative, and rows without.
     """
     how = Reading(needs, columns, skip_bad, score_range, labels, objective)
-    found = [
-        one for part in (data if is_several(data) else [data]) for one in _open([source_of(part)], how, None)
+    datasets = [
+        each
+        for part in (data if is_several(data) else [data])
+        for each in _open([source_of(part)], how, None)
     ]
     if needs.label != "class":
-        return found
-    classes = labels or ordered({name for one in found for name in one.classes})
-    return [one.with_classes(classes) for one in found]
+        return datasets
+    classes = labels or ordered({name for each in datasets for name in each.classes})
+    return [each.with_classes(classes) for each in datasets]
 
 
 def _open(sources: Sequence[DataSource], how: Reading, name: str | None) -> list[TableExamples]:
     more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
     name = name or sources[0].name + more
-    if labelled_pair(sources[0].columns(), how.needs, how.columns):
+    if labeled_pair(sources[0].columns(), how.needs, how.columns):
         return _ranking_from_pairs(sources, how, name)
     chosen = [_choose(source, how) for source in sources]
     first = chosen[0]
@@ -109,11 +111,11 @@ def _open(sources: Sequence[DataSource], how: Reading, name: str | None) -> list
         reader = open_reader(
             how.needs.label,
             names=first.source.class_names(first.choice.label),
-            known=how.labels,
+            classes=how.labels,
             score_range=how.score_range,
         )
-    found = read_examples(chosen, layout, reader, skip_bad=how.skip_bad, name=name)
-    return [replace(found, notes=(*_said(chosen), *found.notes))]
+    examples = read_examples(chosen, layout, reader, skip_bad=how.skip_bad, name=name)
+    return [replace(examples, notes=(*_column_notes(chosen), *examples.notes))]
 
 
 def _choose(source: DataSource, how: Reading) -> Chosen:
@@ -124,16 +126,16 @@ def _choose(source: DataSource, how: Reading) -> Chosen:
     return Chosen(source, choice)
 
 
-def _said(chosen: Sequence[Chosen]) -> tuple[str, ...]:
-    """Which columns were taken, said once for files that agree."""
-    return tuple(dict.fromkeys(f"columns: {part.choice.said()}" for part in chosen))
+def _column_notes(chosen: Sequence[Chosen]) -> tuple[str, ...]:
+    """Which columns are used, once for files with the same columns."""
+    return tuple(dict.fromkeys(f"columns: {part.choice.summary()}" for part in chosen))
 
 
 def _ranking_from_pairs(sources: Sequence[DataSource], how: Reading, name: str) -> list[TableExamples]:
     chosen = []
     for source in sources:
         columns = source.columns()
-        pair = labelled_pair(columns, how.needs, how.columns)
+        pair = labeled_pair(columns, how.needs, how.columns)
         if pair is None:
             raise InputError(f"{source.where} has no label, but {name} has. Open them as separate data sets")
         chosen.append(Chosen(source, pair))
@@ -142,19 +144,20 @@ def _ranking_from_pairs(sources: Sequence[DataSource], how: Reading, name: str) 
     _check_relation(chosen[0], RelationLabels(sources[0].class_names(label)), how)
     layout = layout_of(("left", "right"), ())
     pairs = read_examples(chosen, layout, reader, skip_bad=how.skip_bad, name=name)
-    found = ranking_rows(replace(pairs, notes=_said(chosen)), alone="negative" not in how.needs.texts)
+    notes = _column_notes(chosen)
+    datasets = ranking_rows(replace(pairs, notes=notes), alone="negative" not in how.needs.texts)
     if how.needs.more != "negative" and "negative" not in how.needs.texts:
-        found = [replace(one, cells=one.cells[:, :2], roles=one.roles[:2]) for one in found]
-    if not found:
+        datasets = [replace(each, cells=each.cells[:, :2], roles=each.roles[:2]) for each in datasets]
+    if not datasets:
         raise InputError(
-            f"{where}: no row for {', '.join(how.needs.texts)} in {len(pairs):,} labelled pairs. Rows need a positive "
-            "(entailment, 1) and, where a negative is asked for, a contradiction (0) of the same first text"
+            f"{where}: no row for {', '.join(how.needs.texts)} in {len(pairs):,} labeled pairs. Rows need a positive "
+            "(entailment, 1) and, if the objective needs a negative, a contradiction (0) of the same first text"
         )
-    return found
+    return datasets
 
 
 def _check_relation(part: Chosen, reader: RelationLabels, how: Reading) -> None:
-    """Refuse labels of another kind before the first row is called bad for it."""
+    """Refuse labels of another kind, instead of calling the first row bad."""
     values = part.first()
     if not values:
         return
@@ -162,19 +165,19 @@ def _check_relation(part: Chosen, reader: RelationLabels, how: Reading) -> None:
     try:
         reader.add(value)
     except BadValueError as error:
-        if plain_name(value) in UNLABELLED:
+        if plain_name(value) in UNLABELED:
             return
         fit = ", ".join(fitting_objectives(part.source))
         raise InputError(
             f"{part.source.where}: ranking takes pairs that belong together, and {error}. These objectives fit your "
-            f"columns: {fit}. If all pairs belong together, say so with columns: anchor={part.choice.texts[0]}, "
+            f"columns: {fit}. If all pairs belong together, declare it with columns: anchor={part.choice.texts[0]}, "
             f"positive={part.choice.texts[1]}"
         ) from None
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A source, and the columns of it that are used."""
+    """A source, and its columns that are used."""
 
     source: DataSource
     choice: ColumnChoice
@@ -183,9 +186,9 @@ class Chosen:
         return self.source.records(self.choice.columns)
 
     def first(self) -> tuple[Any, ...]:
-        """The values of the first sound row; empty if there is none."""
-        found = (record for record in self.records() if isinstance(record, Record))
-        return next((record.values for record in found), ())
+        """The values of the first good row; empty if there is none."""
+        records = (record for record in self.records() if isinstance(record, Record))
+        return next((record.values for record in records), ())
 
 
 class BadRows:
@@ -198,15 +201,15 @@ class BadRows:
 
     def add(self, message: str) -> None:
         if not self._skip:
-            raise InputError(f"{message}. Mend the row, or leave out such rows with skip_bad (--skip-bad)")
+            raise InputError(f"{message}. Fix the row, or leave out bad rows with skip_bad (--skip-bad)")
         self.count += 1
         if len(self.first) < BAD_SHOWN:
             self.first.append(message)
 
-    def check_that_some_are_good(self, where: str, good: int) -> None:
+    def check_some_good(self, where: str, good: int) -> None:
         if not good:
             shown = f"; the first bad one: {self.first[0]}" if self.first else ""
-            raise InputError(f"{where}: no row that can be used ({self.count:,} bad rows{shown})")
+            raise InputError(f"{where}: no usable row ({self.count:,} bad rows{shown})")
 
 
 def read_examples(
@@ -228,18 +231,20 @@ def read_examples(
                     texts.add(raw)
                     lengths.append(sum(map(len, row)))
             except BadValueError as error:
-                bad.add(f"{where}:{record.place}: {error}")
+                bad.add(f"{where}:{record.line}: {error}")
             except UnicodeEncodeError as error:
-                bad.add(f"{where}:{record.place}: half a character (a lone surrogate) at place {error.start}")
+                bad.add(
+                    f"{where}:{record.line}: half a character (a lone surrogate) at position {error.start}"
+                )
     where = ", ".join(part.source.where for part in chosen)
-    bad.check_that_some_are_good(where, len(lengths))
-    found = texts.done()
+    bad.check_some_good(where, len(lengths))
+    stored = texts.done()
     labels = Labels(None) if reader is None else reader.done(where)
     return TableExamples(
         name=name,
         roles=layout.roles,
-        texts=found,
-        cells=np.arange(len(found), dtype=np.int64).reshape(len(lengths), len(layout.roles)),
+        texts=stored,
+        cells=np.arange(len(stored), dtype=np.int64).reshape(len(lengths), len(layout.roles)),
         lengths=np.frombuffer(lengths, dtype=np.int32),
         labels=labels.values,
         classes=labels.classes,
@@ -254,29 +259,29 @@ def refuse_columns(
     source: DataSource, needs: Needs, choice: ColumnChoice, objective: str | None
 ) -> InputError:
     """The error for a source without the columns that are needed."""
-    asked = f"objective {objective!r}" if objective else "the objective"
+    subject = f"objective {objective!r}" if objective else "the objective"
     fit = fitting_objectives(source)
     advice = f"These objectives fit your columns: {', '.join(fit)}." if fit else "No objective fits them."
     return InputError(
-        f"{source.where}: {asked} needs columns {', '.join(needed(needs))}; the data has "
+        f"{source.where}: {subject} needs columns {', '.join(_needed(needs))}; the data has "
         f"{', '.join(source.columns())} (missing: {', '.join(choice.missing)}). {advice} "
-        "If a column has another name, say so with columns (--column ROLE=NAME)"
+        "If a column has another name, give it with columns (--column ROLE=NAME)"
     )
 
 
-def needed(needs: Needs) -> list[str]:
+def _needed(needs: Needs) -> list[str]:
     """The roles of the columns, the label at the end."""
     return [*needs.texts, *([str(needs.label)] if needs.label not in (None, "tokens") else [])]
 
 
 def fitting_objectives(source: DataSource) -> list[str]:
-    """Names of the objectives whose columns are all there, with labels of their kind in the first row."""
-    return [name for name in OBJECTIVE_FILES if _fits(source, objective_class(name)().needs)]
+    """Names of the objectives whose columns the source has, with labels of their kind in the first row."""
+    return [name for name in OBJECTIVES if _fits(source, OBJECTIVES[name]().needs)]
 
 
 def _fits(source: DataSource, needs: Needs) -> bool:
     columns = source.columns()
-    pair = labelled_pair(columns, needs)
+    pair = labeled_pair(columns, needs)
     if pair is not None:
         return _readable(RelationLabels(source.class_names(str(pair.label))), source, pair)
     choice = choose_columns(columns, needs)
@@ -294,3 +299,61 @@ def _readable(reader: Any, source: DataSource, choice: ColumnChoice) -> bool:  #
                 return False
             return True
     return False
+
+
+def ranking_rows(pairs: TableExamples, *, alone: bool) -> list[TableExamples]:
+    """Labeled pairs as (anchor, positive, negative); `alone`: also (anchor, positive) for anchors without a negative.
+
+    Each positive makes one row: what an anchor entails. What contradicts it is a negative; the negatives of an anchor
+    are assigned to its positives in turn, in the order of the data.
+    """
+    assert pairs.labels is not None
+    positive = np.flatnonzero(pairs.labels == 1)
+    negative = np.flatnonzero(pairs.labels == -1)
+    assigned = _assign(pairs.hashes[:, 0], positive, negative)
+    both, without = assigned >= 0, assigned < 0
+    datasets = []
+    if both.any():
+        rows = positive[both]
+        cells = np.column_stack([pairs.cells[rows], pairs.cells[assigned[both], 1]])
+        datasets.append(_ranking_part(pairs, cells, ("anchor", "positive", "negative"), "with a negative"))
+    if alone and without.any():
+        cells = pairs.cells[positive[without]]
+        datasets.append(_ranking_part(pairs, cells, ("anchor", "positive"), "without a negative"))
+    return datasets
+
+
+def _assign(
+    anchors: NDArray[np.uint64], positive: NDArray[np.int64], negative: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """For each positive row, a negative row of the same anchor, or -1."""
+    assigned = np.full(len(positive), -1, dtype=np.int64)
+    if not len(negative):
+        return assigned
+    order = negative[np.argsort(anchors[negative], kind="stable")]
+    keys, starts, counts = np.unique(anchors[order], return_index=True, return_counts=True)
+    by_anchor = np.argsort(anchors[positive], kind="stable")
+    wanted = anchors[positive][by_anchor]
+    turn = np.arange(len(wanted)) - np.searchsorted(
+        wanted, wanted
+    )  # 0, 1, 2 among the positives of one anchor
+    group = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    chosen = order[starts[group] + turn % counts[group]]
+    assigned[by_anchor] = np.where(keys[group] == wanted, chosen, -1)
+    return assigned
+
+
+def _ranking_part(
+    pairs: TableExamples, cells: NDArray[np.int64], roles: tuple[str, ...], what: str
+) -> TableExamples:
+    sizes = np.diff(pairs.texts.ends)  # bytes, close enough to characters for grouping by length
+    note = f"{len(cells):,} rows {what} from {len(pairs):,} labeled pairs"
+    return replace(
+        pairs,
+        name=pairs.name if len(roles) == 3 else f"{pairs.name}-pairs",
+        roles=roles,
+        cells=cells,
+        lengths=sizes[cells].sum(axis=1).astype(np.int32),
+        labels=None,
+        notes=(*pairs.notes, note),
+    )

@@ -1,4 +1,4 @@
-"""Where rows come from: files, data sets of the package datasets, lists and dicts in memory. All look alike here."""
+"""Sources of rows with one interface: files, data sets of the package datasets, lists and dicts in memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeGuard
 
 from gemel.errors import InputError
-from gemel.files.lines import Bad
-from gemel.files.records import Record, RecordFile
+from gemel.files.records import Bad, Record, RecordFile
 
 
 class DataSource(Protocol):
@@ -16,14 +15,14 @@ class DataSource(Protocol):
 
     name: str
     where: str
-    """Stands before the place of a row in messages."""
+    """Comes before the line or row number in messages."""
 
     def columns(self) -> list[str]: ...
 
     def records(self, names: Sequence[str]) -> Iterator[Record | Bad]: ...
 
     def class_names(self, column: str) -> tuple[str, ...] | None:
-        """What the numbers of a label column stand for, if the source knows."""
+        """The names that integers in a label column stand for; None if unknown."""
         ...
 
 
@@ -33,7 +32,7 @@ def is_several(data: object) -> TypeGuard[Sequence[object]]:
 
 
 def source_of(data: object) -> DataSource:
-    """One source out of a path, a data set, a list of dicts, or a dict of columns."""
+    """The source for a path, a data set, a list of dicts, or a dict of columns."""
     if isinstance(data, str | Path):
         return FileSource(data)
     if isinstance(data, Mapping):
@@ -48,7 +47,7 @@ def source_of(data: object) -> DataSource:
     if isinstance(data, list | tuple):
         return RowSource(data)
     raise InputError(
-        f"training data is a file, a data set with column names, a list of dicts or a dict of columns, "
+        f"training data must be a file, a data set with column names, a list of dicts or a dict of columns, "
         f"got {type(data).__name__}"
     )
 
@@ -116,9 +115,9 @@ class ColumnSource:
 
 
 class DatasetSource:
-    """A Dataset or IterableDataset of the package datasets, known by its attributes: the package is not needed."""
+    """A Dataset or IterableDataset of the package datasets, used by its attributes: the package is not imported."""
 
-    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - known by its attributes only
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - used by its attributes only
         self._dataset = dataset
         self.name = self.where = str(
             getattr(getattr(dataset, "info", None), "dataset_name", None) or "dataset"
@@ -126,7 +125,7 @@ class DatasetSource:
 
     def columns(self) -> list[str]:
         names = self._dataset.column_names
-        if names is None:  # a stream does not know before its first row
+        if names is None:  # a stream has none before its first row
             first: Mapping[str, Any] = next(iter(self._dataset), {})
             names = list(first)
         return list(names)

@@ -1,37 +1,132 @@
-"""Training data that was read and checked: texts on disk, labels, and what was noticed on the way.
+"""Training data as the loop sees it: rows of texts by role, a label per row, random access.
 
-Texts on disk: one file of UTF-8 bytes, where each text ends, and a hash of each. By number, in any order.
-
-A number for each text of a data set, so that equal texts can be found without holding any.
-
-Training data as the loop sees it: rows of texts by role, a label a row, random access, nothing else.
+`Examples` is the protocol. `TableExamples` implements it for data that was read and checked: its texts are in a
+temporary file that is memory-mapped and disappears when the process ends.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import sys
+import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
-from gemel.training.data.labels import ScoreRange, Spool
+from gemel.errors import InputError, WorkError
+
+Hashes = NDArray[np.uint64]
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some rows of a data set."""
+
+    columns: tuple[list[str], ...]
+    """The texts of each role, in the objective's order; further columns (negatives) at the end."""
+    label: NDArray[Any] | None
+    """One label per row: int64 for class, binary, group; float32 for score, margin; (n, d) float32 for vector."""
+
+
+class Examples(Protocol):
+    """One data set, checked and ready for one objective."""
+
+    name: str
+    roles: tuple[str, ...]
+    """Roles of the columns of every batch, such as ("anchor", "positive", "negative", "negative")."""
+    classes: tuple[str, ...]
+    """Names of the labels, in the order of their codes; empty unless the label is a class."""
+    lengths: NDArray[np.int32]
+    """Characters of each row, all its texts together: for grouping by length."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, rows: Rows) -> Batch:
+        """The rows at these positions, in this order."""
+        ...
+
+    def fingerprint(self) -> str:
+        """sha256 of the rows, so that a run is not resumed on other data."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The rows of one step: which data set, and which of its rows."""
+
+    dataset: int
+    rows: Rows
+
+
+class Sampler(Protocol):
+    """The order of an epoch, a function of seed and epoch, so that a resume needs only the position in it."""
+
+    def epoch(self, number: int) -> Sequence[Draw]: ...
+
+
+_ROWS = 4096
+
+
+def text_hashes(examples: Examples) -> Hashes:
+    """(n, columns) equal for equal texts; computed in one pass unless the data set has them."""
+    stored: Hashes | None = getattr(examples, "hashes", None)
+    if stored is not None:
+        return stored
+    parts = [
+        np.array([[text_hash(text) for text in column] for column in batch.columns], dtype=np.uint64).T
+        for batch in batches_in_order(examples)
+    ]
+    return np.concatenate(parts) if parts else np.empty((0, len(examples.roles)), np.uint64)
+
+
+def batches_in_order(examples: Examples) -> Iterator[Batch]:
+    """All rows, a few thousand at a time."""
+    for start in range(0, len(examples), _ROWS):
+        yield examples.batch(np.arange(start, min(start + _ROWS, len(examples)), dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ScoreRange:
+    """The scale of gold scores, and the lowest and highest score in the data."""
+
+    low: float
+    high: float
+    lowest: float
+    highest: float
+    declared: bool
+
+    @property
+    def signed(self) -> bool:
+        """Scores on -1..1 stay as they are; all others are rescaled to 0..1."""
+        return (self.low, self.high) == (-1.0, 1.0)
+
+    def summary(self) -> str:
+        how = "as declared" if self.declared else "detected; declare score_range if it is wrong"
+        result = "unchanged" if self.signed else "rescaled to 0..1"
+        return (
+            f"scores from {self.lowest:g} to {self.highest:g} on a scale of {self.low:g}..{self.high:g} "
+            f"({how}), {result}"
+        )
 
 
 @dataclass(eq=False)
 class TableExamples:
-    """One data set for one objective. Fits `gemel.training.data.store.Examples`."""
+    """One data set, read and checked for one objective. Implements `Examples`."""
 
     name: str
     roles: tuple[str, ...]
     texts: Texts
     cells: NDArray[np.int64]
-    """(n, columns) numbers of the texts of each row."""
+    """(n, columns) indices into `texts`."""
     lengths: NDArray[np.int32]
     """(n,) characters of each row."""
     labels: NDArray[Any] | None = None
@@ -66,49 +161,47 @@ class TableExamples:
         return digest.hexdigest()
 
     def with_classes(self, classes: Sequence[str]) -> TableExamples:
-        """The same rows, their labels numbered as in `classes`, which must hold every class of these rows."""
+        """The same rows with their labels numbered as in `classes`, which must have every class of these rows."""
         missing = [name for name in self.classes if name not in classes]
         if missing or self.labels is None:
-            raise InputError(f"{self.name}: the label {missing[:1]} is none of {', '.join(classes)}")
-        places = np.array([list(classes).index(name) for name in self.classes], dtype=np.int64)
-        return replace(self, labels=places[self.labels], classes=tuple(classes))
+            raise InputError(f"{self.name}: the label {missing[:1]} is not one of {', '.join(classes)}")
+        codes = np.array([list(classes).index(name) for name in self.classes], dtype=np.int64)
+        return replace(self, labels=codes[self.labels], classes=tuple(classes))
 
     def with_labels(self, labels: NDArray[Any]) -> TableExamples:
-        """The same rows with other labels, such as what a teacher says of them."""
+        """The same rows with other labels, such as the scores of a teacher."""
         if len(labels) != len(self):
             raise InputError(f"{len(labels)} labels for {len(self)} rows of {self.name}")
         return replace(self, labels=labels, classes=(), score_range=None)
 
 
-Hashes = NDArray[np.uint64]
-
-_TOGETHER = 1024  # texts that are written at a time
+_WRITE_TEXTS = 1024  # at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Any number of texts, by number."""
+    """Texts in a memory-mapped file, by index."""
 
     content: NDArray[np.uint8]
     ends: NDArray[np.int64]
-    """(n + 1,) where each text ends in `content`, after a 0."""
+    """(n + 1,) a 0, then the end of each text in `content`."""
     hashes: Hashes
-    """(n,) equal for equal texts; different for different ones but for one chance in 2^64 a pair."""
+    """(n,) equal for equal texts; two different texts collide with a probability of 2^-64."""
     digest: bytes
 
     def __len__(self) -> int:
         return len(self.hashes)
 
-    def pick(self, numbers: Iterable[int] | NDArray[np.int64]) -> list[str]:
-        """The texts of these numbers, in this order."""
-        places = np.asarray(numbers, dtype=np.int64)
-        starts, ends = self.ends[places].tolist(), self.ends[places + 1].tolist()
+    def pick(self, indices: Iterable[int] | NDArray[np.int64]) -> list[str]:
+        """The texts at these indices, in this order."""
+        rows = np.asarray(indices, dtype=np.int64)
+        starts, ends = self.ends[rows].tolist(), self.ends[rows + 1].tolist()
         content = self.content.data
         return [str(content[a:b], "utf-8") for a, b in zip(starts, ends, strict=True)]
 
 
 class TextWriter:
-    """Takes texts and gives them back as `Texts`."""
+    """Writes texts to disk; `done` gives them as `Texts`."""
 
     def __init__(self) -> None:
         self._content, self._ends, self._hashes = Spool("B"), Spool("q"), Spool("Q")
@@ -119,7 +212,7 @@ class TextWriter:
     def add(self, raw_texts: Sequence[bytes]) -> None:
         """Texts in UTF-8."""
         self._waiting += raw_texts
-        if len(self._waiting) >= _TOGETHER:
+        if len(self._waiting) >= _WRITE_TEXTS:
             self._write()
 
     def done(self) -> Texts:
@@ -137,75 +230,57 @@ class TextWriter:
 
 
 def text_hash(text: str) -> int:
-    """The number that `Texts.hashes` has for this text."""
+    """The hash of this text in `Texts.hashes`."""
     return int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), sys.byteorder)
 
 
-_ROWS = 4096
+_FLUSH_BYTES = 2**20
 
 
-def text_hashes(examples: Examples) -> Hashes:
-    """(n, columns) equal for equal texts. Data sets that have them give them; others are read through."""
-    known: Hashes | None = getattr(examples, "hashes", None)
-    if known is not None:
-        return known
-    parts = [
-        np.array([[text_hash(text) for text in column] for column in batch.columns], dtype=np.uint64).T
-        for batch in batches_in_order(examples)
-    ]
-    return np.concatenate(parts) if parts else np.empty((0, len(examples.roles)), np.uint64)
+class Spool:
+    """An array that grows in a temporary file; `done` gives it memory-mapped and read-only."""
 
+    def __init__(self, code: str) -> None:
+        """`code`: the type of the module array: "B" bytes, "q" int64, "Q" uint64, "f" float32."""
+        self._dtype = np.dtype(code)
+        self._waiting = array(code)
+        self._limit = _FLUSH_BYTES // self._waiting.itemsize
+        self._digest = hashlib.sha256()
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="gemel-"))  # noqa: SIM115
+        self._close = finalize(self, self._file.close)  # also when reading ends in an error
 
-def batches_in_order(examples: Examples) -> Iterator[Batch]:
-    """All rows, some thousand at a time."""
-    for start in range(0, len(examples), _ROWS):
-        yield examples.batch(np.arange(start, min(start + _ROWS, len(examples)), dtype=np.int64))
+    def append(self, value: float) -> None:
+        self._waiting.append(cast(Any, value))
+        if len(self._waiting) >= self._limit:
+            self._flush()
 
+    def extend(self, values: bytes) -> None:
+        """Values of the type, as the bytes that they are in memory."""
+        self._waiting.frombytes(values)
+        if len(self._waiting) >= self._limit:
+            self._flush()
 
-Rows = NDArray[np.int64]
+    def done(self) -> NDArray[Any]:
+        """All that was appended, (n,). Nothing can be appended afterwards."""
+        self._flush()
+        size = self._file.tell()
+        mapped = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        self._close()  # the map keeps the content
+        return np.frombuffer(mapped, self._dtype)
 
+    def digest(self) -> bytes:
+        """sha256 of the content; call it after `done`."""
+        return self._digest.digest()
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Some rows, ready to be encoded."""
-
-    columns: tuple[list[str], ...]
-    """The texts of each role, in the objective's order; extra columns (negatives) at the end."""
-    label: NDArray[Any] | None
-    """One label a row: int64 for class, binary, group; float32 for score, margin; (n, d) float32 for vector."""
-
-
-class Examples(Protocol):
-    """One data set, checked and ready for one objective."""
-
-    name: str
-    roles: tuple[str, ...]
-    """Roles of the columns of every batch, such as ("anchor", "positive", "negative", "negative")."""
-    classes: tuple[str, ...]
-    """Names of the labels, in the order of their numbers; empty unless the label is a class."""
-    lengths: NDArray[np.int32]
-    """Characters of each row, all its texts together: for grouping."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, rows: Rows) -> Batch:
-        """The rows at these positions, in this order."""
-        ...
-
-    def fingerprint(self) -> str:
-        """sha256 of the rows, so that a run is not resumed on other data."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """The rows of one step: which data set, and which of its rows."""
-
-    dataset: int
-    rows: Rows
-
-
-class Sampler(Protocol):
-    """The order of an epoch, made anew from (seed, epoch), so that a position in it is all that a resume needs."""
-
-    def epoch(self, number: int) -> Sequence[Draw]: ...
+    def _flush(self) -> None:
+        content = self._waiting.tobytes()
+        self._digest.update(content)
+        try:
+            self._file.write(content)
+            self._file.flush()
+        except OSError as error:
+            raise WorkError(
+                f"cannot write training texts to the temporary folder {tempfile.gettempdir()}: {error.strerror}. "
+                "Free some space, or set TMPDIR to a folder that has it"
+            ) from error
+        del self._waiting[:]

@@ -1,6 +1,6 @@
-"""The student learns the teacher's vectors, of the texts and of their translations.
+"""Distillation by vectors: the student learns the teacher's vectors, of the texts and of their translations.
 
-Fewer dimensions for a teacher's vectors: the widest directions, chosen so that cosines change least.
+If their sizes differ, the teacher's vectors are reduced by PCA, or the student gets a dense layer.
 """
 
 from __future__ import annotations
@@ -16,54 +16,54 @@ from gemel.checkpoint.head import Dense
 from gemel.checkpoint.write import write_checkpoint
 from gemel.errors import InputError
 from gemel.model import Model, load
-from gemel.training.distill.agreement import AgreementSplit, AgreementTest, split_rows, yardstick_of_texts
 from gemel.training.distill.job import DistillJob, DistillResult, InMemoryDataset, read_texts
+from gemel.training.distill.teacher import AgreementTest, HeldOutSplit, agreement_on_texts, split_rows
 from gemel.training.options import TrainOptions
 from gemel.training.run import TrainResult
 from gemel.training.train import TrainRequest, run_request
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize
 
-_BRIDGE_TEXTS = 10_000  # that a dense layer is fitted on
+_BRIDGE_TEXTS = 10_000  # to fit a dense layer on
 
 _CROWDED = 0.7  # mean cosine of random texts
 
-_TABLE_RATE = 1e-3  # a table of token vectors learns nothing visible at the rate of a transformer
+_TABLE_RATE = 1e-3  # a static model learns too slowly at the learning rate of a transformer
 
 
 def distill_vectors(job: DistillJob) -> DistillResult:
-    """A student of its own, trained on the teacher's vectors."""
+    """Train another model on the teacher's vectors."""
     encoder = job.encoder
     assert job.request.student is not None
     student = load(job.request.student)
     rows = read_texts(job.request.data, job.request.columns, skip_bad=job.options.skip_bad)
     job.note(*rows.notes)
     split = split_rows(len(rows), job.options.seed)
-    yardstick = yardstick_of_texts(encoder, rows.rows, split, near_by=None, seed=job.options.seed)
-    return learn_vectors(job, student, rows.rows, split, yardstick)
+    test = agreement_on_texts(encoder, rows.rows, split, near_by=None, seed=job.options.seed)
+    return learn_vectors(job, student, rows.rows, split, test)
 
 
 def learn_vectors(
     job: DistillJob,
     student: Model,
     rows: Sequence[tuple[str, ...]],
-    split: AgreementSplit,
-    yardstick: AgreementTest,
+    split: HeldOutSplit,
+    test: AgreementTest,
 ) -> DistillResult:
-    """From a student that is there to one that has learnt, in the folder."""
+    """Train `student` on the teacher's vectors of `rows` and put it into the output folder."""
     chosen = [rows[row] for row in split.train]
     targets = job.vectors([row[0] for row in chosen])
-    if yardstick.crowding > _CROWDED:
+    if test.crowding > _CROWDED:
         job.note(
-            f"warning: two random texts have a cosine of {yardstick.crowding:.2f} for the teacher. A student learns "
-            "what they all share before it learns to tell them apart: see gemel postprocess"
+            f"warning: two random texts have a cosine of {test.crowding:.2f} for the teacher. A student learns "
+            "what all texts have in common before it learns their differences: see gemel postprocess"
         )
     start, targets = _bridge(job, student, [row[0] for row in chosen], targets)
-    before = yardstick.measure(load(start), threads=job.options.threads)
+    before = test.measure(load(start), threads=job.options.threads)
     trained = _train(job, start, chosen, targets)
     more = len(chosen[0]) - 1
-    said = f"{len(chosen):,} texts" + (f" and {more} translations of each" if more else "")
-    return job.finish(yardstick, before, said, trained)
+    learned_from = f"{len(chosen):,} texts" + (f" and {more} translations of each" if more else "")
+    return job.finish(test, before, learned_from, trained)
 
 
 def _train(job: DistillJob, start: Path, rows: Sequence[tuple[str, ...]], targets: Vectors) -> TrainResult:
@@ -81,20 +81,20 @@ def _train(job: DistillJob, start: Path, rows: Sequence[tuple[str, ...]], target
 def _options(job: DistillJob, start: Path) -> TrainOptions:
     if load(start).checkpoint.kind != "static" or job.options.learning_rate != TrainOptions().learning_rate:
         return job.options
-    job.note(f"learning_rate {_TABLE_RATE:g}: the default is too small for a table of token vectors")
+    job.note(f"learning_rate {_TABLE_RATE:g}: the default is too small for a static model")
     return replace(job.options, learning_rate=_TABLE_RATE)
 
 
 def _bridge(job: DistillJob, student: Model, texts: Sequence[str], targets: Vectors) -> tuple[Path, Vectors]:
-    """The student and the vectors that it shall learn, in one size and both of length 1 or not."""
+    """The student to start from and the vectors to learn, of the same size, both normalized or not."""
     unit, bridge = job.encoder.model.checkpoint.normalize, _how(job, student.dim, targets.shape[1])
     checkpoint, dense = student.checkpoint, list(student.checkpoint.dense)
     if bridge == "pca":
-        found = widest_directions(targets, student.dim)
-        targets = found.apply(targets)
+        projection = widest_directions(targets, student.dim)
+        targets = projection.apply(targets)
         job.note(
-            f"the teacher's {found.weight.shape[1]} dimensions reduced to {student.dim} by PCA, "
-            f"which keep {found.kept:.1%} of their length"
+            f"the teacher's {projection.weight.shape[1]} dimensions reduced to {student.dim} by PCA, "
+            f"which keep {projection.kept:.1%} of their length"
         )
     elif bridge == "dense":
         dense.append(_layer(student, texts, targets))
@@ -106,33 +106,33 @@ def _bridge(job: DistillJob, student: Model, texts: Sequence[str], targets: Vect
 
 
 def _how(job: DistillJob, student: int, teacher: int) -> str:
-    asked = job.request.bridge
-    if asked == "pca" and student > teacher:
+    bridge = job.request.bridge
+    if bridge == "pca" and student > teacher:
         raise InputError(
             f"the student has {student} dimensions, the teacher {teacher}: there is nothing to reduce. "
             "Use bridge='dense' (--bridge dense)"
         )
-    if asked != "auto":
-        return asked if asked == "dense" or student < teacher else "none"
+    if bridge != "auto":
+        return bridge if bridge == "dense" or student < teacher else "none"
     return "none" if student == teacher else "pca" if student < teacher else "dense"
 
 
 def _layer(student: Model, texts: Sequence[str], targets: Vectors) -> Dense:
-    """The linear layer that brings the student's vectors nearest to the teacher's: where training starts."""
+    """The linear layer that maps the student's vectors closest to the teacher's, to start training from."""
     vectors = student.encode(texts[:_BRIDGE_TEXTS], normalize=False, on_long="truncate").astype(np.float64)
     wanted = targets[:_BRIDGE_TEXTS].astype(np.float64)
-    middle, aim = vectors.mean(axis=0), wanted.mean(axis=0)
-    centred = vectors - middle
-    squares = centred.T @ centred
+    mean, target_mean = vectors.mean(axis=0), wanted.mean(axis=0)
+    centered = vectors - mean
+    squares = centered.T @ centered
     ridge = 1e-3 * np.trace(squares) / len(squares) + 1e-12
-    weight = np.linalg.solve(squares + ridge * np.eye(len(squares)), centred.T @ (wanted - aim)).T
-    bias = aim - weight @ middle
+    weight = np.linalg.solve(squares + ridge * np.eye(len(squares)), centered.T @ (wanted - target_mean)).T
+    bias = target_mean - weight @ mean
     return Dense(weight.astype(np.float32), bias.astype(np.float32), "identity")
 
 
 def _start(job: DistillJob, checkpoint: Checkpoint, dense: Sequence[Dense], unit: bool) -> Path:
     folder = job.folder / Path(checkpoint.name).name
-    if folder.is_dir():  # an earlier run has made it, and training goes on from there
+    if folder.is_dir():  # from an earlier run that is resumed
         return folder
     return write_checkpoint(checkpoint, folder, dense=dense, normalize=unit)
 
@@ -142,9 +142,9 @@ class Projection:
     """x -> weight @ x."""
 
     weight: Vectors
-    """(dim, in) float32, rows of length 1 at right angles."""
+    """(dim, in) float32, orthonormal rows."""
     kept: float
-    """Share of the squared length of the vectors that is left."""
+    """Share of the squared length of the vectors that remains."""
 
     def apply(self, vectors: Vectors) -> Vectors:
         """(n, in) -> (n, dim)"""
@@ -152,9 +152,9 @@ class Projection:
 
 
 def widest_directions(vectors: Vectors, dim: int) -> Projection:
-    """The `dim` directions that hold most of the vectors' length.
+    """The `dim` directions with most of the vectors' length: a PCA without centering.
 
-    Nothing is centred: a cosine is measured from the origin, and the mean may be what tells two kinds of text apart.
+    A cosine is measured from the origin, and the mean may be what distinguishes two kinds of text.
     """
     exact = vectors.astype(np.float64)
     spread, columns = np.linalg.eigh(exact.T @ exact)

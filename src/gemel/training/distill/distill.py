@@ -1,14 +1,10 @@
-"""`gemel.distill`: a teacher by name and texts in any form, to a smaller model in a folder.
-
-README.md of a student: a section in the card that training wrote, or a short card of its own.
-"""
+"""`gemel.distill`: from a teacher and texts to a smaller or faster model in a folder, with its model card."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,7 @@ from gemel.training.distill.job import (
     likely_how,
 )
 from gemel.training.distill.teacher import CrossTeacher, open_teacher
-from gemel.training.options import TrainOptions
+from gemel.training.options import TrainOptions, change_options
 
 
 def distill(  # noqa: PLR0913 - each is a thing that the user names
@@ -50,19 +46,20 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
 ) -> DistillResult:
     """Make a smaller or faster model that agrees with `teacher`, in the folder `out`.
 
-    how: "pairs" (the teacher, also a cross-encoder, labels pairs for the student to learn), "vectors" (the student
-    learns the teacher's vectors, of translations too), "layers" (the teacher with fewer layers), "static" (a table of
-    token vectors; needs no torch). None: as the other arguments say.
-    `changes` are fields of TrainOptions by name; `say` is told what is decided and found.
+    how: "pairs" (the student learns the scores of pairs by the teacher, also a cross-encoder), "vectors" (the student
+    learns the teacher's vectors, also of translations), "layers" (the teacher with fewer layers), "static" (a static
+    model; needs no torch). None: chosen by the other arguments.
+    `changes` are fields of TrainOptions by name; `say` is called with each note on data and progress.
     """
-    opened = open_teacher(teacher, threads=_changed(options, changes).threads)
-    way = how or likely_how(
+    train_options = change_options(options, changes, of="distill")
+    opened = open_teacher(teacher, threads=train_options.threads)
+    method = how or likely_how(
         cross=isinstance(opened, CrossTeacher), student=student is not None, layers=bool(layers or keep)
     )
     request = DistillRequest(
         teacher=teacher,
         out=Path(out),
-        how=way,
+        how=method,
         data=data,
         student=student,
         objective=objective,
@@ -76,31 +73,33 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
         columns=columns,
         resume=resume,
     )
-    job = DistillJob(request, _changed(options, changes), opened, say)
+    job = DistillJob(request, train_options, opened, say)
     _check(job)
     job.open()
     try:
-        return _way(way)(job)
+        result = _method(method)(job)
     except InputError:
-        job.forget()
+        job.discard()
         raise
+    _write_card(result)
+    return result
 
 
-def _way(how: How) -> Callable[[DistillJob], DistillResult]:
-    """The function of this way; the ways that train are imported only when asked for."""
+def _method(how: How) -> Callable[[DistillJob], DistillResult]:
+    """The function of this method, imported when it is used."""
     if how == "static":
-        from gemel.training.distill.by_static import distill_static as found
+        from gemel.training.distill.static_table import distill_static as method
     elif how == "layers":
-        from gemel.training.distill.by_layers import distill_layers as found
+        from gemel.training.distill.by_layers import distill_layers as method
     elif how == "vectors":
-        from gemel.training.distill.by_vectors import distill_vectors as found
+        from gemel.training.distill.by_vectors import distill_vectors as method
     else:
-        from gemel.training.distill.by_pairs import distill_pairs as found
-    return found
+        from gemel.training.distill.by_pairs import distill_pairs as method
+    return method
 
 
 def _check(job: DistillJob) -> None:
-    """What would fail after the teacher's work is refused before it."""
+    """Refuse what would fail later, before the teacher starts to work."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(
             "distill works in one process. Label the pairs with it, then train on them with gemel train"
@@ -111,38 +110,30 @@ def _check(job: DistillJob) -> None:
         raise MissingExtra("training a student", "torch", "train")
 
 
-def _changed(options: TrainOptions | None, changes: Mapping[str, Any]) -> TrainOptions:
-    known = [field.name for field in fields(TrainOptions)]
-    for name in changes:
-        if name not in known:
-            raise InputError(f"unknown option {name!r} of distill. Known, of training: {', '.join(known)}")
-    return replace(options or TrainOptions(), **changes)
+_BEFORE = "## Limits"  # the section after the scores in the card of a training run
 
 
-_BEFORE = "## Limits"  # the section that a card of training has after its scores
-
-
-def describe(found: DistillResult) -> None:
-    """Write it."""
-    path = found.folder / "README.md"
-    if found.trained is None or not path.is_file():
-        path.write_text(_card(found), encoding="utf-8")
+def _write_card(result: DistillResult) -> None:
+    """README.md: a section in the card of the training run, or a short card of its own."""
+    path = result.folder / "README.md"
+    if result.trained is None or not path.is_file():
+        path.write_text(_card(result), encoding="utf-8")
         return
     text = path.read_text(encoding="utf-8")
     if "## Distillation" not in text:
-        path.write_text(text.replace(_BEFORE, f"{_section(found)}\n\n{_BEFORE}", 1), encoding="utf-8")
+        path.write_text(text.replace(_BEFORE, f"{_section(result)}\n\n{_BEFORE}", 1), encoding="utf-8")
 
 
-def _section(found: DistillResult) -> str:
-    learnt = f" on {found.learnt_from}" if found.learnt_from else ""
-    lines = [f"Made from `{found.teacher.name}` by `gemel distill --how {found.how}`{learnt}."]
-    lines += [f"- {note}" for note in found.notes]
-    lines += [f"- teacher {found.teacher.summary()}", f"- student {found.student.summary()}"]
-    if found.after is not None:
-        where = "texts that were held back" if found.held_out else "texts that it learnt from"
+def _section(result: DistillResult) -> str:
+    texts = f" on {result.learnt_from}" if result.learnt_from else ""
+    lines = [f"Made from `{result.teacher.name}` by `gemel distill --how {result.how}`{texts}."]
+    lines += [f"- {note}" for note in result.notes]
+    lines += [f"- teacher {result.teacher.summary()}", f"- student {result.student.summary()}"]
+    if result.after is not None:
+        where = "held-out texts" if result.held_out else "its training texts"
         lines += ["", f"Agreement with the teacher, Spearman × 100, on pairs of {where}:", ""]
         lines += ["| | near pairs | random pairs | all |", "|---|---|---|---|"]
-        for name, agreement in (("before", found.before), ("after", found.after)):
+        for name, agreement in (("before", result.before), ("after", result.after)):
             if agreement is not None:
                 cells = [agreement.near, agreement.random, agreement.all]
                 shown = " | ".join("-" if cell is None else f"{cell:.1f}" for cell in cells)
@@ -150,10 +141,10 @@ def _section(found: DistillResult) -> str:
     return "\n".join(["## Distillation", "", *lines])
 
 
-def _card(found: DistillResult) -> str:
-    name = json.dumps(found.folder.name, ensure_ascii=False)
+def _card(result: DistillResult) -> str:
+    name = json.dumps(result.folder.name, ensure_ascii=False)
     front = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:"]
     front += ["- sentence-similarity", "- sentence-transformers", "- gemel", "---"]
     use = f'```python\nimport gemel\n\nvectors = gemel.load({name}).encode(["A man plays a guitar."])\n```'
-    what = f"A sentence encoder of {found.dim} dimensions, to be compared by cosine."
-    return "\n\n".join(["\n".join(front), f"# {found.folder.name}", what, use, _section(found)]) + "\n"
+    what = f"A sentence encoder of {result.dim} dimensions, to be compared by cosine."
+    return "\n\n".join(["\n".join(front), f"# {result.folder.name}", what, use, _section(result)]) + "\n"

@@ -1,21 +1,13 @@
-"""One distillation under way: its folder, its teacher, and the steps that several ways share.
+"""A distillation: its request, its folder, its data, its result, and the steps that all methods share.
 
 out/                     the student, once it is done
   distillation/
-    request.json         what was asked for
+    request.json         the request
     pairs.jsonl          pairs with the teacher's scores
     vectors/             the teacher's vectors of the texts
     NAME/                the student before training
-    result.json          what came of it
-  training/              the run, if there is one
-
-What the teacher said, as a data set that training reads: columns in memory under a name.
-
-What the student learns on: texts, texts with translations, or pairs, out of anything that training reads.
-
-What is asked of a distillation; what does not belong together is refused before any work.
-
-What a distillation gave: the student's folder, and how it compares with its teacher.
+    result.json          the result
+  training/              the training run, if there is one
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from gemel.errors import InputError
 from gemel.files.rows import Row
@@ -36,31 +28,33 @@ from gemel.texts.encode_folder import FolderProgress, encode_to_folder, read_fol
 from gemel.training.data import open_all
 from gemel.training.data.columns import choose_columns
 from gemel.training.data.sources import is_several, source_of
-from gemel.training.distill.agreement import AgreementScores, AgreementTest, StudentAgreement
-from gemel.training.distill.teacher import BiTeacher, CrossTeacher
+from gemel.training.distill.teacher import (
+    AgreementScores,
+    AgreementTest,
+    BiTeacher,
+    CrossTeacher,
+    StudentAgreement,
+)
 from gemel.training.objectives.base import Needs
 from gemel.training.options import TrainOptions
 from gemel.training.run import TrainResult
 from gemel.types import Vectors
-
-if TYPE_CHECKING:
-    from gemel.training.run import TrainResult
 
 FOLDER = "distillation"
 
 
 @dataclass(eq=False)
 class DistillJob:
-    """What the ways of distillation work with."""
+    """One distillation in progress."""
 
     request: DistillRequest
     options: TrainOptions
     teacher: BiTeacher | CrossTeacher
     say: Callable[[str], None] = lambda line: None
-    """Told what is decided and found, line by line."""
+    """Called with each note, line by line."""
     notes: list[str] = field(default_factory=list)
     _new: bool = field(default=False, init=False)
-    """The folder was not there before."""
+    """The folder did not exist before."""
 
     @property
     def folder(self) -> Path:
@@ -68,7 +62,7 @@ class DistillJob:
 
     @property
     def encoder(self) -> BiTeacher:
-        """The teacher, where only one with vectors will do."""
+        """The teacher, for methods that need its vectors."""
         if isinstance(self.teacher, CrossTeacher):
             raise InputError(
                 f"{self.teacher.name} is a cross-encoder: it scores pairs and has no vectors. Use how='pairs'"
@@ -76,7 +70,7 @@ class DistillJob:
         return self.teacher
 
     def open(self) -> None:
-        """The folder is new, or holds the same distillation that is to be gone on with."""
+        """Create the folder, or check that it has the same distillation to resume."""
         out, path = self.request.out, self.folder / "request.json"
         if out.exists() and not out.is_dir():
             raise InputError(f"{out} is a file. Give a new folder for the student")
@@ -84,79 +78,79 @@ class DistillJob:
         if any(file != path for file in out.rglob("*") if file.is_file()):
             if not self.request.resume or not path.is_file():
                 raise InputError(
-                    f"{out} exists and is not empty. Give a new folder, or go on with the distillation in it: "
+                    f"{out} exists and is not empty. Give a new folder, or resume the distillation in it: "
                     "resume=True (--resume)"
                 )
             before = json.loads(path.read_text(encoding="utf-8"))
             changed = [name for name in now if now[name] != before.get(name)]
             if changed:
                 raise InputError(
-                    f"{out} holds another distillation: {', '.join(changed)} changed. Ask for the same, or give a "
+                    f"{out} has another distillation: {', '.join(changed)} changed. Give the same arguments, or a "
                     "new folder"
                 )
         self._new = not out.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
 
-    def forget(self) -> None:
-        """A request that was refused leaves no folder behind, unless it was there or something is in it by now."""
-        kept = [file for file in self.request.out.rglob("*") if file.is_file()]
-        if self._new and kept == [self.folder / "request.json"]:
+    def discard(self) -> None:
+        """Remove the folder of a refused request, if it is new and has nothing else in it."""
+        files = [file for file in self.request.out.rglob("*") if file.is_file()]
+        if self._new and files == [self.folder / "request.json"]:
             shutil.rmtree(self.request.out)
 
     def _identity(self) -> dict[str, Any]:
-        asked = self.request
+        request = self.request
         names = ("how", "objective", "neighbours", "random_pairs", "bridge", "layers", "dim", "train")
         return {
             "teacher": self.teacher.identity,
-            "student": None if asked.student is None else str(asked.student),
-            "keep": list(asked.keep),
-            **{name: getattr(asked, name) for name in names},
+            "student": None if request.student is None else str(request.student),
+            "keep": list(request.keep),
+            **{name: getattr(request, name) for name in names},
         }
 
     def note(self, *lines: str) -> None:
-        """Said now, and kept for the result."""
+        """Report these lines now, and add them to the result."""
         for line in lines:
             self.notes.append(line)
             self.say(line)
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The teacher's vectors of `texts`, kept in the folder: what is there is not computed again."""
+        """The teacher's vectors of `texts`, stored in the folder and computed once."""
         teacher = self.encoder
-        line = Progress(len(texts), "texts read by the teacher", shown=self.options.progress)
+        line = Progress(len(texts), "texts encoded by the teacher", shown=self.options.progress)
         done = 0
 
-        def tell(state: FolderProgress) -> None:
+        def advance(state: FolderProgress) -> None:
             nonlocal done
             line.add(state.rows - done)
             done = state.rows
 
         rows = (Row(str(number), text) for number, text in enumerate(texts))
-        where = self.folder / "vectors"
-        asked = teacher.model.fingerprint.to_json()
-        encode_to_folder(teacher, rows, where, fingerprint=asked, format="safetensors", progress=tell)
+        folder = self.folder / "vectors"
+        fingerprint = teacher.model.fingerprint.to_json()
+        encode_to_folder(
+            teacher, rows, folder, fingerprint=fingerprint, format="safetensors", progress=advance
+        )
         line.close()
-        return read_folder(where).vectors
+        return read_folder(folder).vectors
 
     def finish(
         self,
-        yardstick: AgreementTest | None,
+        test: AgreementTest | None,
         before: AgreementScores | None,
         learnt_from: str,
         trained: TrainResult | None,
     ) -> DistillResult:
-        """Measure the student in its folder and write down what came of it."""
-        from gemel.training.distill.distill import describe
-
+        """Measure the student in its folder and write result.json."""
         student = load(self.request.out)
-        after = None if yardstick is None else yardstick.measure(student, threads=self.options.threads)
+        after = None if test is None else test.measure(student, threads=self.options.threads)
         if before and after and (after.agreement.all or 0) < (before.agreement.all or 0):
             self.note(
                 "warning: the student agrees less with its teacher than before. Give more texts, or other settings"
             )
         cross = isinstance(self.teacher, CrossTeacher)
-        speed = None if yardstick is None else yardstick.teacher_speed
-        found = DistillResult(
+        speed = None if test is None else test.teacher_speed
+        result = DistillResult(
             folder=self.request.out,
             how=self.request.how,
             teacher=ModelSide(
@@ -167,14 +161,13 @@ class DistillJob:
             learnt_from=learnt_from,
             before=None if before is None else before.agreement,
             after=None if after is None else after.agreement,
-            held_out=yardstick is not None and yardstick.held_out,
+            held_out=test is not None and test.held_out,
             notes=tuple(self.notes),
             trained=trained,
         )
-        text = json.dumps(found.to_json(), indent=2, ensure_ascii=False)
+        text = json.dumps(result.to_json(), indent=2, ensure_ascii=False)
         (self.folder / "result.json").write_text(text + "\n", encoding="utf-8")
-        describe(found)
-        return found
+        return result
 
 
 def _student(student: Model, after: AgreementScores | None) -> ModelSide:
@@ -187,7 +180,7 @@ def _megabytes(files: Sequence[Path]) -> float:
 
 
 class InMemoryDataset:
-    """Has what training asks of a data set. In lists of settings it is its name, not its texts."""
+    """Columns in memory with the interface of a Hugging Face data set; its repr is its name."""
 
     def __init__(self, name: str, columns: Mapping[str, Iterable[Any]]) -> None:
         self.info = SimpleNamespace(dataset_name=name)
@@ -205,7 +198,7 @@ class InMemoryDataset:
         return str(self.info.dataset_name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> InMemoryDataset:
-        return self  # never changed, and as large as the corpus
+        return self  # immutable, and as large as the corpus
 
 
 _TEXTS = Needs(texts=("text",), more="translation")
@@ -227,23 +220,23 @@ class DistillRows:
 
     @property
     def texts(self) -> list[str]:
-        """The first text of each row: what the teacher reads."""
+        """The first text of each row, which the teacher reads."""
         return [row[0] for row in self.rows]
 
 
 def read_texts(
     data: object, columns: Mapping[str, str] | None = None, *, skip_bad: bool = False
 ) -> DistillRows:
-    """Texts, with their translations where there are columns of them; of pairs and triplets, all their texts."""
+    """Texts, with their translations if there are such columns; of pairs and triplets, all their texts."""
     parts = data if is_several(data) else [data]
     rows: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}
     for part in parts:
         names = source_of(part).columns()
         needs = next((each for each in (_TEXTS, *_OTHERS) if _fits(names, each, columns)), _TEXTS)
-        for found in open_all(part, needs, columns=columns, skip_bad=skip_bad):
-            texts = [found.texts.pick(column) for column in found.cells.T]
-            notes |= dict.fromkeys(found.notes)
+        for examples in open_all(part, needs, columns=columns, skip_bad=skip_bad):
+            texts = [examples.texts.pick(column) for column in examples.cells.T]
+            notes |= dict.fromkeys(examples.notes)
             if needs is _TEXTS:
                 rows |= dict.fromkeys(zip(*texts, strict=True))
             else:
@@ -254,15 +247,15 @@ def read_texts(
 def read_pairs(
     data: object, columns: Mapping[str, str] | None = None, *, skip_bad: bool = False
 ) -> DistillRows | None:
-    """Pairs of texts, whatever their labels; None: the data has single texts."""
+    """Pairs of texts, with any labels; None: the data has single texts."""
     parts = data if is_several(data) else [data]
     if not _fits(source_of(parts[0]).columns(), _PAIRS, columns):
         return None
     rows: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}
-    for found in open_all(data, _PAIRS, columns=columns, skip_bad=skip_bad):
-        rows |= dict.fromkeys(zip(*(found.texts.pick(column) for column in found.cells.T), strict=True))
-        notes |= dict.fromkeys(found.notes)
+    for examples in open_all(data, _PAIRS, columns=columns, skip_bad=skip_bad):
+        rows |= dict.fromkeys(zip(*(examples.texts.pick(column) for column in examples.cells.T), strict=True))
+        notes |= dict.fromkeys(examples.notes)
     return _checked(list(rows), tuple(notes))
 
 
@@ -275,9 +268,7 @@ def _checked(rows: list[tuple[str, ...]], notes: tuple[str, ...]) -> DistillRows
     if len(filled) < 2:
         raise InputError(f"a student needs at least 2 different texts, got {len(filled)}. Give thousands")
     if len({len(row) for row in filled}) > 1:
-        raise InputError(
-            "some of the data has translations and some has none, or more of them. Give data of one kind"
-        )
+        raise InputError("the data has rows with different numbers of translations. Give data of one kind")
     if len(filled) < len(rows):
         notes = (*notes, f"{len(rows) - len(filled):,} empty texts left out")
     return DistillRows(filled, notes)
@@ -300,12 +291,12 @@ _ONLY: Mapping[str, tuple[How, ...]] = {
     "dim": ("static",),
     "train": ("layers", "static"),
 }
-"""The ways to which a setting belongs; the others belong to all."""
+"""Methods that a setting belongs to; other settings belong to all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistillRequest:
-    """Teacher, texts, student and the way from one to the other; how to train is said by TrainOptions."""
+    """Teacher, student, texts and method; TrainOptions has the rest."""
 
     teacher: str | Path
     out: Path
@@ -313,34 +304,36 @@ class DistillRequest:
     data: Any = None
     student: str | Path | None = None
     objective: PairObjective = "regression"
-    """Of pairs: bring cosines to the teacher's scores, or only into their order."""
+    """Of pairs: fit the teacher's scores, or only their order."""
     neighbours: int = 3
-    """Of pairs, where the data has single texts: the nearest so many of each are labelled."""
+    """Of pairs, if the data has single texts: nearest texts of each that are paired with it."""
     random_pairs: int = 3
-    """And so many random ones."""
+    """The same for random texts."""
     bridge: Bridge = "auto"
-    """Of vectors of different sizes: reduce the teacher's (pca), or give the student a layer more (dense)."""
+    """Of vectors of different sizes: reduce the teacher's (pca), or add a layer to the student (dense)."""
     layers: int | None = None
-    """Of layers: how many stay, evenly spaced."""
+    """Of layers: how many remain, evenly spaced."""
     keep: tuple[int, ...] = ()
-    """Of layers: which stay, from 0."""
+    """Of layers: which remain, from 0."""
     dim: int | None = None
-    """Of static: numbers in a vector. None: 256."""
+    """Of static: dimensions. None: 256."""
     train: bool | None = None
-    """Of layers and static: train after the cut or the fit. None: layers yes, static no."""
+    """Of layers and static: train the student too. None: layers yes, static no."""
     columns: Mapping[str, str] | None = None
-    """Role to column, where the names do not say it."""
+    """Role to column, for columns with unusual names."""
     resume: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in (("how", How), ("objective", PairObjective), ("bridge", Bridge)):
-            if getattr(self, name) not in get_args(known):
-                listed = ", ".join(get_args(known))
+        for name, choices in (("how", How), ("objective", PairObjective), ("bridge", Bridge)):
+            if getattr(self, name) not in get_args(choices):
+                listed = ", ".join(get_args(choices))
                 raise InputError(f"{name} must be one of {listed}, got {getattr(self, name)!r}")
         for option in fields(self):
-            ways = _ONLY.get(option.name)
-            if ways and self.how not in ways and getattr(self, option.name) != option.default:
-                raise InputError(f"{option.name} belongs to how={' or '.join(ways)}, not to how={self.how}")
+            methods = _ONLY.get(option.name)
+            if methods and self.how not in methods and getattr(self, option.name) != option.default:
+                raise InputError(
+                    f"{option.name} belongs to how={' or '.join(methods)}, not to how={self.how}"
+                )
         for name in ("neighbours", "random_pairs"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -352,12 +345,12 @@ class DistillRequest:
 
     @property
     def trains(self) -> bool:
-        """Whether torch has work to do."""
+        """Whether the student is trained, which needs torch."""
         return self.how != "static" if self.train is None else self.train
 
 
 def likely_how(*, cross: bool, student: bool, layers: bool) -> How:
-    """The way that is meant when none is named."""
+    """The method for a request that names none."""
     if layers:
         return "layers"
     if not student:
@@ -373,18 +366,18 @@ class ModelSide:
     megabytes: float
     """Of its weights."""
     speed: float | None
-    """Texts a second on this machine, measured once; None: not measured."""
+    """Texts per second on this machine, measured once; None: not measured."""
     unit: str = "texts"
-    """What the speed counts: a cross-encoder reads pairs."""
+    """What the speed counts: a cross-encoder scores pairs."""
 
     def summary(self) -> str:
-        fast = "" if self.speed is None else f", {self.speed:,.0f} {self.unit}/s"
-        return f"{self.name}: {self.megabytes:,.1f} MB{fast}"
+        speed = "" if self.speed is None else f", {self.speed:,.0f} {self.unit}/s"
+        return f"{self.name}: {self.megabytes:,.1f} MB{speed}"
 
 
 @dataclass(frozen=True)
 class DistillResult:
-    """A student in a folder."""
+    """The result of a distillation: a student in a folder, and how it compares with its teacher."""
 
     folder: Path
     how: str
@@ -392,12 +385,12 @@ class DistillResult:
     student: ModelSide
     dim: int
     learnt_from: str
-    """Such as "1,200 texts"; empty: the teacher's vocabulary or layers alone."""
+    """Such as "1,200 texts"; empty: no texts were used."""
     before: StudentAgreement | None
-    """Of the student before it learnt; None where nothing could be measured, for want of texts."""
+    """Of the student before training; None without texts to measure on."""
     after: StudentAgreement | None
     held_out: bool
-    """The agreement is of texts that were not learnt from."""
+    """The agreement is on texts that were not trained on."""
     notes: tuple[str, ...] = ()
     trained: TrainResult | None = None
 
@@ -406,7 +399,7 @@ class DistillResult:
         return {**asdict(self), "folder": str(self.folder), "notes": list(self.notes), "trained": trained}
 
     def summary(self) -> str:
-        """Some lines for a person."""
+        """A few lines for the terminal."""
         lines = [f"{self.folder}: {self.student.name}, {self.dim} dimensions, by {self.how}"]
         lines += [f"teacher {self.teacher.summary()}", f"student {self.student.summary()}"]
         lines += self.agreement_lines()
@@ -415,7 +408,7 @@ class DistillResult:
     def agreement_lines(self) -> list[str]:
         if self.after is None:
             return []
-        where = "texts held back" if self.held_out else "the texts it learnt from (too few to hold some back)"
+        where = "held-out texts" if self.held_out else "its training texts (too few to hold some out)"
         lines = [f"agreement with the teacher, Spearman x 100 on {where}:"]
         if self.before is not None:
             lines.append(f"  before: {self.before.summary()}")

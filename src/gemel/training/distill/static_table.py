@@ -1,19 +1,8 @@
-"""`make_static`: a static student of any sentence encoder, in a folder, without torch.
+"""Distillation into a static model: one vector per token, and a text is the mean of its tokens. Needs no torch.
 
-One vector for each token, a text is the mean of its tokens: hundreds of times as fast as the teacher, and less exact.
-
-A table of token vectors to a folder: the module StaticEmbedding of sentence-transformers, then length 1.
-
-The numbers of a static student: a vector for each token of the teacher, whose mean over a text is the text's.
-
-A table of token vectors fitted to texts: the mean over a text's tokens shall be the text's vector.
-
-Ridge regression towards the table that is there, so that tokens which few texts have stay where they were. Solved by
-conjugate gradients, all dimensions side by side; numpy only.
-
-How much a token counts in the mean of a text: frequent ones little (SIF, Arora et al. 2017).
-
-Every token of a vocabulary through its model, alone between the marks: what a static student starts from.
+Each token of the vocabulary is encoded alone, reduced by PCA and weighted by frequency (SIF). With texts, the table is
+then fitted by ridge regression, so that the mean over a text's tokens is close to the teacher's vector of the text. The
+student is hundreds of times as fast as its teacher, and less accurate.
 """
 
 from __future__ import annotations
@@ -43,13 +32,18 @@ from gemel.files.atomic import atomic_folder, write_json
 from gemel.model import Model, load
 from gemel.terminal import Progress
 from gemel.texts.whitening import principal_axes
-from gemel.training.distill.by_vectors import widest_directions
+from gemel.training.distill.by_vectors import learn_vectors, widest_directions
+from gemel.training.distill.job import DistillJob, DistillResult, read_texts
+from gemel.training.distill.teacher import agreement_on_texts, split_rows
+from gemel.training.run import publish
 from gemel.types import Vectors
 from gemel.vectors.similarity import normalize, row_scores
 
 DIM = 256
 
-_RULES = "1"  # raise it when the same teacher and texts give other numbers: cached students are made anew
+_VERSION = (
+    "1"  # raise it when the same teacher and texts give other numbers: cached students are then made again
+)
 
 
 def make_static(
@@ -64,8 +58,8 @@ def make_static(
 ) -> Path:
     """The folder of a static student of `model`, which `gemel.load` and sentence-transformers read.
 
-    `texts`: fit the student to what the model says of these; None: its vocabulary alone. `dim` is cut to the model's.
-    `out` None: a folder in gemel's cache, made once for this model, these texts and this `dim`.
+    `texts`: fit the student to the model's vectors of these; None: only its vocabulary is used. `dim` is at most the
+    model's. `out` None: a folder in gemel's cache, made once for this model, these texts and this `dim`.
     """
     teacher = model if isinstance(model, Model) else load(model)
     chosen = None if texts is None else check_texts(texts)
@@ -74,7 +68,7 @@ def make_static(
         return make_table(teacher, chosen, dim, threads=threads, progress=progress)
 
     if out is not None:
-        check_target(Path(out), teacher.checkpoint, overwrite)  # before minutes of work, not after
+        check_target(Path(out), teacher.checkpoint, overwrite)  # before minutes of work
         return write_static(teacher.checkpoint, table().rows, Path(out), overwrite=overwrite)
 
     def fill(folder: Path, scratch: Path) -> None:
@@ -93,7 +87,7 @@ def make_table(
     threads: int | None = None,
     progress: bool = False,
 ) -> StaticTable:
-    """The numbers of the student, not written."""
+    """The table of the student, not written."""
     if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
         raise InputError(f"dim must be a whole number of at least 1, got {dim!r}")
     if texts is not None and not texts:
@@ -107,20 +101,51 @@ def make_table(
 
 
 def _cached_name(model: Model, texts: Sequence[str] | None, dim: int) -> str:
-    digest = hashlib.sha256(f"{_RULES} {model.fingerprint.digest} {dim}".encode())
+    digest = hashlib.sha256(f"{_VERSION} {model.fingerprint.digest} {dim}".encode())
     for text in sorted(set(texts)) if texts is not None else ():
         digest.update(hashlib.sha256(text.encode("utf-8")).digest())
     kind = "tokens" if texts is None else "texts"
     return f"static-{kind}-{digest.hexdigest()[:16]}"
 
 
-_THEIRS = "sentence_transformers.models."
+def distill_static(job: DistillJob) -> DistillResult:
+    """The method "static": a static student, fitted to the texts if there are any, then trained if requested."""
+    request, options = job.request, job.options
+    teacher, dim = job.encoder.model, request.dim or DIM
+    vocabulary = read_vocabulary(teacher, threads=options.threads, progress=options.progress)
+    plain = static_rows(teacher, vocabulary, dim)
+    if request.data is None:
+        job.note(*plain.notes)
+        publish(_write_student(job, plain, "static").checkpoint.folder, request.out)
+        return job.finish(None, None, "", None)
+    rows = read_texts(request.data, request.columns, skip_bad=options.skip_bad)
+    job.note(*rows.notes)
+    split = split_rows(len(rows), options.seed)
+    test = agreement_on_texts(job.encoder, rows.rows, split, near_by=None, seed=options.seed)
+    before = test.measure(_write_student(job, plain, "static-unfitted"), threads=options.threads)
+    texts = [rows.rows[row][0] for row in split.train]
+    fitted = fitted_rows(teacher, vocabulary, dim, texts=texts, vectors=job.vectors(texts))
+    job.note(*fitted.notes)
+    student = _write_student(job, fitted, "static")
+    if request.trains:
+        return learn_vectors(job, student, rows.rows, split, test)
+    publish(student.checkpoint.folder, request.out)
+    return job.finish(test, before, f"{len(texts):,} texts", None)
+
+
+def _write_student(job: DistillJob, table: StaticTable, name: str) -> Model:
+    checkpoint = job.encoder.model.checkpoint
+    folder = job.folder / f"{checkpoint.folder.name}-{name}"
+    return load(write_static(checkpoint, table.rows, folder, overwrite=True))
+
+
+_MODULES = "sentence_transformers.models."
 
 _TABLE = "0_StaticEmbedding"
 
 
 def write_static(teacher: Checkpoint, table: Vectors, folder: Path, *, overwrite: bool = False) -> Path:
-    """`table` with the teacher's tokenizer and licence. No prompts: the table has seen none of them."""
+    """Write `table` with the teacher's tokenizer and license, in the format of sentence-transformers; no prompts."""
     from safetensors.numpy import save_file
 
     check_target(folder.absolute(), teacher, overwrite)
@@ -135,8 +160,8 @@ def write_static(teacher: Checkpoint, table: Vectors, folder: Path, *, overwrite
         (working / "1_Normalize").mkdir()
         modules = [("StaticEmbedding", _TABLE), ("Normalize", "1_Normalize")]
         listed = [
-            {"idx": place, "name": str(place), "path": path, "type": _THEIRS + kind}
-            for place, (kind, path) in enumerate(modules)
+            {"idx": index, "name": str(index), "path": path, "type": _MODULES + kind}
+            for index, (kind, path) in enumerate(modules)
         ]
         write_json(working / "modules.json", listed)
         settings: dict[str, Any] = {
@@ -150,17 +175,17 @@ def write_static(teacher: Checkpoint, table: Vectors, folder: Path, *, overwrite
 
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 
-_SAMPLE = 2000  # pairs
+_SAMPLE_PAIRS = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class StaticTable:
-    """Rows for all token ids of the teacher's tokenizer; marks and unused ones are zero."""
+    """Rows for all token ids of the teacher's tokenizer; special and unused tokens are zero."""
 
     rows: Vectors
     """(vocabulary, dim) float32"""
     notes: tuple[str, ...] = ()
-    """What was decided, for a person."""
+    """What was done, for messages."""
 
     @property
     def dim(self) -> int:
@@ -168,48 +193,48 @@ class StaticTable:
 
 
 def static_rows(model: Model, vocabulary: Vocabulary, dim: int) -> StaticTable:
-    """From the vocabulary alone: fewer dimensions, and frequent tokens made short."""
+    """The table from the vocabulary alone: reduced by PCA, with frequent tokens weighted down."""
     axes = principal_axes(vocabulary.vectors)
-    found = (vocabulary.vectors - axes.mean) @ axes.directions[:dim].T
-    weighted = np.asarray(found * token_weights(len(found))[:, None], dtype=np.float32)
+    reduced = (vocabulary.vectors - axes.mean) @ axes.directions[:dim].T
+    weighted = np.asarray(reduced * token_weights(len(reduced))[:, None], dtype=np.float32)
     kept = float(axes.spread[:dim].sum() / max(float(axes.spread.sum()), 1e-30))
-    note = f"{len(found):,} tokens through {model.name}, {_reduced(model.dim, found.shape[1], kept)}"
+    note = f"{len(reduced):,} tokens encoded by {model.name}, {_reduced(model.dim, reduced.shape[1], kept)}"
     return StaticTable(_spread(vocabulary, weighted), (note,))
 
 
 def fitted_rows(
     model: Model, vocabulary: Vocabulary, dim: int, *, texts: Sequence[str], vectors: Vectors
 ) -> StaticTable:
-    """As `static_rows`, then moved so that the mean over a text's tokens is the teacher's vector of the text.
+    """As `static_rows`, then fitted so that the mean over a text's tokens is the teacher's vector of the text.
 
-    The directions that are kept are those of the texts, and tokens are weighed by how often the texts have them.
+    PCA is that of the texts, and tokens are weighted by their frequency in the texts.
     """
-    said = normalize(vectors)
-    projection = widest_directions(said, dim)
-    targets = projection.apply(said)
-    tokens = TextTokenizer(load_tokenizer(model.checkpoint), marked=False).content(texts)
+    unit = normalize(vectors)
+    projection = widest_directions(unit, dim)
+    targets = projection.apply(unit)
+    tokens = TextTokenizer(load_tokenizer(model.checkpoint), special=False).content(texts)
     first = _first_guess(vocabulary, tokens, projection.apply(vocabulary.vectors))
-    middle = targets.mean(axis=0)
+    center = targets.mean(axis=0)
     means = np.stack([_mean(first, ids) for ids in tokens])
-    scale = np.float32((means * (targets - middle)).sum() / max(float((means * means).sum()), 1e-30))
-    table = fit_table(first * scale, tokens, targets - middle)
-    # A text's vector is a mean, so what is added to every token is added to every text.
-    table[vocabulary.ids] += _best_share(table, tokens, targets, middle) * middle
+    scale = np.float32((means * (targets - center)).sum() / max(float((means * means).sum()), 1e-30))
+    table = fit_table(first * scale, tokens, targets - center)
+    # A text's vector is a mean, so that adding to every token adds to every text.
+    table[vocabulary.ids] += _best_share(table, tokens, targets, center) * center
     note = (
-        f"{len(vocabulary.ids):,} tokens through {model.name}, fitted to {len(texts):,} texts, "
+        f"{len(vocabulary.ids):,} tokens encoded by {model.name}, fitted to {len(texts):,} texts, "
         f"{_reduced(model.dim, table.shape[1], projection.kept)}"
     )
     return StaticTable(table, (note,))
 
 
-def _best_share(table: Vectors, tokens: Sequence[TokenIds], targets: Vectors, middle: Vectors) -> np.float32:
-    """How much of what all texts have in common the student takes over: what orders random pairs as the teacher does.
+def _best_share(table: Vectors, tokens: Sequence[TokenIds], targets: Vectors, center: Vectors) -> np.float32:
+    """The share of the center that the student gets: the one that orders random pairs most like the teacher.
 
-    All of it, if the teacher's vectors lie around the origin. If they crowd into a cone, the fit's errors are small
-    beside the cone's axis but not beside what tells texts apart, and less of the axis agrees more.
+    It is 1 if the teacher's vectors are around the origin. If they are in a narrow cone, the errors of the fit are
+    small relative to the axis of the cone but not to the differences between texts, and a smaller share agrees more.
     """
-    dice = np.random.default_rng(0)
-    left, right = dice.integers(0, len(tokens), size=(2, _SAMPLE))
+    rng = np.random.default_rng(0)
+    left, right = rng.integers(0, len(tokens), size=(2, _SAMPLE_PAIRS))
     left, right = left[left != right], right[left != right]
     if len(left) < 2:
         return np.float32(1)
@@ -217,7 +242,7 @@ def _best_share(table: Vectors, tokens: Sequence[TokenIds], targets: Vectors, mi
     own = [np.stack([_mean(table, tokens[text]) for text in side]) for side in (left, right)]
 
     def agreement(share: float) -> float:
-        one, other = (side + np.float32(share) * middle for side in own)
+        one, other = (side + np.float32(share) * center for side in own)
         return spearman(row_scores(one, other), wanted) or 0.0
 
     return np.float32(max(_SHARES, key=agreement))
@@ -228,7 +253,7 @@ def _mean(table: Vectors, ids: TokenIds) -> Vectors:
 
 
 def _first_guess(vocabulary: Vocabulary, tokens: Sequence[TokenIds], vectors: Vectors) -> Vectors:
-    """Token vectors around their mean, by weight, in the rows of their ids."""
+    """Centered and weighted token vectors, in the rows of their ids."""
     flat = np.concatenate([*tokens, np.empty(0, np.int32)]).astype(np.int64)
     counts = np.bincount(flat, minlength=vocabulary.size)[vocabulary.ids]
     weights = token_weights(len(vectors), counts)[:, None]
@@ -244,26 +269,26 @@ def _spread(vocabulary: Vocabulary, vectors: Vectors) -> Vectors:
 def _reduced(before: int, after: int, kept: float) -> str:
     if after == before:
         return f"{after} dimensions"
-    return f"{before} dimensions reduced to {after} by PCA, which keep {kept:.1%} of their spread"
+    return f"{before} dimensions reduced to {after} by PCA, which keep {kept:.1%} of their variance"
 
 
 _TOKENS = 65_536  # tokens whose rows are gathered at once
 
-_LONG = 32  # tokens
+_LONG = 32  # rows: longer groups are summed one by one
 
-_ENOUGH = 1e-3  # of the first gradient's length: nearer than that, nothing visible changes
+_ENOUGH = 1e-3  # of the length of the first gradient, where the solver stops
 
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """The matrix that turns token vectors into text vectors, as lists: text i has the tokens of one stretch."""
+    """The sparse matrix that turns token vectors into text vectors (means)."""
 
     rows: NDArray[np.int64]
     """(t,) the row of each token, text after text."""
     starts: NDArray[np.int64]
     """(n + 1,)"""
     order: NDArray[np.int64]
-    """(t,) places of `rows`, sorted by row."""
+    """(t,) the argsort of `rows`."""
     owner: NDArray[np.int64]
     """(t,) the text of each token, in the order of `order`."""
     row_starts: NDArray[np.int64]
@@ -278,7 +303,7 @@ class _Means:
 
     @property
     def shares(self) -> Vectors:
-        """(n, 1) what one token counts in its text."""
+        """(n, 1) the weight of one token in its text."""
         return np.asarray(1.0 / np.diff(self.starts), dtype=np.float32)[:, None]
 
     def texts(self, table: Vectors) -> Vectors:
@@ -290,22 +315,22 @@ class _Means:
         return _sums(texts * self.shares, self.owner, self.row_starts)
 
     def weight(self) -> NDArray[np.float64]:
-        """(u,) about the diagonal of the transpose times the matrix: how much the texts say of each row."""
+        """(u,) about the diagonal of the transpose times the matrix: how often the texts use each row."""
         lengths = np.diff(self.starts)
         return np.asarray(np.bincount(self.rows, np.repeat(1.0 / lengths**2, lengths)), dtype=np.float64)
 
 
 def _sums(source: Vectors, rows: NDArray[np.int64], starts: NDArray[np.int64]) -> Vectors:
-    """For each stretch of `rows`, the sum of those rows of `source`; no stretch is empty.
+    """For each group of `rows`, the sum of those rows of `source`; no group is empty.
 
-    Long stretches one by one, short ones side by side, place by place: many times as fast as np.add.reduceat.
+    Long groups are summed one by one, short ones in parallel: many times as fast as np.add.reduceat.
     """
     lengths = np.diff(starts)
     out = np.empty((len(lengths), source.shape[1]), dtype=np.float32)
     order = np.argsort(-lengths, kind="stable")
     many = int((lengths > _LONG).sum())
-    for place in order[:many]:
-        out[place] = _long_sum(source, rows[starts[place] : starts[place + 1]])
+    for group in order[:many]:
+        out[group] = _long_sum(source, rows[starts[group] : starts[group + 1]])
     short = order[many:]
     first, left = starts[:-1][short], lengths[short]
     total = source[rows[first]]
@@ -324,16 +349,17 @@ def _long_sum(source: Vectors, rows: NDArray[np.int64]) -> Vectors:
 def fit_table(
     table: Vectors, texts: Sequence[TokenIds], targets: Vectors, *, ridge: float = 0.1, rounds: int = 15
 ) -> Vectors:
-    """`table` (v, d), changed so that the mean over the tokens of text i is near `targets[i]`.
+    """`table` (v, d), changed so that the mean over the tokens of text i is close to `targets[i]`.
 
-    `ridge`: how strongly rows are held where they are. Texts without tokens are passed over.
+    Ridge regression towards `table`, by conjugate gradients: tokens that few texts have change little. Texts without
+    tokens are ignored.
     """
-    filled = [place for place, ids in enumerate(texts) if len(ids)]
+    filled = [index for index, ids in enumerate(texts) if len(ids)]
     if not filled:
         return table
-    flat = np.concatenate([texts[place] for place in filled]).astype(np.int64)
+    flat = np.concatenate([texts[index] for index in filled]).astype(np.int64)
     used, rows = np.unique(flat, return_inverse=True)
-    means = _Means.of(rows, np.array([len(texts[place]) for place in filled], dtype=np.int64))
+    means = _Means.of(rows, np.array([len(texts[index]) for index in filled], dtype=np.int64))
     missing = targets[filled] - means.texts(table[used])
     fitted = table.copy()
     fitted[used] += _solve(means, missing, ridge, rounds)
@@ -341,14 +367,14 @@ def fit_table(
 
 
 def _solve(means: _Means, missing: Vectors, ridge: float, rounds: int) -> Vectors:
-    """x of (AᵀA + ridge) x = Aᵀ missing; each dimension takes steps of its own.
+    """x of (AᵀA + ridge) x = Aᵀ missing, by conjugate gradients with a step size for each dimension.
 
-    Rows are scaled by how much the texts say of them: else the many frequent tokens would hold up the rare ones.
+    Preconditioned by how often the texts use a row, so that frequent tokens do not slow down the rare ones.
     """
     scale = (1.0 / (means.weight() + ridge)).astype(np.float32)[:, None]
     residual = means.tokens(missing)
     direction = scale * residual
-    found = np.zeros_like(residual)
+    solution = np.zeros_like(residual)
     square = first = _dots(residual, direction)
     for _ in range(rounds):
         if (square <= first * _ENOUGH**2).all():
@@ -356,25 +382,26 @@ def _solve(means: _Means, missing: Vectors, ridge: float, rounds: int) -> Vector
         image = means.tokens(means.texts(direction)) + np.float32(ridge) * direction
         along = _dots(direction, image)
         step = np.where(along > 0, square / np.where(along > 0, along, 1), 0).astype(np.float32)
-        found += step * direction
+        solution += step * direction
         residual -= step * image
         scaled = scale * residual
         before, square = square, _dots(residual, scaled)
         direction = scaled + (square / np.where(before > 0, before, 1)).astype(np.float32) * direction
-    return found
+    return solution
 
 
 def _dots(left: Vectors, right: Vectors) -> Vectors:
     return np.asarray(np.einsum("ud,ud->d", left, right))
 
 
-_SIF = 1e-4  # a token of this frequency counts half
+_SIF = 1e-4  # a token of this frequency has weight 1/2
 
 
 def token_weights(tokens: int, counts: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-    """(tokens,) from 0 to 1. Without `counts`, vocabularies are taken to be sorted by frequency, as most are.
+    """(tokens,) SIF weights from 0 to 1 (Arora et al. 2017): small for frequent tokens.
 
-    With them, the share of a token is what was counted and, as far as few texts were, what Zipf's law says.
+    Without `counts` the vocabulary is assumed to be sorted by frequency, as most are, and Zipf's law gives the
+    frequencies; with few counts, both are mixed.
     """
     zipf = 1.0 / np.arange(1, tokens + 1)
     share = zipf / zipf.sum()
@@ -388,43 +415,41 @@ _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|\|\|\|.*\|\|\|")
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The tokens that can stand in a text, and what the model makes of each."""
+    """The tokens that can occur in a text, and the model's vector of each."""
 
     size: int
-    """Rows of a table for all token ids, marks and unused ones included."""
+    """Number of token ids, with special and unused tokens."""
     ids: NDArray[np.int64]
     """(v,) of the tokens below, in the order of the vocabulary."""
     vectors: Vectors
-    """(v, dim) as `encode` gives them before length 1."""
+    """(v, dim) as `encode` gives them without normalization."""
 
 
 def read_vocabulary(model: Model, *, threads: int | None = None, progress: bool = False) -> Vocabulary:
-    """The vectors of all tokens of `model`; its marks and placeholders are left out."""
+    """The vectors of all tokens of `model`, each encoded alone; special tokens and placeholders are left out."""
     checkpoint = model.checkpoint
     if checkpoint.kind == "static":
-        raise InputError(
-            f"{model.name} is a static model already. Give the model that it should be made from"
-        )
+        raise InputError(f"{model.name} is a static model already. Give the model to distill")
     tokenizer = load_tokenizer(checkpoint)
-    marks = TextTokenizer(tokenizer).marks
+    marks = TextTokenizer(tokenizer).special
     special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    known = tokenizer.get_vocab()
+    vocabulary = tokenizer.get_vocab()
     rows = checkpoint.config.get("vocab_size")
-    limit = rows if isinstance(rows, int) else max(known.values(), default=-1) + 1
+    limit = rows if isinstance(rows, int) else max(vocabulary.values(), default=-1) + 1
     ids = sorted(
         number
-        for token, number in known.items()
+        for token, number in vocabulary.items()
         if number not in special and number < limit and not _UNUSED.fullmatch(token)
     )
     vectors = np.zeros((len(ids), model.width * len(checkpoint.pooling.modes)), dtype=np.float32)
     line = Progress(len(ids), "tokens", shown=progress)
 
-    def keep(positions: Positions, hidden: Vectors) -> None:
+    def store(positions: Positions, hidden: Vectors) -> None:
         vectors[positions] = pool(hidden, checkpoint.pooling.modes)
         line.add(len(positions))
 
     pieces = [marks.around(np.array([number], dtype=np.int32)) for number in ids]
-    run(model.engine, pieces, keep, lanes=Lanes(), threads=threads, memory="256MB")
+    run(model.engine, pieces, store, lanes=Lanes(), threads=threads, memory="256MB")
     line.close()
     finished = finish(vectors, checkpoint.dense, unit=False, dim=None)
-    return Vocabulary(max(known.values(), default=-1) + 1, np.array(ids, dtype=np.int64), finished)
+    return Vocabulary(max(vocabulary.values(), default=-1) + 1, np.array(ids, dtype=np.int64), finished)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @register("angle")
 @dataclass(frozen=True)
 class Angle(Objective):
-    """AnglE: as CoSENT, on angles between complex vectors, whose gradient does not fade where a cosine is flat."""
+    """AnglE: as CoSENT, on angles between complex vectors, whose gradient does not vanish where a cosine is flat."""
 
     temperature: float = 0.05
-    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
+    """Similarities are divided by it: the smaller, the more the hardest negatives count."""
 
     needs = Needs(texts=("left", "right"), label="score")
 
@@ -29,7 +29,7 @@ class Angle(Objective):
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
-        assert label is not None, "the data brings a score for each pair"
+        assert label is not None, "the data has a score for each pair"
         left, right = vectors
         return rank_by_score(complex_angle(left, right), label, self.temperature)
 
@@ -39,7 +39,7 @@ def complex_angle(left: Tensor, right: Tensor) -> Tensor:
 
     The first half of a vector is the real part of a complex one, the second the imaginary part: z = a + bi,
     w = c + di, z/w · |w|/|z| = ((ac + bd) + (bc - ad)i) / (|z| |w|). The paper writes this as a difference of
-    angles; it grows with likeness, and is ranked that way.
+    angles; it grows with similarity, and is ranked that way.
     """
     if left.shape[1] % 2:
         raise InputError(

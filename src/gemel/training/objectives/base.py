@@ -1,23 +1,14 @@
-"""The shape of every objective: it declares the columns it needs, and turns vectors and labels into one number.
+"""The base class of objectives (losses): one declares the columns it needs, and turns vectors and labels into a loss.
 
-An objective never sees a model. That seam is what lets the loop run each distinct text once, replay a batch that
-does not fit in memory, and gather vectors from many processes, for all objectives alike.
-An objective is a frozen dataclass in a file of its own; its fields are its settings and become flags of
-`gemel train`. `OBJECTIVE_FILES` names the file of each, so that only the one that is asked for is imported.
-
-Checks of an objective's settings, made when it is built.
-
-All settings of all objectives, for a command line that takes any of them.
-
-What there is to choose from: each objective with the columns it needs, for a command and a page.
+An objective never sees a model. That is why the loop can encode each distinct text once, replay a batch that does not
+fit in memory, and gather vectors from many processes, for every objective. It is a frozen dataclass in a file of its
+own; its fields are its settings and become flags of `gemel train`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from gemel.errors import InputError
@@ -33,35 +24,35 @@ belong together · margin: a number, left as it is · vector: a teacher's vector
 
 @dataclass(frozen=True)
 class Needs:
-    """What an objective asks of the data."""
+    """The data that an objective needs."""
 
     texts: tuple[str, ...]
-    """Roles of the text columns, in the order in which the vectors come."""
+    """Roles of the text columns, in the order of the vectors."""
     label: LabelKind | None = None
     more: str | None = None
     """A role that any number of further columns may have: "negative" for negative1, negative2, ..."""
     distinct: bool = False
-    """No text may stand in two rows of a batch: the rows are each other's negatives."""
+    """No text may be in two rows of a batch, since the rows are each other's negatives."""
     passes: int = 1
-    """Times that each text goes through the encoder, each with a dropout of its own (SimCSE: 2)."""
+    """How often each text is encoded, each time with its own dropout (SimCSE: 2)."""
     noise: float = 0.0
-    """Share of the words that are taken out of a text before it is encoded (denoising)."""
+    """Share of the tokens that are removed from a text before it is encoded (denoising)."""
 
 
 class Objective:
-    """Base of all objectives: settings as dataclass fields, one call."""
+    """Base class of all objectives: settings as dataclass fields, one call."""
 
     name: ClassVar[str] = ""
     """The name that users type; set by `register`."""
     needs: Needs
-    """A class attribute, or a property where a setting decides."""
+    """A class attribute, or a property if it depends on a setting."""
 
     def weights(self, dim: int, classes: int) -> nn.Module | None:
-        """Weights of its own, trained with the encoder: `dim` numbers a vector, `classes` labels; None: it has none."""
+        """Its own weights, for vectors of `dim` numbers and `classes` labels, trained with the encoder; None: none."""
         return None
 
-    def kept(self, weights: nn.Module | None) -> nn.Module | None:
-        """The part of its weights that is of use after training and saved with the model; None: nothing."""
+    def saved_weights(self, weights: nn.Module | None) -> nn.Module | None:
+        """The part of its weights that is saved with the model; None: nothing."""
         return None
 
     def __call__(
@@ -76,58 +67,34 @@ class Objective:
         raise NotImplementedError
 
 
-OBJECTIVES: Registry[type[Objective]] = Registry("objective")
-"""Filled by `@register("name")` on each class."""
-
-OBJECTIVE_FILES = {
-    "angle": "angle",
-    "classification": "classification",
-    "contrastive": "contrastive",
-    "cosent": "cosent",
-    "denoising": "denoising",
-    "in-batch-ranking": "in_batch_ranking",
-    "margin-mse": "margin_mse",
-    "regression": "regression",
-    "simcse": "simcse",
-    "soft-label": "soft_label",
-    "triplet": "triplet",
-    "vector-distillation": "vector_distillation",
-}
-"""Objective to the module of this package that defines it."""
+OBJECTIVES: Registry[type[Objective]] = Registry(
+    "objective", package="gemel.training.objectives", skip=("base", "compare", "cross", "matryoshka")
+)
+"""Objectives by the name that users type; each file of this folder that is not skipped is one."""
 
 
-def register(name: str) -> Any:  # noqa: ANN401 - a class decorator that gives back the class it gets
-    """Class decorator: enter an objective under the name that users type."""
+def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
+    """Class decorator: add an objective under the name that users type, which is that of its file."""
 
-    def enter(objective: type[Objective]) -> type[Objective]:
+    def add(objective: type[Objective]) -> type[Objective]:
         objective.name = name
         return OBJECTIVES.add(name)(objective)
 
-    return enter
-
-
-def objective_class(name: str) -> type[Objective]:
-    """The class of this name; imports its file."""
-    if name in OBJECTIVE_FILES:
-        import_module(f"gemel.training.objectives.{OBJECTIVE_FILES[name]}")
-    elif name not in OBJECTIVES:
-        close = get_close_matches(name, OBJECTIVE_FILES, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        known = ", ".join(sorted({*OBJECTIVE_FILES, *OBJECTIVES}))
-        raise InputError(f"unknown objective {name!r}.{hint} Known: {known}")
-    return OBJECTIVES[name]
+    return add
 
 
 def make_objective(name: str, settings: Mapping[str, Any] | None = None) -> Objective:
     """An objective by name; a setting that is None is left at its default, an unknown one is refused."""
-    cls = objective_class(name)
-    given = {key: value for key, value in (settings or {}).items() if value is not None}
-    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    return with_settings(OBJECTIVES[name], settings or {}, f"objective {name!r}")
+
+
+def with_settings(cls: type[Objective], settings: Mapping[str, Any], what: str) -> Objective:
+    """An objective of this class; an unknown setting is refused in a message about `what`."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     for key in given:
-        if key not in known:
-            raise InputError(
-                f"objective {name!r} has no setting {key!r}. It has {', '.join(known) or 'none'}"
-            )
+        if key not in names:
+            raise InputError(f"{what} has no setting {key!r}. It has {', '.join(names) or 'none'}")
     return cls(**given)
 
 
@@ -137,47 +104,46 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_share(name: str, value: float) -> None:
-    """From 0 up to, but not with, 1."""
+    """From 0 to below 1."""
     if not 0 <= value < 1:
         raise InputError(f"{name} must be from 0 to below 1, got {value!r}")
 
 
-def check_one_of(name: str, value: str, known: Any) -> None:  # noqa: ANN401 - a Literal type
-    """`known` is a Literal, the same that annotates the field."""
-    if value not in get_args(known):
-        raise InputError(f"{name} must be one of {', '.join(get_args(known))}, got {value!r}")
+def check_one_of(name: str, value: str, choices: Any) -> None:  # noqa: ANN401 - a Literal type
+    """`choices` is a Literal, the annotation of the field."""
+    if value not in get_args(choices):
+        raise InputError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One name that some objectives have a setting for."""
+    """A setting that some objectives have."""
 
     name: str
     annotation: object
     defaults: Mapping[str, Any]
     """Objective to its default."""
     owner: type
-    """The class whose docstring of the field explains it."""
+    """The class whose field has the docstring to show."""
 
 
 def all_settings() -> list[Setting]:
     """Every setting once, by name; objectives that share a name share its meaning."""
-    found: dict[str, Setting] = {}
-    for name in sorted(OBJECTIVE_FILES):
-        cls = objective_class(name)
+    settings: dict[str, Setting] = {}
+    for name in OBJECTIVES:
+        cls = OBJECTIVES[name]
         types = get_type_hints(cls)
         for field in fields(cls):  # type: ignore[arg-type]
-            known = found.get(field.name)
-            defaults = {**(known.defaults if known else {}), name: field.default}
-            found[field.name] = Setting(
-                field.name, types[field.name], defaults, known.owner if known else cls
-            )
-    return [found[name] for name in sorted(found)]
+            earlier = settings.get(field.name)
+            defaults = {**(earlier.defaults if earlier else {}), name: field.default}
+            owner = earlier.owner if earlier else cls
+            settings[field.name] = Setting(field.name, types[field.name], defaults, owner)
+    return [settings[name] for name in sorted(settings)]
 
 
 @dataclass(frozen=True)
-class Listed:
-    """An objective and the columns it needs, under the settings that `when` says."""
+class ObjectiveInfo:
+    """An objective and the columns it needs with the settings in `when`."""
 
     name: str
     when: dict[str, tuple[str, ...]]
@@ -188,7 +154,7 @@ class Listed:
 
     @property
     def columns(self) -> str:
-        """The text columns in words."""
+        """The text columns as text."""
         more = f" (+ more {self.needs.more}s)" if self.needs.more else ""
         return ", ".join(self.needs.texts) + more
 
@@ -203,14 +169,14 @@ class Listed:
         }
 
 
-def listed() -> list[Listed]:
-    """All objectives by name; one that needs other columns under another setting stands there again."""
-    return [row for name in sorted(OBJECTIVE_FILES) for row in _forms(name, objective_class(name))]
+def list_objectives() -> list[ObjectiveInfo]:
+    """All objectives by name; one whose columns depend on a setting is listed for each."""
+    return [row for name in OBJECTIVES for row in _forms(name, OBJECTIVES[name])]
 
 
-def _forms(name: str, cls: type[Objective]) -> list[Listed]:
+def _forms(name: str, cls: type[Objective]) -> list[ObjectiveInfo]:
     about = (cls.__doc__ or "").partition("\n")[0]
-    rows = [Listed(name, {}, cls().needs, about)]
+    rows = [ObjectiveInfo(name, {}, cls().needs, about)]
     types = get_type_hints(cls)
     for field in fields(cls):  # type: ignore[arg-type]
         if get_origin(types[field.name]) is not Literal:
@@ -220,5 +186,5 @@ def _forms(name: str, cls: type[Objective]) -> list[Listed]:
             needs = cls(**{field.name: value}).needs
             if needs != rows[0].needs:
                 others[needs] = (*others.get(needs, ()), value)
-        rows += [Listed(name, {field.name: values}, needs, about) for needs, values in others.items()]
+        rows += [ObjectiveInfo(name, {field.name: values}, needs, about) for needs, values in others.items()]
     return rows

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @register("classification")
 @dataclass(frozen=True)
 class Classification(Objective):
-    """Classification: name the relation of a pair, softmax over W · (u, v, |u-v|); the head W is kept."""
+    """Classification: predict the label of a pair, softmax over W · (u, v, |u-v|); the head W is saved."""
 
     concat: str = "u,v,|u-v|"
-    """What the head sees of the vectors u and v: parts out of u, v, |u-v|, u*v, joined by commas."""
+    """Input of the head, from the vectors u and v: some of u, v, |u-v|, u*v, separated by commas."""
     bias: bool = False
     """Give the head a bias for each label, as sentence-transformers does; the paper has none."""
 
@@ -29,14 +29,14 @@ class Classification(Objective):
         parse_concat(self.concat)
 
     def weights(self, dim: int, classes: int) -> nn.Module:
-        """W; without a bias, as in the paper, a label's share of the data is not learned beside the vectors."""
+        """W; without a bias, as in the paper, it does not learn the frequency of a label."""
         from torch import nn
 
         if classes < 2:
             raise InputError(f"classification needs two or more different labels, the data has {classes}")
         return nn.Linear(dim * len(parse_concat(self.concat)), classes, bias=self.bias)
 
-    def kept(self, weights: nn.Module | None) -> nn.Module | None:
+    def saved_weights(self, weights: nn.Module | None) -> nn.Module | None:
         return weights
 
     def __call__(
@@ -45,7 +45,7 @@ class Classification(Objective):
         import torch
         from torch.nn.functional import cross_entropy
 
-        assert weights is not None, "the loop brings what `weights` made"
+        assert weights is not None, "the loop passes what `weights` made"
         u, v = vectors
         parts = {"u": u, "v": v, "|u-v|": (u - v).abs(), "u*v": u * v}
         joined = torch.cat([parts[name] for name in parse_concat(self.concat)], dim=1)

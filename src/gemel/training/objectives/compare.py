@@ -1,6 +1,6 @@
-"""How objectives compare vectors: cosines, distances and two losses that several of them share, in torch.
+"""Cosines, distances and losses in torch that several objectives share.
 
-Zero vectors and equal vectors have finite gradients everywhere here.
+Zero vectors and equal vectors have finite gradients in all of them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ Distance: TypeAlias = Literal["euclidean", "cosine", "manhattan"]
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Rows at length 1; zeros stay zeros."""
+    """Rows normalized to length 1; zeros stay zeros."""
     from torch.nn.functional import normalize
 
-    # A vector shorter than eps is noise; the smaller eps is, the larger the gradient of such a row.
+    # A vector shorter than eps is noise; a smaller eps would give it a larger gradient.
     return normalize(vectors, dim=-1, eps=1e-6)
 
 
@@ -32,7 +32,7 @@ def cosine_table(left: Tensor, right: Tensor) -> Tensor:
 
 
 def distance_rows(left: Tensor, right: Tensor, metric: Distance) -> Tensor:
-    """(n,): how far row i of `left` is from row i of `right`; cosine distance is 1 - cosine."""
+    """(n,): the distance of row i of both; cosine distance is 1 - cosine."""
     import torch
 
     if metric == "cosine":
@@ -41,12 +41,12 @@ def distance_rows(left: Tensor, right: Tensor, metric: Distance) -> Tensor:
 
 
 def distance_table(vectors: Tensor, metric: Distance) -> Tensor:
-    """(n, n): how far every row is from every row."""
+    """(n, n): the distance of every row from every row."""
     import torch
 
     if metric == "cosine":
         return 1 - cosine_table(vectors, vectors)
-    # The matrix product that torch would take for many rows cancels when two rows are near.
+    # For many rows torch would use a matrix product, which loses precision when two rows are near.
     exact = "donot_use_mm_for_euclid_dist"
     return torch.cdist(vectors, vectors, p=1.0 if metric == "manhattan" else 2.0, compute_mode=exact)
 
@@ -62,7 +62,7 @@ def info_nce(scores: Tensor) -> Tensor:
 def rank_by_score(similarity: Tensor, gold: Tensor, temperature: float) -> Tensor:
     """log(1 + sum of exp((s_j - s_i) / temperature)) over all i, j with gold_i > gold_j.
 
-    A batch in which all gold scores are equal has no order to learn: 0.
+    0 for a batch in which all gold scores are equal.
     """
     import torch
 

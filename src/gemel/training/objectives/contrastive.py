@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @register("contrastive")
 @dataclass(frozen=True)
 class Contrastive(Objective):
-    """Contrastive: pairs labelled 1 come together, pairs labelled 0 go apart up to a margin."""
+    """Contrastive: pairs labeled 1 are pulled together, pairs labeled 0 are pushed apart up to a margin."""
 
     margin: float = 0.5
-    """Distance beyond which what does not belong together is left alone."""
+    """Distance beyond which a pair labeled 0 has no loss."""
     metric: Distance = "cosine"
     """Distance: cosine (1 - cosine), euclidean or manhattan."""
     online: bool = False
@@ -35,7 +35,7 @@ class Contrastive(Objective):
     ) -> Tensor:
         import torch
 
-        assert label is not None, "the data brings 0 or 1 for each pair"
+        assert label is not None, "the data has 0 or 1 for each pair"
         left, right = vectors
         distance = distance_rows(left, right, self.metric)
         alike = label == 1
@@ -46,7 +46,7 @@ class Contrastive(Objective):
 
 
 def _hard(distance: Tensor, alike: Tensor) -> Tensor:
-    """(n,) bool. Where a batch has only 1s or only 0s there is nothing to compare with: all count."""
+    """(n,) bool; in a batch of only 1s or only 0s all count."""
     import torch
 
     nearest = distance.masked_fill(alike, torch.inf).amin()

@@ -18,7 +18,7 @@ class CoSent(Objective):
     """CoSENT: a pair with a higher gold score must have a higher cosine; only the order of scores counts."""
 
     temperature: float = 0.05
-    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
+    """Similarities are divided by it: the smaller, the more the hardest negatives count."""
 
     needs = Needs(texts=("left", "right"), label="score")
 
@@ -28,6 +28,6 @@ class CoSent(Objective):
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
-        assert label is not None, "the data brings a score for each pair"
+        assert label is not None, "the data has a score for each pair"
         left, right = vectors
         return rank_by_score(cosine_rows(left, right), label, self.temperature)

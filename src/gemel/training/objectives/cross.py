@@ -1,13 +1,13 @@
-"""The objectives of cross-encoders. Their one vector a pair is what the network says of it: a number for each label."""
+"""The objectives of cross-encoders. The vector of a pair is the output of the network: a number for each label."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemel.errors import InputError
-from gemel.training.objectives.base import Needs, Objective
+from gemel.training.objectives.base import Needs, Objective, with_settings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CrossClassification(Objective):
-    """Classification: name the relation of a pair, by cross-entropy over the labels."""
+    """Classification: predict the label of a pair, by cross-entropy over the labels."""
 
     name: ClassVar[str] = "classification"
     needs = Needs(texts=("left", "right"), label="class")
@@ -38,7 +38,7 @@ class CrossRegression(Objective):
     """Regression: make the score of a pair equal its gold score, by cross-entropy or by squared error."""
 
     loss: str = "cross-entropy"
-    """cross-entropy takes the gold score for a probability and learns fast; squared-error is what a mean minimises."""
+    """cross-entropy takes the gold score as a probability and learns fast; squared-error predicts the mean."""
 
     name: ClassVar[str] = "regression"
     needs = Needs(texts=("left", "right"), label="score")
@@ -52,7 +52,7 @@ class CrossRegression(Objective):
     ) -> Tensor:
         from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
-        assert label is not None, "the loop brings the scores"
+        assert label is not None, "the loop passes the scores"
         if bool((label < 0).any()):
             raise InputError(
                 "a cross-encoder gives scores from 0 to 1, the data has some below 0. Rescale them"
@@ -73,14 +73,6 @@ def cross_objective(name: str, settings: Mapping[str, Any]) -> Objective:
     """The objective of a cross-encoder by name; a setting that is None is left at its default."""
     if name not in _OBJECTIVES:
         raise InputError(
-            f"a cross-encoder cannot be trained with objective {name!r}. It has: {', '.join(_OBJECTIVES)}"
+            f"a cross-encoder cannot be trained with objective {name!r}. Use one of: {', '.join(_OBJECTIVES)}"
         )
-    cls = _OBJECTIVES[name]
-    given = {key: value for key, value in settings.items() if value is not None}
-    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-    for key in given:
-        if key not in known:
-            raise InputError(
-                f"objective {name!r} of a cross-encoder has no setting {key!r}. It has {', '.join(known) or 'none'}"
-            )
-    return cls(**given)
+    return with_settings(_OBJECTIVES[name], settings, f"objective {name!r} of a cross-encoder")

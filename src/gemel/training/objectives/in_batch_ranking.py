@@ -1,4 +1,4 @@
-"""In-batch ranking (arXiv 1705.00652), with hard negatives and a guard against false ones."""
+"""In-batch ranking (arXiv 1705.00652), with hard negatives and a guard against false negatives."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 @register("in-batch-ranking")
 @dataclass(frozen=True)
 class InBatchRanking(Objective):
-    """In-batch ranking (InfoNCE, multiple negatives): the answers of the other rows are the wrong answers."""
+    """In-batch ranking (InfoNCE, multiple negatives): the positives of the other rows are the negatives of a row."""
 
     temperature: float = 0.05
-    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
+    """Similarities are divided by it: the smaller, the more the hardest negatives count."""
     symmetric: bool = False
     """Also find the anchor of each positive among all anchors; the loss is the mean of both."""
     guard: float | None = None
-    """False-negative guard: what is nearer to a row's own positive than this cosine is no wrong answer for the row,
-    unless it is the row's own negative. None: no guard."""
+    """False-negative guard: a text whose cosine with the row's positive is above this is not used as a negative of the
+    row, unless it is the row's own negative. None: no guard."""
 
     needs = Needs(texts=("anchor", "positive"), more="negative", distinct=True)
 
@@ -42,14 +42,14 @@ class InBatchRanking(Objective):
         loss = self._rank(anchor, positive, torch.cat([positive, *negatives]))
         return (loss + self._rank(positive, anchor, anchor)) / 2 if self.symmetric else loss
 
-    def _rank(self, asked: Tensor, right: Tensor, candidates: Tensor) -> Tensor:
-        """`right` stands at the start of `candidates`; the negatives after it go row by row, block by block."""
+    def _rank(self, queries: Tensor, positives: Tensor, candidates: Tensor) -> Tensor:
+        """`candidates` starts with `positives`; the negatives follow, in blocks of one per row."""
         import torch
 
-        scores = cosine_table(asked, candidates) / self.temperature
+        scores = cosine_table(queries, candidates) / self.temperature
         if self.guard is not None:
-            rows = len(asked)
-            own = torch.eye(rows, dtype=torch.bool, device=asked.device).repeat(1, len(candidates) // rows)
-            alike = cosine_table(right.detach(), candidates.detach()) > self.guard
+            rows = len(queries)
+            own = torch.eye(rows, dtype=torch.bool, device=queries.device).repeat(1, len(candidates) // rows)
+            alike = cosine_table(positives.detach(), candidates.detach()) > self.guard
             scores = scores.masked_fill(alike & ~own, -torch.inf)
         return info_nce(scores)

@@ -1,4 +1,4 @@
-"""Margin-MSE (arXiv 2010.02666): a teacher's margins, learnt by a student."""
+"""Margin-MSE (arXiv 2010.02666): a student learns the margins of a teacher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matryoshka (arXiv 2205.13147): any objective, also on the first numbers of the vectors."""
+"""Matryoshka (arXiv 2205.13147): any objective, also on truncated vectors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Matryoshka(Objective):
-    """The mean of an objective over whole vectors and over their first `dims` numbers, for each of `dims`."""
+    """The mean of an objective over full vectors and over vectors truncated to each of `dims`."""
 
     objective: Objective
     dims: tuple[int, ...]
     normalize: bool = False
-    """The model scales its vectors to length 1; then encoding with `dim` does so after the cut, and so do we."""
+    """The model normalizes its vectors; encoding with `dim` then normalizes after truncation, and so does this."""
 
     def __post_init__(self) -> None:
         if not self.dims or min(self.dims) < 1:
@@ -35,37 +35,39 @@ class Matryoshka(Objective):
         return self.objective.needs
 
     def weights(self, dim: int, classes: int) -> nn.Module | None:
-        """Weights for each size, by the size's name; None if the objective has none."""
+        """Weights for each size, by the size; None if the objective has none."""
         from torch import nn
 
         made = {str(size): self.objective.weights(size, classes) for size in self._sizes(dim)}
         return None if None in made.values() else nn.ModuleDict(made)
 
-    def kept(self, weights: nn.Module | None) -> nn.Module | None:
-        """What the objective keeps of the weights for whole vectors."""
-        return self.objective.kept(None if weights is None else weights[max(weights, key=int)])
+    def saved_weights(self, weights: nn.Module | None) -> nn.Module | None:
+        """What the objective saves of the weights for full vectors."""
+        return self.objective.saved_weights(None if weights is None else weights[max(weights, key=int)])
 
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None
     ) -> Tensor:
         import torch
 
-        whole = vectors[0].shape[1]
+        full = vectors[0].shape[1]
         losses = []
-        for size in self._sizes(whole):
-            cut = tuple(self._cut(column, size) for column in vectors)
-            # A teacher's vector is cut as the student's; other labels say nothing of sizes.
-            same = label is not None and self.needs.label == "vector" and label.shape[1] == whole
-            wanted = self._cut(label, size) if same else label
-            losses.append(self.objective(cut, wanted, None if weights is None else weights[str(size)]))
+        for size in self._sizes(full):
+            truncated = tuple(self._truncate(column, size) for column in vectors)
+            # A teacher's vector is truncated like the student's; other labels do not depend on the size.
+            same = label is not None and self.needs.label == "vector" and label.shape[1] == full
+            wanted = self._truncate(label, size) if same else label
+            losses.append(self.objective(truncated, wanted, None if weights is None else weights[str(size)]))
         return torch.stack(losses).mean()
 
-    def _cut(self, vectors: Tensor, size: int) -> Tensor:
+    def _truncate(self, vectors: Tensor, size: int) -> Tensor:
         if size == vectors.shape[1]:
             return vectors
         return unit(vectors[:, :size]) if self.normalize else vectors[:, :size]
 
-    def _sizes(self, whole: int) -> list[int]:
-        if max(self.dims) > whole:
-            raise InputError(f"matryoshka sizes must be at most {whole}, the model's own, got {self.dims}")
-        return sorted({*self.dims, whole}, reverse=True)
+    def _sizes(self, full: int) -> list[int]:
+        if max(self.dims) > full:
+            raise InputError(
+                f"matryoshka sizes must be at most {full}, the model's dimensions, got {self.dims}"
+            )
+        return sorted({*self.dims, full}, reverse=True)

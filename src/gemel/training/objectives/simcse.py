@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @register("simcse")
 @dataclass(frozen=True)
 class SimCSE(Objective):
-    """SimCSE: a text must find itself, under another dropout, among all texts of the batch; no labels."""
+    """SimCSE: a text must find itself, with another dropout, among all texts of the batch; needs no labels."""
 
     temperature: float = 0.05
-    """Similarities are divided by it: the smaller, the more the nearest wrong ones count."""
+    """Similarities are divided by it: the smaller, the more the hardest negatives count."""
 
     needs = Needs(texts=("text",), distinct=True, passes=2)
 

@@ -1,4 +1,4 @@
-"""Soft labels for data whose 0s are hard negatives: pairs that look alike and mean something else."""
+"""Soft labels for data whose 0s are hard negatives: similar texts with another meaning."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SoftLabel(Objective):
     """Soft label: the cosine of a 1 is 1, of a 0 (a hard negative) a floor, of texts of different rows 0."""
 
     floor: float = 0.3
-    """The cosine that a pair labelled 0 is pulled to: still more alike than two random texts."""
+    """The target cosine of a pair labeled 0, which is still more similar than two random texts."""
     random: int = 1
-    """Random pairs for each row: its left text with the right text of the next rows of the batch, target 0."""
+    """Random pairs per row: its left text with the right texts of the next rows of the batch, target 0."""
 
     needs = Needs(texts=("left", "right"), label="binary", distinct=True)
 
@@ -35,11 +35,11 @@ class SoftLabel(Objective):
     ) -> Tensor:
         import torch
 
-        assert label is not None, "the data brings 0 or 1 for each pair"
+        assert label is not None, "the data has 0 or 1 for each pair"
         left, right = vectors
         wanted = torch.where(label == 1, 1.0, self.floor)
         errors = [cosine_rows(left, right) - wanted]
-        # The order of a batch is random already; shifting it draws nothing, so a run repeats to the bit.
+        # The order of a batch is random already, so that shifting it needs no random numbers.
         for shift in range(1, min(self.random, len(left) - 1) + 1):
             errors.append(cosine_rows(left, right.roll(-shift, 0)))
         return torch.cat(errors).square().mean()

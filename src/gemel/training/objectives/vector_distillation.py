@@ -24,10 +24,10 @@ class VectorDistillation(Objective):
     ) -> Tensor:
         import torch
 
-        assert label is not None, "the data brings a teacher's vector for each text"
+        assert label is not None, "the data has a teacher's vector for each text"
         if vectors[0].shape[1] != label.shape[1]:
             raise InputError(
                 f"the model's vectors have {vectors[0].shape[1]} dimensions, the teacher's {label.shape[1]}. "
-                "Take a teacher of the model's size, or cut its vectors to that size (encode with dim=...)"
+                "Use a teacher with the model's size, or truncate its vectors (encode with dim=...)"
             )
         return (torch.stack(vectors) - label).square().mean()

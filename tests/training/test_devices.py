@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import gemel
-from gemel.training import low_precision
-from gemel.training.low_precision import SAFE_SETTING, prepare_low_precision
+from gemel.training import devices
+from gemel.training.devices import SAFE_SETTING, prepare_low_precision
 from tiny import TEXT, tiny_bert
 
 torch = pytest.importorskip("torch", reason="training needs torch")
@@ -19,10 +19,10 @@ pytest.importorskip("accelerate", reason="training needs accelerate")
 TRAIN = """
 import os, sys
 import gemel
-from gemel.training import low_precision
+from gemel.training import devices
 
 if sys.argv[4] == "broken":  # as on a processor that survives only with the safe setting
-    low_precision._child_survives = lambda precision, safe: safe
+    devices._child_survives = lambda precision, safe: safe
 gemel.train(
     sys.argv[1], sys.argv[2], objective="regression", out=sys.argv[3],
     mixed_precision="bf16", max_steps=3, batch_size=8, threads=1, device="cpu",
@@ -61,14 +61,14 @@ def test_a_probe_that_dies_is_noticed_and_a_python_error_is_not_mistaken_for_it(
         (f"import os; os.kill(os.getpid(), {int(signal.SIGILL)})", False),
         ("raise ImportError('no torch')", True),
     ):
-        monkeypatch.setattr(low_precision, "_PROGRAM", program)
-        low_precision._child_survives.cache_clear()
-        assert low_precision._child_survives("bf16", False) is survived
-    low_precision._child_survives.cache_clear()
+        monkeypatch.setattr(devices, "_PROGRAM", program)
+        devices._child_survives.cache_clear()
+        assert devices._child_survives("bf16", False) is survived
+    devices._child_survives.cache_clear()
 
 
 def test_training_is_refused_where_torch_was_imported_too_early(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(low_precision, "_child_survives", lambda precision, safe: safe)
+    monkeypatch.setattr(devices, "_child_survives", lambda precision, safe: safe)
     model, file = data
     with pytest.raises(
         gemel.WorkError, match=r"ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.*before torch is imported"
