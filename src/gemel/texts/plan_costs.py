@@ -1,12 +1,7 @@
-"""What a plan is asked for: how many texts, which network, which machines, what they cost.
+"""What encoding, an index, pairs and searches cost: formulas for core-seconds, bytes and counts.
 
-The formulas: core-seconds, bytes and counts out of a question and the constants. docs/explanation/scale.md says why.
-
-Nothing here knows of money, hours or words.
-
-What the formulas know of a processor: numbers that were measured, and where they come from.
-
-They come with the package (`plan_costs.json`, made by benchmarks/plan_fit.py from committed results).
+`PlanQuestion` describes the texts, the network and the machines; `Constants` are measured rates of one core, which come
+with the package (plan_costs.json, made by benchmarks/plan_fit.py). docs/explanation/scale.md explains the formulas.
 """
 
 from __future__ import annotations
@@ -25,14 +20,14 @@ from gemel.options import Precision, parse_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class PlanQuestion:
-    """The defaults of the network are those of all-MiniLM-L6-v2."""
+    """Texts, network and machines of a plan; the network is all-MiniLM-L6-v2 by default."""
 
     texts: float
-    """Texts in all; 1e9 is a way to write it."""
+    """Number of texts; 1e9 is a way to write it."""
     mean_tokens: float = 20.0
-    """Tokens of a text on average, marks included."""
+    """Tokens of a text on average, special tokens included."""
     text_bytes: float | None = None
-    """Bytes of a text on average. None: 4 a token."""
+    """Bytes of a text on average. None: 4 per token."""
     dim: int = 384
     """Numbers of a stored vector."""
     layers: int = 6
@@ -50,11 +45,11 @@ class PlanQuestion:
     memory: int | str = "256GB"
     """Memory of one machine."""
     machines: int = 1
-    """Machines for encoding and pairs. An index is built and held whole by each."""
+    """Machines for encoding and pairs. Each one builds and has the whole index."""
     queries_per_second: float = 10.0
     """Searches, each with a text to encode."""
     block: int = 2048
-    """Documents a commit of the index, as in `gemel index add`."""
+    """Documents per commit of the index, as in `gemel index add`."""
     price_core_hour: float = 0.04
     """Money for a core for an hour."""
     price_gb_month: float = 0.02
@@ -92,76 +87,77 @@ class PlanQuestion:
 
 
 # Of gemel.index.lance; a test compares them.
-TRAINED_ON = 40  # vectors a list that k-means sees
+TRAINED_ON = 40  # vectors per list that k-means sees
 
 ROUNDS = 10  # of k-means
 
 SMALL = 8192  # rows of a fragment that is not merged with others
 
-MANY_SMALL = 64  # fragments below it, from which on they are merged
+MANY_SMALL = 64  # fragments smaller than that are merged from this number on
 
 
-def encode_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
-    """Core-seconds."""
+def encode_seconds(question: PlanQuestion, rates: Constants, texts: float) -> float:
+    """Core-seconds to encode all texts."""
     if question.texts_per_second is not None:
         return texts / question.texts_per_second
-    return texts * question.flop(question.mean_tokens) / known.encode_flop[question.precision]
+    return texts * question.flop(question.mean_tokens) / rates.encode_flop[question.precision]
 
 
-def pair_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
+def pair_seconds(question: PlanQuestion, rates: Constants, texts: float) -> float:
     """Core-seconds for the best pairs of all: half a square."""
-    return texts * (texts - 1) / 2 * question.dim / known.pair_products
+    return texts * (texts - 1) / 2 * question.dim / rates.pair_products
 
 
-def scan_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
+def scan_seconds(question: PlanQuestion, rates: Constants, texts: float) -> float:
     """Core-seconds for one query that is compared with every vector."""
-    return known.search_seconds + texts * question.dim / known.search_products
+    return rates.search_seconds + texts * question.dim / rates.search_products
 
 
 def lists_of(texts: float) -> float:
+    """Lists of the approximate index."""
     return max(1.0, min(4 * sqrt(texts), texts / 200))
 
 
-def write_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
-    """Core-seconds of the one writer: each row, merges, and each commit's two looks at the ids that are there."""
+def write_seconds(question: PlanQuestion, rates: Constants, texts: float) -> float:
+    """Core-seconds of the one writer: each row, merges, and two lookups of all stored ids per commit."""
     commits = texts / question.block
     merged = texts if question.block < SMALL and commits > MANY_SMALL else 0.0
-    looks = 2 * commits * texts / 2
-    return texts * known.write_seconds + merged * known.merge_seconds + looks * known.look_seconds
+    lookups = 2 * commits * texts / 2
+    return texts * rates.write_seconds + merged * rates.merge_seconds + lookups * rates.look_seconds
 
 
-def list_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
-    """Core-seconds of k-means and of finding each row its list; these use all cores of a machine."""
+def list_seconds(question: PlanQuestion, rates: Constants, texts: float) -> float:
+    """Core-seconds of k-means and of assigning each row to its list; these use all cores of a machine."""
     lists = lists_of(texts)
     products = (ROUNDS * TRAINED_ON * lists + texts) * lists * question.dim
-    return products / known.list_products
+    return products / rates.list_products
 
 
-def copy_seconds(known: Constants, texts: float) -> float:
-    """Core-seconds of building besides: reading, copying, coding, trying how many lists to visit."""
-    return texts * known.build_seconds
+def copy_seconds(rates: Constants, texts: float) -> float:
+    """Further core-seconds of building: reading, copying, coding, measuring how many lists to visit."""
+    return texts * rates.build_seconds
 
 
-def ask_seconds(question: PlanQuestion, known: Constants, texts: float) -> float:
+def ask_seconds(question: PlanQuestion, rates: Constants, texts: float) -> float:
     """Core-seconds for one query in the index, its text encoded already."""
-    codes = min(texts, known.asked_codes * pow(texts / known.asked_at, known.asked_power))
-    centres = lists_of(texts) * question.dim / known.list_products
-    return known.ask_seconds + centres + codes * known.code_seconds
+    codes = min(texts, rates.asked_codes * pow(texts / rates.asked_at, rates.asked_power))
+    centroids = lists_of(texts) * question.dim / rates.list_products
+    return rates.ask_seconds + centroids + codes * rates.code_seconds
 
 
-def index_memory(question: PlanQuestion, known: Constants, texts: float) -> float:
-    """Bytes that a process which searches cannot do without."""
-    return known.base_memory + texts * (known.code_bytes * question.dim + known.row_memory)
+def index_memory(question: PlanQuestion, rates: Constants, texts: float) -> float:
+    """Bytes that a searching process needs in memory."""
+    return rates.base_memory + texts * (rates.code_bytes * question.dim + rates.row_memory)
 
 
 def mapped_bytes(question: PlanQuestion, texts: float) -> float:
-    """Bytes of vectors and texts that are read from files: from memory while there is room for them."""
+    """Bytes of vectors and texts that are read from memory-mapped files."""
     return texts * (4 * question.dim + question.bytes_of_text)
 
 
-def index_disk(question: PlanQuestion, known: Constants, texts: float) -> float:
+def index_disk(question: PlanQuestion, rates: Constants, texts: float) -> float:
     """Bytes while it is built: the table, the table merged, and the copy for search."""
-    row = 3 * (4 * question.dim + question.bytes_of_text) + known.code_bytes * question.dim + known.row_disk
+    row = 3 * (4 * question.dim + question.bytes_of_text) + rates.code_bytes * question.dim + rates.row_disk
     return texts * row
 
 
@@ -175,54 +171,54 @@ def fragments_of(question: PlanQuestion, texts: float) -> float:
     return texts / max(SMALL, question.block)
 
 
-def manifest_bytes(question: PlanQuestion, known: Constants, texts: float) -> float:
-    """Bytes that all commits together write to say which fragments there are."""
+def manifest_bytes(question: PlanQuestion, rates: Constants, texts: float) -> float:
+    """Bytes that all commits together write to list the fragments."""
     commits = texts / question.block
-    return commits * fragments_of(question, texts) / 2 * known.fragment_bytes
+    return commits * fragments_of(question, texts) / 2 * rates.fragment_bytes
 
 
 @dataclass(frozen=True)
 class Constants:
-    """Rates are those of one core; a row is a passage of the index."""
+    """Measured rates of one core; a row is a passage of the index."""
 
     source: str
-    """Where the numbers come from, for a person."""
+    """Where the numbers come from."""
     encode_flop: Mapping[str, float]
-    """Operations of the network a second, by precision."""
+    """Operations of the network per second, by precision."""
     pair_products: float
-    """Multiply-adds a second of `similar_pairs`, as if it computed every one."""
+    """Multiply-adds per second of `similar_pairs`, as if it computed every one."""
     search_products: float
-    """The same of exact `search`."""
+    """Multiply-adds per second of exact `search`."""
     search_seconds: float
-    """Of exact search, for a query besides its products."""
+    """Of exact search, per query besides its products."""
     list_products: float
-    """Multiply-adds a second of faiss, which trains and fills the lists."""
+    """Multiply-adds per second of faiss, which trains and fills the lists."""
     write_seconds: float
-    """For a row that is written to the index."""
+    """Per row that is written to the index."""
     merge_seconds: float
-    """For a row whose small fragment is merged with others."""
+    """Per row whose small fragment is merged with others."""
     look_seconds: float
-    """For a stored row that is looked at to see whether a new id is there."""
+    """Per stored row that is searched for a new id."""
     build_seconds: float
-    """For a row when lists are built, besides their products."""
+    """Per row when lists are built, besides their products."""
     ask_seconds: float
-    """For a query in lists, whatever their size."""
+    """Per query in lists, whatever their size."""
     code_seconds: float
-    """For a code that a query looks at."""
+    """Per code that a query scores."""
     asked_at: float
-    """Rows of the largest index that was asked."""
+    """Rows of the largest index that was measured."""
     asked_codes: float
-    """Codes that a query looked at there."""
+    """Codes that a query scored there."""
     asked_power: float
-    """How the looked-at codes grow: rows to this power."""
+    """How the scored codes grow: rows to this power."""
     code_bytes: float
-    """Of a code, for each number of the vector."""
+    """Of a code, per dimension of the vector."""
     row_memory: float
-    """Bytes for a row in memory besides its code."""
+    """Bytes per row in memory besides its code."""
     base_memory: float
     """Bytes of a process with a model and an index of no rows."""
     row_disk: float
-    """Bytes for a row on disk besides vectors, texts and code."""
+    """Bytes per row on disk besides vectors, texts and code."""
     fragment_bytes: float
     """Of a fragment in the list that each commit writes."""
 
@@ -232,6 +228,6 @@ class Constants:
 
 @cache
 def committed() -> Constants:
-    """Those that come with the package."""
+    """The constants that come with the package."""
     text = files("gemel.texts").joinpath("plan_costs.json").read_text(encoding="utf-8")
     return Constants(**json.loads(text))
