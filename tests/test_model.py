@@ -299,7 +299,7 @@ def test_chunks_leave_out_the_prompt_and_nothing_else(tmp_path, prompt):
         (7, "encode takes a list of texts, got int"),
         (
             ["fine", "half \ud83d"],
-            r"texts\[1\] has half a character \(a lone surrogate, U\+D83D\) at place 5",
+            r"texts\[1\] has half a character \(a lone surrogate, U\+D83D\) at offset 5",
         ),
     ],
 )

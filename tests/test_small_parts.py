@@ -13,7 +13,7 @@ from gemel.errors import InputError
 from gemel.options import parse_bytes
 from gemel.terminal import Progress
 
-MARKS = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
+SPECIAL = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 
 
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 40))
@@ -31,11 +31,11 @@ def test_batches_hold_every_position_once_and_one_length_each(lengths, budget):
 @given(st.integers(0, 200), st.integers(3, 40))
 def test_windows_cover_every_token_and_fit(tokens, limit):
     content = np.arange(10, 10 + tokens, dtype=np.int32)
-    windows = cut(content, MARKS, limit, "chunk")
+    windows = cut(content, SPECIAL, limit, "chunk")
     assert all(len(piece) <= limit and piece[0] == 1 and piece[-1] == 2 for piece in windows.pieces)
     assert set(content) <= {int(i) for piece in windows.pieces for i in piece[1:-1]}
     assert windows.tokens == windows.kept == tokens + 2
-    short = cut(content, MARKS, limit, "truncate")
+    short = cut(content, SPECIAL, limit, "truncate")
     assert len(short.pieces) == 1 and short.kept == min(tokens + 2, limit)
 
 

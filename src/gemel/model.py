@@ -123,7 +123,7 @@ class Model:
         opened = open_tokenizer(checkpoint)
         self._tokenizer = TextTokenizer(
             opened.tokenizer,
-            marked=checkpoint.kind == "transformer",
+            special=checkpoint.kind == "transformer",
             drop="[UNK]" if checkpoint.skip_unknown else None,
             cut=opened.truncation_side,
         )
@@ -401,7 +401,7 @@ class Model:
         divider = Divider(self._tokenizer, self._prompt(options), most, parallel=options.threads != 1)
         passages = [
             [
-                PreparedPassage(each.text, cut(each.tokens, self._tokenizer.marks, limit, options.on_long))
+                PreparedPassage(each.text, cut(each.tokens, self._tokenizer.special, limit, options.on_long))
                 for each in parts
             ]
             for parts in divider.divide(checked)
@@ -461,7 +461,7 @@ class Model:
             [prompt + text for text in texts] if prompt else texts, parallel=options.threads != 1
         )
         limit = self._limit(options)
-        return [cut(content, self._tokenizer.marks, limit, options.on_long) for content in contents]
+        return [cut(content, self._tokenizer.special, limit, options.on_long) for content in contents]
 
     def _vectors(self, windows: list[Windows], options: EncodeOptions, progress: Progress) -> Vectors:
         """One row for each text, finished."""
@@ -521,15 +521,15 @@ class Model:
         prompt = self._prompt(options)
         if self.checkpoint.pooling.include_prompt or not prompt:
             return 0
-        return self._tokenizer.lead(prompt)
+        return self._tokenizer.prefix_length(prompt)
 
     def _check_prompt_length(self, options: EncodeOptions) -> None:
         """Refuse a prompt that fills the window: all texts would get the same vector, or zeros."""
         prompt, limit = self._prompt(options), self._limit(options)
         if not prompt or limit is None or options.on_long == "chunk":
             return
-        room, taken = limit - len(self._tokenizer.marks), len(self._tokenizer.content([prompt])[0])
-        seen = self._tokenizer.marks.cut == "left" and self.checkpoint.pooling.include_prompt
+        room, taken = limit - len(self._tokenizer.special), len(self._tokenizer.content([prompt])[0])
+        seen = self._tokenizer.special.cut == "left" and self.checkpoint.pooling.include_prompt
         if taken >= room >= 1 and not seen:
             raise InputError(
                 f"the prompt has {taken} tokens, the model reads {room} beside its special tokens: nothing of a text "
@@ -538,7 +538,7 @@ class Model:
 
     def _skips(self, windows: list[Windows], options: EncodeOptions) -> Positions:
         """(pieces,) tokens at the start of each piece that pooling skips, because they belong to the prompt."""
-        skip, before = self._prompt_tokens(options), len(self._tokenizer.marks.before)
+        skip, before = self._prompt_tokens(options), len(self._tokenizer.special.before)
         if not skip:
             return np.zeros(sum(len(window.pieces) for window in windows), dtype=np.int64)
         skips: list[int] = []

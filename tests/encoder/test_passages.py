@@ -151,7 +151,7 @@ def unigram(folder):
 
 @pytest.fixture(params=[word_piece, byte_level, unigram], scope="module")
 def tokenizer(request, tmp_path_factory):
-    return TextTokenizer(request.param(tmp_path_factory.mktemp("tokenizer")), marked=False)
+    return TextTokenizer(request.param(tmp_path_factory.mktemp("tokenizer")), special=False)
 
 
 SENTENCES = st.lists(
@@ -174,7 +174,7 @@ def test_every_passage_fits_alone(tokenizer, text, most, prompt):
 
 def test_places_are_those_of_the_content(tokenizer):
     for text in (TEXT, "", "ﬁnal 😀"):
-        places = tokenizer.places(text)
+        places = tokenizer.offsets(text)
         assert len(places) == len(tokenizer.content([text])[0])
         assert all(0 <= start <= stop <= len(text) for start, stop in places.tolist())
 
@@ -214,7 +214,7 @@ def test_a_short_text_is_tokenised_once(model, monkeypatch):
     seen = []
     content = TextTokenizer.content
     monkeypatch.setattr(TextTokenizer, "content", lambda s, t, **k: seen.extend(t) or content(s, t, **k))
-    monkeypatch.setattr(TextTokenizer, "places", lambda s, text: pytest.fail("no places are needed"))
+    monkeypatch.setattr(TextTokenizer, "offsets", lambda s, text: pytest.fail("no offsets are needed"))
     model.passages(["hello world", "a cat"], prompt="")
     assert seen == ["hello world", "a cat"]
 

@@ -189,8 +189,8 @@ def test_a_long_text_has_the_tokens_that_it_has_in_one_call(tmp_path):
     assert (
         tokenizer.content([text])[0].tolist() == tokenizer.content([text], parallel=False)[0].tolist() == ids
     )
-    assert [piece.id for piece in tokenizer.pieces(text, marked=False)] == ids
-    assert len(tokenizer.places(text)) == len(ids)
+    assert [piece.id for piece in tokenizer.pieces(text, special=False)] == ids
+    assert len(tokenizer.offsets(text)) == len(ids)
 
 
 def test_there_are_twenty_kinds_from_every_protocol():

@@ -93,7 +93,7 @@ def test_ids_of_another_tokenizer_are_refused_with_the_reason(client):
 
 
 def test_ids_that_the_tokenizer_would_not_make_are_refused(client, model):
-    end, word = (model.tokenizer.pieces(text, marked=False)[-1] for text in ("cats", "dog"))
+    end, word = (model.tokenizer.pieces(text, special=False)[-1] for text in ("cats", "dog"))
     assert end.token == "##s"  # begins no text
     with pytest.raises(
         openai.BadRequestError, match=r"input\[1\] is no sequence of token ids that the tokenizer"

@@ -285,7 +285,7 @@ def test_empty_texts_are_found():
 class Words:
     """A tokenizer of words with two marks."""
 
-    marks = "[]"
+    special = "[]"
 
     def content(self, texts):
         return [text.split() for text in texts]

@@ -1,9 +1,4 @@
-"""Where a long text is divided: passages that follow one another, joined are the text, and end where a reader would.
-
-Works on the places of tokens, so it needs no tokenizer; the places count characters of the text.
-
-Texts to passages that a model reads whole: short ones are left alone, long ones are split and counted again.
-"""
+"""Long texts to passages that a model can read: they end at paragraphs, sentences or words; joined they are the text."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ from numpy.typing import NDArray
 from gemel.encoder.tokenizer import TextTokenizer, TokenIds
 from gemel.errors import InputError
 
-Places = NDArray[np.int64]
+Offsets = NDArray[np.int64]
 """(t, 2): where each token of a text starts and stops, ascending."""
 
 _FILLED = 1 / 3  # of the room; a paragraph that ends sooner would leave a title or half a line alone
@@ -45,13 +40,13 @@ class Span:
         return text[self.start : self.stop]
 
 
-def split(text: str, places: Places, room: int) -> list[Span]:
+def split(text: str, offsets: Offsets, room: int) -> list[Span]:
     """Passages of at most `room` tokens, from the first character to the last; white space goes to the one before it.
 
     A passage ends at a paragraph, else at a sentence or line, if that fills a third of the room; else at a word. A
     word of more than `room` tokens is cut. One character of more than `room` tokens is a passage of its own.
     """
-    starts = _starts(text, places)
+    starts = _starts(text, offsets)
     spans: list[Span] = []
     begin = first = 0
     while len(starts) - first > room:
@@ -61,20 +56,19 @@ def split(text: str, places: Places, room: int) -> list[Span]:
             break
         spans.append(Span(begin, cut))
         begin, first = cut, bisect_left(starts, cut, lo=first)
-        if first and places[first - 1, 1] > cut:  # a token that goes on after the cut counts on both sides
+        if first and offsets[first - 1, 1] > cut:  # a token across the cut counts on both sides
             first -= 1
     return [*spans, Span(begin, len(text))]
 
 
-def _starts(text: str, places: Places) -> list[int]:
-    """Where each token starts to be more than the white space before a word, which some tokenizers count to it."""
-    found, before = [], 0
-    for start, stop in places.tolist():
-        word = _SPACES.match(text, start, stop)
-        place = word.end() if word is not None and word.end() < stop else start
-        before = max(before, place)
-        found.append(before)
-    return found
+def _starts(text: str, offsets: Offsets) -> list[int]:
+    """Where each token starts, without the white space before a word that some tokenizers include."""
+    starts, before = [], 0
+    for start, stop in offsets.tolist():
+        spaces = _SPACES.match(text, start, stop)
+        before = max(before, spaces.end() if spaces is not None and spaces.end() < stop else start)
+        starts.append(before)
+    return starts
 
 
 def _nice_cut(text: str, begin: int, least: int, limit: int) -> int | None:
@@ -111,15 +105,15 @@ class Passage:
 
 
 class Divider:
-    """One tokenizer, one prompt before every passage, and the tokens that passage, prompt and marks may have."""
+    """Splits texts for one tokenizer, one prompt, and at most `most` tokens of passage, prompt and special tokens."""
 
     def __init__(self, tokenizer: TextTokenizer, prompt: str, most: int, *, parallel: bool = True) -> None:
         self._tokenizer, self._prompt, self._parallel = tokenizer, prompt, parallel
-        self._most = most - len(tokenizer.marks)
+        self._most = most - len(tokenizer.special)
         self._room = self._most - (len(tokenizer.content([prompt])[0]) if prompt else 0)
         if self._room < 1:
             raise InputError(
-                f"passages of {most} tokens leave no room for a text beside the marks and the prompt of this "
+                f"passages of {most} tokens leave no room for a text beside the special tokens and the prompt of this "
                 f"model, which take {most - self._room}. Use at least {most - self._room + 1}"
             )
 
@@ -131,16 +125,16 @@ class Divider:
         ]
 
     def _passages(self, text: str, room: int) -> list[Passage]:
-        """Text alone may have other tokens than inside a longer one: what does not fit is split again, smaller."""
-        parts = [span.of(text) for span in split(text, self._tokenizer.places(text), room)]
-        found: list[Passage] = []
+        """A passage may have more tokens alone than inside its text: what does not fit is split again, smaller."""
+        parts = [span.of(text) for span in split(text, self._tokenizer.offsets(text), room)]
+        passages: list[Passage] = []
         for part in self._tokenized(parts):
             over = len(part.tokens) - self._most
             if over <= 0 or len(part.text) == 1 or (len(parts) == 1 and room == 1):
-                found.append(part)
+                passages.append(part)
             else:
-                found += self._passages(part.text, max(1, room - over))
-        return found
+                passages += self._passages(part.text, max(1, room - over))
+        return passages
 
     def _tokenized(self, texts: Sequence[str]) -> list[Passage]:
         prompted = [self._prompt + text for text in texts] if self._prompt else texts
@@ -149,7 +143,7 @@ class Divider:
 
 
 def passage_limit(tokens: int | None, reads: int | None) -> int | None:
-    """The tokens of a passage where `tokens` were asked for and the model reads `reads`; None: no limit."""
+    """The most tokens of a passage: the requested `tokens`, or what the model reads; None: no limit."""
     if tokens is None:
         return reads
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:

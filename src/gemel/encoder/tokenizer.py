@@ -1,9 +1,4 @@
-"""Texts -> token ids, whole: what is cut, and how, is decided later and in the open.
-
-A text that is longer than the model reads: what is kept of it, and in how many pieces.
-
-What is said of texts that are longer than the model reads: an error, or one line with the numbers.
-"""
+"""Texts to token ids; what happens to a text that is longer than the model reads: it is cut, split or refused."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ CutSide = Literal["left", "right"]
 
 _PROBES = ("a", "the", "1", ".")
 
-LONG = 10_000  # characters of a text whose tokenizing must not hold up other threads
+LONG = 10_000  # characters from which on a text is tokenized without the GIL
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,8 @@ class Piece:
     id: int
     token: str
     """As the vocabulary writes it."""
-    mark: bool
-    """Put there by the tokenizer, not found in the text."""
+    special: bool
+    """Added by the tokenizer: no characters of the text."""
     start: int
     stop: int
 
@@ -62,27 +57,24 @@ class SpecialTokens:
 
 
 class TextTokenizer:
-    """A tokenizer that is never changed after it was made, so any number of threads may use it at once.
-
-    `dropped` is the id of the token that never counts, or None.
-    """
+    """Texts to token ids and back. Safe to use from several threads: it never changes."""
 
     def __init__(
         self,
         tokenizer: tokenizers.Tokenizer,
         *,
-        marked: bool = True,
+        special: bool = True,
         drop: str | None = None,
         cut: CutSide = "right",
     ) -> None:
-        """`marked` False: no special tokens are put around a text. `drop` names a token that never counts.
+        """`special` False: no special tokens are added to a text. `drop`: a token that is removed from every text.
 
-        `cut` is the end at which long texts lose tokens.
+        `cut`: the end at which long texts lose tokens.
         """
         self._tokenizer = tokenizer
-        self.dropped: int | None = tokenizer.token_to_id(drop) if drop else None
-        around = _find_marks(tokenizer) if marked else SpecialTokens(*np.empty((2, 0), np.int32))
-        self.marks = replace(around, cut=cut)
+        self.dropped: int | None = tokenizer.token_to_id(drop) if drop else None  # the id of `drop`
+        around = _special_tokens(tokenizer) if special else SpecialTokens(*np.empty((2, 0), np.int32))
+        self.special = replace(around, cut=cut)
 
     @cached_property
     def vocabulary(self) -> int:
@@ -90,17 +82,17 @@ class TextTokenizer:
         return max(self._tokenizer.get_vocab().values(), default=-1) + 1
 
     @cached_property
-    def specials(self) -> frozenset[int]:
-        """Ids of special tokens: those that `text` leaves out."""
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the special tokens, which `text` leaves out."""
         added = self._tokenizer.get_added_tokens_decoder()
         return frozenset(id_ for id_, token in added.items() if token.special)
 
-    def lead(self, prompt: str) -> int:
-        """Tokens that stand before a text's own: the marks, and those of a prompt."""
-        return len(self.marks.before) + len(self.content([prompt])[0])
+    def prefix_length(self, prompt: str) -> int:
+        """Tokens before those of a text: special tokens, and those of a prompt."""
+        return len(self.special.before) + len(self.content([prompt])[0])
 
     def content(self, texts: Sequence[str], *, parallel: bool = True) -> list[TokenIds]:
-        """Token ids of each text, without marks."""
+        """Token ids of each text, without special tokens."""
         if parallel and len(texts) > 1:
             with tokenizer_errors():
                 encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -111,44 +103,43 @@ class TextTokenizer:
             contents = [content[content != self.dropped] for content in contents]
         return contents
 
-    def places(self, text: str) -> NDArray[np.int64]:
-        """(t, 2): for each token of `content` the characters [start, stop) of the text that it stands for."""
+    def offsets(self, text: str) -> NDArray[np.int64]:
+        """(t, 2): for each token of `content` its characters [start, stop) in the text."""
         encoding = self._encoding(text, special=False)
-        places = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-        return places if self.dropped is None else places[np.asarray(encoding.ids) != self.dropped]
+        offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        return offsets if self.dropped is None else offsets[np.asarray(encoding.ids) != self.dropped]
 
     def names(self, ids: TokenIds) -> list[str]:
-        """The tokens as the vocabulary writes them."""
+        """The tokens as they are in the vocabulary."""
         return [self._tokenizer.id_to_token(int(i)) or "" for i in ids]
 
-    def pieces(self, text: str, *, marked: bool = True) -> list[Piece]:
-        """The tokens of a text with their places in it, marks included where a text has them."""
-        found = self._encoding(text, special=marked and len(self.marks) > 0)
-        columns = zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets, strict=True)
-        return [Piece(i, token, bool(mark), *place) for i, token, mark, place in columns]
+    def pieces(self, text: str, *, special: bool = True) -> list[Piece]:
+        """The tokens of a text with their offsets, special tokens included unless `special` is False."""
+        encoding = self._encoding(text, special=special and len(self.special) > 0)
+        columns = zip(
+            encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
+        )
+        return [Piece(i, token, bool(added), *offsets) for i, token, added, offsets in columns]
 
     def _encoding(self, text: str, *, special: bool, fast: bool = False) -> tokenizers.Encoding:
-        """Of one text; a long one as a batch of its own, which leaves Python's lock to other threads meanwhile.
-
-        `fast`: without offsets.
-        """
+        """The encoding of one text; `fast`: without offsets. A long text is a batch, which releases the GIL."""
         with tokenizer_errors():
             if len(text) > LONG:
                 encode = self._tokenizer.encode_batch_fast if fast else self._tokenizer.encode_batch
                 return encode([text], add_special_tokens=special)[0]
             return self._tokenizer.encode(text, add_special_tokens=special)
 
-    def text(self, ids: Sequence[int], *, marks: bool = False) -> str:
-        """The text that these ids stand for, as near as the vocabulary can say it; `marks`: special tokens too."""
+    def text(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of these ids, as far as the vocabulary can restore it; `special`: with special tokens."""
         with tokenizer_errors():
-            return str(self._tokenizer.decode(list(ids), skip_special_tokens=not marks))
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=not special))
 
 
 @contextmanager
 def tokenizer_errors() -> Iterator[None]:
-    """Makes a ModelError of what the tokenizers library raises: a plain Exception, or a panic, which is none.
+    """Raises a ModelError for what the tokenizers library raises: a plain Exception, or a panic (a BaseException).
 
-    Its regular expressions stop by themselves after ten million steps, and panic.
+    Its regular expressions panic after ten million steps.
     """
     try:
         yield
@@ -162,7 +153,7 @@ def tokenizer_errors() -> Iterator[None]:
 
 
 def token_ids(ids: Sequence[int]) -> TokenIds:
-    """The ids as an array; one that no network could have is an error."""
+    """The ids as an array; an id that does not fit int32 is an error."""
     try:
         return np.asarray(ids, dtype=np.int32)
     except OverflowError:
@@ -172,10 +163,7 @@ def token_ids(ids: Sequence[int]) -> TokenIds:
 
 
 def check_texts(texts: object, name: str = "texts") -> list[str]:
-    """A list of strings that can be encoded, or an error that names the first position that cannot.
-
-    `name` is what the error calls the list.
-    """
+    """The texts as a list, or an error with the first position that cannot be encoded; `name` is that of the list."""
     if isinstance(texts, str | bytes):
         raise InputError("encode takes a list of texts, got one string. Write encode([text])[0]")
     try:
@@ -190,12 +178,12 @@ def check_texts(texts: object, name: str = "texts") -> list[str]:
     return checked
 
 
-def _check_characters(place: str, text: str) -> None:
+def _check_characters(name: str, text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{place} has half a character (a lone surrogate, U+{ord(text[error.start]):04X}) at place "
+            f"{name} has half a character (a lone surrogate, U+{ord(text[error.start]):04X}) at offset "
             f"{error.start}. Repair it with: text.encode('utf-8', 'replace').decode()"
         ) from None
 
@@ -204,8 +192,8 @@ def _what(value: object) -> str:
     return "None" if value is None else f"of type {type(value).__name__}"
 
 
-def _find_marks(tokenizer: tokenizers.Tokenizer) -> SpecialTokens:
-    """What the tokenizer puts before and after a text, seen on a short one."""
+def _special_tokens(tokenizer: tokenizers.Tokenizer) -> SpecialTokens:
+    """What the tokenizer adds before and after a text, measured on a short one."""
     for probe in _PROBES:
         with tokenizer_errors():
             bare = tokenizer.encode(probe, add_special_tokens=False).ids
@@ -220,41 +208,41 @@ def _find_marks(tokenizer: tokenizers.Tokenizer) -> SpecialTokens:
 
 
 OVERLAP = 0.25
-"""Part of a window that the next one reads again, so that no sentence is seen only from its edge."""
+"""Share of a window that is in the next one too, so that every sentence is away from an edge in some window."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """One text, ready to run: each piece with its marks, and how much each piece weighs in the mean."""
+    """One text, ready to run: in one or several pieces, each with its special tokens and its weight in the mean."""
 
     pieces: tuple[TokenIds, ...]
     weights: tuple[int, ...]
     tokens: int
-    """Tokens of the whole text, marks included."""
+    """Tokens of the text, special tokens included."""
     kept: int
-    """Tokens that some piece holds, marks included."""
+    """Tokens that are in some piece, special tokens included."""
     starts: tuple[int, ...] = (0,)
-    """Where each piece begins in the text's tokens, marks not counted."""
+    """Where each piece starts in the tokens of the text, special tokens not counted."""
 
 
-def cut(content: TokenIds, marks: SpecialTokens, limit: int | None, on_long: OnLong) -> Windows:
-    """The pieces of one text under `limit` tokens a piece, marks included; None: no limit."""
-    tokens = len(content) + len(marks)
+def cut(content: TokenIds, special: SpecialTokens, limit: int | None, on_long: OnLong) -> Windows:
+    """The pieces of one text, at most `limit` tokens each, special tokens included; None: no limit."""
+    tokens = len(content) + len(special)
     if limit is None or tokens <= limit:
-        return Windows((marks.around(content),), (1,), tokens, tokens)
-    room = limit - len(marks)
+        return Windows((special.around(content),), (1,), tokens, tokens)
+    room = limit - len(special)
     if room < 1:
         raise InputError(
-            f"max_length {limit} leaves no room for a token beside the {len(marks)} marks of this model. "
-            f"Use at least {len(marks) + 1}"
+            f"max_length {limit} leaves no room for a token beside the {len(special)} special tokens of this model. "
+            f"Use at least {len(special) + 1}"
         )
     if on_long != "chunk":
-        start = 0 if marks.cut == "right" else len(content) - room
-        return Windows((marks.around(content[start : start + room]),), (1,), tokens, limit, (start,))
+        start = 0 if special.cut == "right" else len(content) - room
+        return Windows((special.around(content[start : start + room]),), (1,), tokens, limit, (start,))
     step = max(1, room - int(room * OVERLAP))
     starts = range(0, len(content) - room + step, step)
     parts = [content[start : start + room] for start in starts]
-    pieces = tuple(marks.around(part) for part in parts)
+    pieces = tuple(special.around(part) for part in parts)
     return Windows(pieces, tuple(map(len, parts)), tokens, tokens, tuple(starts))
 
 
@@ -262,11 +250,11 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 class TruncationWarning(UserWarning):
-    """Texts were longer than the model reads, and the rest of them did not count."""
+    """Texts were longer than the model reads, and were truncated."""
 
 
 def refuse_long(windows: Sequence[Windows], block: Sequence[str], texts: Sequence[str]) -> None:
-    """An error that names the first text of `block` that was cut by its position in `texts`."""
+    """Raise an error for the first text of `block` that was truncated, with its position in `texts`."""
     for window, text in zip(windows, block, strict=True):
         if window.kept < window.tokens:
             raise InputError(
@@ -283,7 +271,7 @@ def warn_of_long(
     what: str = "texts",
     advice: str = "Use on_long='chunk' to read them whole, or 'truncate' to cut them without this line",
 ) -> None:
-    """One line that says how many texts lost how many tokens; nothing where none did."""
+    """Warn once with the number of texts and tokens that were lost; silent where none were."""
     lost = tokens - kept
     count = int((lost > 0).sum())
     if count:
@@ -296,7 +284,7 @@ def warn_of_long(
 
 
 def _outside() -> int:
-    """How many calls up the first line outside this package is: a warning points at the user's code."""
+    """The stack level of the first caller outside this package: a warning points at the user's code."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

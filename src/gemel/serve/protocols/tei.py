@@ -219,7 +219,7 @@ async def _predict(services: Services, request: Request, body: shapes.PredictReq
 
 @contextmanager
 def _explain_left(wanted: bool) -> Iterator[None]:
-    """Pairs can only be truncated at the end. `wanted`: the client wanted the other side, so the error says why not."""
+    """Pairs can only be truncated at the end. `wanted`: the client wants the other side, so explain it in the error."""
     try:
         yield
     except TooLarge:
@@ -236,13 +236,13 @@ def _explain_left(wanted: bool) -> Iterator[None]:
 async def _tokenize(services: Services, request: Request, body: shapes.TokenizeRequest) -> Response:
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     services.limits.check_texts(texts, "inputs")
-    prompt, marked = _prompt(services, body.prompt_name), body.add_special_tokens is not False
+    prompt, special = _prompt(services, body.prompt_name), body.add_special_tokens is not False
     prompted = [prompt + each for each in texts]
 
     def work() -> list[bytes]:
         check_tokens(services, prompted)
         return [
-            dumps(_tokens_of(services, each, marked)) for each in prompted
+            dumps(_tokens_of(services, each, special)) for each in prompted
         ]  # as objects, many times larger
 
     return encoded_list_response(await services.work(work, client=client_of(request), long=is_long(prompted)))
@@ -252,10 +252,10 @@ async def _decode(services: Services, request: Request, body: shapes.DecodeReque
     if not body.ids:
         raise InputError("ids is empty: give at least one token id")
     lists: Any = body.ids if isinstance(body.ids[0], list) else [body.ids]
-    marks = body.skip_special_tokens is False
+    special = body.skip_special_tokens is False
     long = is_long_ids(lists)
     decoded = await services.work(
-        lambda: decode_ids(services, lists, "ids", marks=marks), client=client_of(request), long=long
+        lambda: decode_ids(services, lists, "ids", special=special), client=client_of(request), long=long
     )
     return json_response(decoded)
 
@@ -271,11 +271,11 @@ def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
     return list(pairs)
 
 
-def _sorted(found: PairClasses, *, raw: bool) -> list[list[dict[str, Any]]]:
+def _sorted(classes: PairClasses, *, raw: bool) -> list[list[dict[str, Any]]]:
     out = []
-    for row in found.raw if raw else found.probabilities:
+    for row in classes.raw if raw else classes.probabilities:
         order = np.argsort(-row, kind="stable")
-        out.append([{"label": found.labels[at], "score": float(row[at])} for at in order])
+        out.append([{"label": classes.labels[at], "score": float(row[at])} for at in order])
     return out
 
 
@@ -287,7 +287,7 @@ def _prompt(services: Services, name: str | None) -> str:
     return prompts[name] if name is not None else ""
 
 
-def _tokens_of(services: Services, text: str, marked: bool) -> list[dict[str, Any]]:
+def _tokens_of(services: Services, text: str, special: bool) -> list[dict[str, Any]]:
     return [
         {
             "id": piece.id,
@@ -296,7 +296,7 @@ def _tokens_of(services: Services, text: str, marked: bool) -> list[dict[str, An
             "start": None if piece.special else piece.start,
             "stop": None if piece.special else piece.stop,
         }
-        for piece in services.model.tokenizer.pieces(text, special=marked)
+        for piece in services.model.tokenizer.pieces(text, special=special)
     ]
 
 
@@ -305,16 +305,16 @@ def _info(services: Services) -> dict[str, Any]:
 
     model, limits = services.model, services.limits
     classifier = find_classes(services)
-    kind: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
+    model_type: dict[str, Any] = {"embedding": {"pooling": "+".join(model.checkpoint.pooling.modes)}}
     if reranker(services) is not None:
-        kind["reranker"] = _labels(services.cross.labels if services.cross else ())
+        model_type["reranker"] = _labels(services.cross.labels if services.cross else ())
     if classifier is not None:
-        kind["classifier"] = _labels(classifier.labels)
+        model_type["classifier"] = _labels(classifier.labels)
     return {
         "model_id": services.model_name,
         "model_sha": None,
         "model_dtype": model.precision,
-        "model_type": kind,
+        "model_type": model_type,
         "max_concurrent_requests": limits.queue_tokens // (model.max_length or limits.tokens),
         "max_input_length": model.max_length or limits.tokens,
         "max_batch_tokens": limits.tokens,

@@ -117,9 +117,9 @@ def is_long_ids(lists: Sequence[Sequence[int]]) -> bool:
 
 
 def decode_ids(
-    services: Services, lists: Sequence[Sequence[int]], name: str, *, marks: bool = False
+    services: Services, lists: Sequence[Sequence[int]], name: str, *, special: bool = False
 ) -> list[str]:
-    """The texts that lists of token ids stand for. `marks`: special tokens are written too."""
+    """The texts that lists of token ids stand for. `special`: special tokens are written too."""
     tokenizer, count = services.model.tokenizer, sum(map(len, lists))
     if len(lists) > services.limits.texts:
         raise TooLarge(
@@ -140,7 +140,7 @@ def decode_ids(
                 f"{name} has the token id {wrong}; {services.model_name} knows ids from 0 to {size - 1}. "
                 "Send texts, or ids of this model's own tokenizer (those of tiktoken mean other words)"
             )
-    return [tokenizer.text(ids, special=marks) for ids in lists]
+    return [tokenizer.text(ids, special=special) for ids in lists]
 
 
 def decode_exact_ids(services: Services, lists: Sequence[Sequence[int]], name: str) -> list[str]:
