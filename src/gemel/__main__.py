@@ -2,7 +2,7 @@
 
 import sys
 
-# `python -m` puts the working folder first, where a file of the name of a module would be executed in its place.
+# `python -m` puts the working folder first, where a file with the name of a module would be executed instead of it.
 if not sys.flags.safe_path:
     del sys.path[0]
 

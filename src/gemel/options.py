@@ -1,4 +1,4 @@
-"""Every option of encoding texts and of scoring pairs, once: keywords, command-line flags and config keys read this."""
+"""The options of encoding texts and of scoring pairs: keywords, flags and config keys are made from them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions:
-    """How texts become vectors. The default of every field is what the checkpoint says, or the safe choice."""
+    """How texts become vectors. Defaults are those of the checkpoint, or the safe choice."""
 
     prompt: str | None = None
-    """Put in front of every text, word for word. Wins over `prompt_name`."""
+    """Put in front of every text, unchanged. Overrides `prompt_name`."""
     prompt_name: str | None = None
-    """A prompt that the checkpoint brings by name, such as "query" or "document"."""
+    """The name of a prompt of the checkpoint, such as "query" or "document"."""
     normalize: bool | None = None
-    """Scale each vector to length 1. None: as the checkpoint says."""
+    """Scale each vector to length 1. None: as in the checkpoint."""
     dim: int | None = None
     """Keep only the first `dim` numbers (for models trained with matryoshka), then normalize again."""
     precision: Precision | None = None
-    """Numbers used in the computation: float32, or int8 (faster, nearly as good). None: as chosen at load."""
+    """Numbers used in the computation: float32, or int8 (faster, nearly as good). None: as given to `load`."""
     output: Output = "float32"
-    """Numbers of the result: float32, float16, int8 (direction kept, length not), binary (8 dimensions per byte)."""
+    """Numbers of the result: float32, float16, int8 (only the direction is kept), binary (8 dimensions per byte)."""
     max_length: int | None = None
-    """Tokens of a text that count, special tokens included. None: as the checkpoint says."""
+    """Tokens of a text, special tokens included. None: as in the checkpoint."""
     on_long: OnLong = "warn"
     """A text over `max_length`: warn and cut, error, truncate without a warning, or chunk (windows, averaged)."""
     threads: int | None = None
-    """Cores to use. None: all that the process may use. Never changes a bit."""
+    """CPU cores to use. None: all that the process may use. Does not change the result."""
     memory: int | str = "256MB"
-    """Working memory for activations, all threads together, in bytes or as "1GB". Never changes a bit."""
+    """Working memory for activations, all threads together, in bytes or as "1GB". Does not change the result."""
     progress: bool = False
     """Show texts per second and the time left on standard error."""
 
@@ -80,7 +80,7 @@ class EncodeKeywords(TypedDict, total=False):
 
 
 def parse_bytes(size: int | str) -> int:
-    """A number of bytes out of `268435456`, `"256MB"` (10^6) or `"1GiB"` (2^30)."""
+    """A number of bytes from `268435456`, `"256MB"` (10^6) or `"1GiB"` (2^30)."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
@@ -97,23 +97,23 @@ def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossOptions:
-    """How pairs are scored. None of it but `precision` and `max_length` changes a bit of a result."""
+    """How pairs are scored. Only `precision` and `max_length` change the results."""
 
     precision: Precision | None = None
-    """Numbers used in the computation: float32 or int8. None: as chosen at load."""
+    """Numbers used in the computation: float32 or int8. None: as given to `load`."""
     max_length: int | None = None
-    """Tokens of a pair that count, special tokens included. None: as the checkpoint says."""
+    """Tokens of a pair, special tokens included. None: as in the checkpoint."""
     on_long: Literal["warn", "error", "truncate"] = "warn"
     """A pair over `max_length`: warn and cut, error, or truncate without a warning. The longer text is cut first."""
     threads: int | None = None
-    """Pairs are scored on this many cores. None: all that the process may use."""
+    """CPU cores to use. None: all that the process may use."""
     memory: int | str = "256MB"
     """Working memory for activations, all threads together, in bytes or as "1GB"."""
     progress: bool = False
     """Show pairs per second and the time left on standard error."""
 
     def __post_init__(self) -> None:
-        EncodeOptions(**asdict(self))  # the same rules, in the same words
+        EncodeOptions(**asdict(self))  # the same rules and messages
         if self.on_long not in ("warn", "error", "truncate"):
             raise InputError(f"on_long must be one of warn, error, truncate for pairs, got {self.on_long!r}")
 

@@ -1,9 +1,7 @@
-"""One line on standard error for long work: how much, how fast, how long still. Nothing when nobody watches.
+"""Terminal output: a progress line for long work, and text of unknown origin made safe to print.
 
-Foreign text made safe to print: what could steer a terminal is shown, not sent.
-
-Texts of a data file, names of files and messages of other programs may hold escape sequences that clear the screen, set
-the title, write to the clipboard, or turn the direction of writing so that a line reads as another one.
+Texts of data files, names of files and messages of other programs may contain escape sequences that clear the screen,
+set the title, write to the clipboard, or change the direction of writing so that a line reads as another one.
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ _EVERY = 0.2  # seconds between two updates of the line
 
 
 class Progress:
-    """Counts from any thread; writes at most a few times a second."""
+    """A line on standard error: how much is done, how fast, time left. Any thread may count; silent unless `shown`."""
 
     def __init__(self, total: int | None, unit: str, *, shown: bool) -> None:
-        """`total` None: the end is not known, so no time left is shown."""
+        """`total` None: unknown, so no time left is shown."""
         self._total, self._unit, self._shown = total, unit, shown
         self._done = 0
         self._started = self._written = perf_counter()
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
-        """`count` more are done."""
+        """Count `count` more as done; the line is updated a few times per second."""
         with self._lock:
             self._done += count
             now = perf_counter()
@@ -39,7 +37,7 @@ class Progress:
                 self._write(now)
 
     def close(self) -> None:
-        """Leaves the last state of the line and ends it."""
+        """Write the last state of the line and end it."""
         if self._shown:
             self._write(perf_counter())
             sys.stderr.write("\n")
@@ -63,7 +61,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-# C0 but tab and line feed, DEL and C1; what sets the direction of writing; other line breaks; half pairs of UTF-16.
+# C0 except tab and line feed, DEL and C1; direction of writing; other line breaks; lone surrogates.
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
 
 _DIRECTIONS = r"\u202a-\u202e\u2066-\u2069"
@@ -72,12 +70,12 @@ _UNSAFE = re.compile(f"[{_CONTROLS}{_DIRECTIONS}\u2028\u2029\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    r"""The text with every character that could steer a terminal shown as `\x1b` or `\u202e`. Lines and tabs stay."""
+    r"""The text with control characters of terminals shown as `\x1b` or `\u202e`. Line feeds and tabs stay."""
     return _UNSAFE.sub(_shown, text)
 
 
 def printable_json(value: Any, **settings: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
-    r"""One line of JSON that reads back as `value` and is safe to print: `\u009b` where the character would steer."""
+    r"""One line of JSON that parses to `value` and is safe to print: control characters are written as `\u009b`."""
     # json.dumps escapes C0; the rest of the pattern can only be inside of strings.
     return _UNSAFE.sub(_escaped, json.dumps(value, ensure_ascii=False, default=iso_date, **settings))
 
@@ -86,13 +84,13 @@ def iso_date(value: object) -> str:
     """Dates and times as ISO 8601: the `default` of json.dumps."""
     if isinstance(value, date):
         return value.isoformat()
-    raise TypeError(f"{type(value).__name__} is no type of JSON")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
-def _shown(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

@@ -1,4 +1,4 @@
-"""One word, one idea: a flag that several verbs have is spelled and described the same in all of them."""
+"""A flag that several verbs have is spelled and described the same in all of them."""
 
 from collections import defaultdict
 
@@ -12,11 +12,11 @@ EVERY = [(words, option) for words, command in commands() for option in options(
 TABLE = {
     "model": ("-m --model", "A model's name, or its folder"),
     "out": ("-o --out", ("A folder for ", "A file for ")),
-    "json": ("--json", ("Print one JSON object.", "Print JSON lines, an object a row.")),
+    "json": ("--json", ("Print one JSON object.", "Print JSON lines, one object per row.")),
     "k": ("-k --k", "How many "),
     "min-score": ("--min-score", "The lowest cosine "),
-    "threads": ("--threads", "Cores to use. Default: all that the process may use."),
-    "seed": ("--seed", "The seed of "),
+    "threads": ("--threads", "CPU cores to use. Default: all that the process may use."),
+    "seed": ("--seed", "Seed of "),
     "text-column": (
         "--text-column",
         'The column with the texts. Default: "text", or the only column with strings.',
@@ -25,18 +25,18 @@ TABLE = {
     "query-column": ("--query-column", "The column of --queries with the texts."),
     "where": ("--where", ("Only ", "All ")),
     "queries": ("--queries", "A file of queries: .txt, .jsonl, .csv, .tsv or .parquet."),
-    "input-format": ("--input-format", "What FILE holds. Default: as its name ends; txt for standard input."),
-    "skip-bad": ("--skip-bad", "Leave out rows that cannot be used, and say how many."),
+    "input-format": ("--input-format", "The format of FILE. Default: by its name; txt for standard input."),
+    "skip-bad": ("--skip-bad", "Leave out rows that cannot be used, and report how many."),
     "overwrite": ("--overwrite", "Replace "),
     "precision": (
         "--precision",
         "Numbers used in the computation: float32, or int8 (faster, nearly as good).",
     ),
-    "rerank": ("--rerank", "A cross-encoder that orders "),
-    "max-length": ("--max-length", "Tokens of a text that count, special tokens included."),
-    "resume": ("--resume", "Go on with "),
+    "rerank": ("--rerank", "A cross-encoder that reranks "),
+    "max-length": ("--max-length", "Tokens of a text, special tokens included"),
+    "resume": ("--resume", "Resume the "),
     "force": ("--force", "Train although "),
-    "on": ("--on", "Work on a Ray cluster"),
+    "on": ("--on", "Run on a Ray cluster"),
 }
 
 # The same word for things of another type, and why.

@@ -1,10 +1,6 @@
-"""Flags that several verbs have: one spelling and one description, with room for what is special to a verb.
+"""Flags that several verbs share: one spelling, one description, with room for what is special to a verb.
 
-Flags that commands share. Those of encoding are made from EncodeOptions, one for each field.
-
-What is looked for, as two verbs take it: typed, in a file, or both.
-
-The student of `--fast`: made once from the user's own model, then found in the cache.
+Flags of encoding, training, serving and planning are generated from dataclasses of options, one for each field.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ Function = Callable[..., Any]  # a click callback: its arguments are whatever it
 
 Decorator = Callable[[Function], Function]
 
-_JSON = {"object": "Print one JSON object.", "lines": "Print JSON lines, an object a row."}
+_JSON = {"object": "Print one JSON object.", "lines": "Print JSON lines, one object per row."}
 
 TEXT_COLUMN = 'The column with the texts. Default: "text", or the only column with strings.'
 
@@ -53,16 +49,16 @@ def json_option(
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
-def out_option(help: str, *, place: Literal["FILE", "FOLDER", "PATH"], **settings: Any) -> Decorator:
-    """`-o`, `--out`: where the answer is written; PATH may be a file or a folder."""
-    kind = click.Path(path_type=Path, file_okay=place != "FOLDER")
+def out_option(help: str, *, metavar: Literal["FILE", "FOLDER", "PATH"], **settings: Any) -> Decorator:
+    """`-o`, `--out`: where the result is written; PATH may be a file or a folder."""
+    kind = click.Path(path_type=Path, file_okay=metavar != "FOLDER")
     return click.option(
-        "-o", "--out", type=kind, metavar=place, callback=_can_be_written, help=help, **settings
+        "-o", "--out", type=kind, metavar=metavar, callback=_can_be_written, help=help, **settings
     )
 
 
 def _can_be_written(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
-    """Refuse a place before any work is done, not after hours of it."""
+    """Refuse a path that cannot be written before any work is done, not after hours of it."""
     if out is None:
         return None
     above = next(folder for folder in out.absolute().parents if folder.exists())
@@ -75,17 +71,17 @@ def _can_be_written(_: click.Context, __: click.Parameter, out: Path | None) -> 
 
 def rows_out_option(more: str = "") -> Decorator:
     """`-o`, `--out` for rows, as `RowsOut` writes them, and `--escape-formulas`."""
-    out = out_option(f"A file for the rows: .tsv, .csv, .jsonl or .parquet.{more}", place="FILE")
+    out = out_option(f"A file for the rows: .tsv, .csv, .jsonl or .parquet.{more}", metavar="FILE")
     escape = click.option(
         "--escape-formulas",
         is_flag=True,
-        help="Put ' before texts of .csv and .tsv that a spreadsheet would compute (= + - @).",
+        help="Put ' before texts of .csv and .tsv that a spreadsheet would evaluate (= + - @).",
     )
     return lambda function: out(escape(function))
 
 
 def overwrite_option(what: str) -> Decorator:
-    """`--overwrite`: nothing that is there is replaced without it."""
+    """`--overwrite`: nothing is replaced without it."""
     return click.option("--overwrite", is_flag=True, help=f"Replace {what}.")
 
 
@@ -106,7 +102,7 @@ def input_format_option(function: Function) -> Function:
     return click.option(
         "--input-format",
         type=click.Choice(["txt", "jsonl", "csv", "tsv", "parquet"]),
-        help="What FILE holds. Default: as its name ends; txt for standard input.",
+        help="The format of FILE. Default: by its name; txt for standard input.",
     )(function)
 
 
@@ -115,12 +111,12 @@ def skip_bad_option(function: Function) -> Function:
     return click.option(
         "--skip-bad/--no-skip-bad",
         default=False,
-        help="Leave out rows that cannot be used, and say how many.",
+        help="Leave out rows that cannot be used, and report how many.",
     )(function)
 
 
 def k_option(what: str, default: int | None = None) -> Decorator:
-    """`-k`, `--k`: how many answers."""
+    """`-k`, `--k`: how many results."""
     shown = default is not None
     return click.option(
         "-k", "--k", type=click.IntRange(1), default=default, show_default=shown, help=f"How many {what}."
@@ -136,8 +132,8 @@ def min_score_option(what: str, default: float | None = None) -> Decorator:
 
 
 def seed_option(what: str, default: int | None = 0) -> Decorator:
-    """`--seed`; with `default` None the library's own, which is 0 too, holds."""
-    help = f"The seed of {what}." + (" Default: 0." if default is None else "")
+    """`--seed`; with `default` None the library's own is used, which is 0 too."""
+    help = f"Seed of {what}." + (" Default: 0." if default is None else "")
     shown = default is not None
     return click.option("--seed", type=click.IntRange(0), default=default, show_default=shown, help=help)
 
@@ -145,7 +141,7 @@ def seed_option(what: str, default: int | None = 0) -> Decorator:
 def threads_option(function: Function) -> Function:
     """`--threads`, of verbs without EncodeOptions."""
     return click.option(
-        "--threads", type=click.IntRange(1), help="Cores to use. Default: all that the process may use."
+        "--threads", type=click.IntRange(1), help="CPU cores to use. Default: all that the process may use."
     )(function)
 
 
@@ -155,7 +151,7 @@ def progress_option(function: Function) -> Function:
 
 
 def shows_progress(progress: bool | None) -> bool:
-    """What the flag means: as it says, else whether somebody looks."""
+    """Whether to show progress: as the flag says, else if standard error is a terminal."""
     return sys.stderr.isatty() if progress is None else progress
 
 
@@ -172,7 +168,7 @@ def precision_option(function: Function) -> Function:
 
 def candidates_option(what: str) -> Decorator:
     """`--candidates`."""
-    help = f"{what} a query that --hybrid and --rerank look at. Default: 50, or -k if that is more."
+    help = f"{what} per query that --hybrid and --rerank consider. Default: 50, or -k if that is more."
     return click.option("--candidates", type=click.IntRange(1), help=help)
 
 
@@ -227,7 +223,7 @@ def _option(field: Field[Any], annotation: object, help: str) -> Callable[[Funct
 
 
 def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callable[[Function], Function]:  # noqa: ANN401
-    """The flag of one field: its name with hyphens, its type. Its environment variables: settings.py."""
+    """The flag of one field: its name with hyphens, its type. Its environment variables: config.py."""
     flag = "--" + name.replace("_", "-")
     kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
     shape: dict[str, Any] = {}
@@ -246,14 +242,14 @@ def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callab
 
 
 def flag_help(doc: str, names: list[str]) -> str:
-    """The words of a field's docstring for someone at a terminal: flags instead of Python names."""
+    """A field's docstring for the command line: flags instead of Python names."""
     for name in names:
         doc = doc.replace(f"`{name}`", "--" + name.replace("_", "-"))
     return re.sub(r"\bNone: ", "Default: ", doc)
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The string below each field of a dataclass, by field; empty where the source is not at hand."""
+    """The string below each field of a dataclass, by field; empty if the source is not available."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except (OSError, TypeError):
@@ -268,7 +264,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def query_options(function: Function) -> Function:
-    """[QUERY]..., `--queries` and `--query-column`, for `asked_queries`."""
+    """[QUERY]..., `--queries` and `--query-column`, for `read_queries`."""
     for add in (
         click.option("--query-column", metavar="NAME", help="The column of --queries with the texts."),
         click.option(
@@ -287,14 +283,14 @@ def where_option(what: str) -> Decorator:
     )
 
 
-def asked_queries(typed: tuple[str, ...], path: str | None, column: str | None) -> list[str]:
-    """Those that were typed, then those of the file."""
+def read_queries(typed: tuple[str, ...], path: str | None, column: str | None) -> list[str]:
+    """The queries of the command line, then those of the file."""
     from gemel.files.rows import read_rows
 
-    asked = [*typed, *(row.text for row in (read_rows(path, text_column=column) if path else ()))]
-    if not asked:
+    queries = [*typed, *(row.text for row in (read_rows(path, text_column=column) if path else ()))]
+    if not queries:
         raise InputError("no query. Give QUERY or --queries FILE")
-    return asked
+    return queries
 
 
 def fast_option(function: Function) -> Function:
@@ -304,8 +300,8 @@ def fast_option(function: Function) -> Function:
         "candidates_each",
         type=click.IntRange(1),
         metavar="N",
-        help="A static student of the model (made once, then cached) proposes N candidates for each result, the model "
-        "scores only those; the recall is measured and shown. 10 is a start; more finds more.",
+        help="A static student of the model (created once, then cached) proposes N candidates per result, the model "
+        "scores only those; the recall is measured and shown. Start with 10; more finds more.",
     )(function)
 
 

@@ -25,7 +25,7 @@ VERBS: Registry[click.Command] = Registry(
 )
 """One file each, with a click command named `command`; the first line of the file is its line in `gemel --help`."""
 
-# Work although a file of settings is wrong; the first says what is.
+# These verbs work with a wrong file of settings; `info` reports what is wrong.
 TOLERANT = ("info", "completion")
 
 # click 8.1 shows the help of a bare group itself and exits; 8.2 raises this.
@@ -43,10 +43,10 @@ class LazyGroup(click.Group):
 
         command = VERBS[cmd_name]
         set_variables(command, (cmd_name,))
-        if ctx.resilient_parsing:  # a shell asks what could come next
-            from gemel.cli.verbs.completion import give_names
+        if ctx.resilient_parsing:  # for completion in a shell
+            from gemel.cli.verbs.completion import set_names
 
-            give_names(command)
+            set_names(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - whatever a command returns
@@ -106,7 +106,10 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Show the version and exit.",
 )
 @click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; fits anywhere."
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    help="Show the traceback of an error; may be anywhere on the line.",
 )
 def cli() -> None:
     """Sentence embeddings: encode, compare and search texts, without torch."""
@@ -114,10 +117,10 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    if asked := os.environ.get("_GEMEL_COMPLETE"):
+    if instruction := os.environ.get("_GEMEL_COMPLETE"):
         from gemel.cli.verbs.completion import complete
 
-        return complete(cli, asked)
+        return complete(cli, instruction)
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
@@ -131,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GemelError as error:
         return _fail(_verb(given), f"{error}{_notes(error)}", 1 if isinstance(error, WorkError) else 2, debug)
     except BrokenPipeError:  # `gemel ... | head` is not a failure
-        # The interpreter flushes standard output once more on its way out; let that go nowhere.
+        # The interpreter flushes standard output once more when it exits; send that to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KeyboardInterrupt, click.Abort):
@@ -153,7 +156,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _verb(arguments: Sequence[str]) -> str:
-    """`gemel index add` of a command line, as far as it names verbs: options in front of a verb are bare flags."""
+    """`gemel index add` of a command line, as far as it names verbs; options before a verb take no values."""
     command: click.Command | None = cli
     path = ["gemel"]
     for word in [word for word in arguments if not word.startswith("-")]:
@@ -165,7 +168,7 @@ def _verb(arguments: Sequence[str]) -> str:
 
 
 def _notes(error: Exception) -> str:
-    """Where a setting that the error speaks of comes from."""
+    """Where the settings that the error names come from."""
     return "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 

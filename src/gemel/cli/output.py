@@ -1,9 +1,7 @@
-"""All that the commands print: foreign text goes through `gemel.terminal` on its way to a terminal.
+"""Everything that commands print, with control characters escaped, and rows of results to a file or a table.
 
-`echo` for people, `echo_json` for programs, `echo_path` for a path that a script takes, `cell` for tables of rich.
-`tests/cli/test_screen.py` watches that no command prints by other means.
-
-Rows of an answer to where they were asked for: a file, JSON lines, or a table on the screen.
+`echo` for people, `echo_json` for programs, `echo_path` for a path that a script reads, `cell` for tables of rich.
+`tests/cli/test_screen.py` checks that no command prints by other means.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ if TYPE_CHECKING:
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
-    """A message for people, on standard output or standard error; cleaned also when piped, as logs are read too."""
+    """A message for people, on standard output or standard error; escaped also when piped, as logs are read too."""
     click.echo(printable(str(text)), err=err)
 
 
 def echo_json(value: Any, **settings: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
-    """One line of JSON, which reads back as it was."""
+    """One line of JSON, which parses to the same value."""
     click.echo(printable_json(value, **settings))
 
 
 def echo_path(path: Path) -> None:
-    """A path as the answer: to the letter for a program that reads it, cleaned on a terminal."""
+    """A path as the result: unchanged for a program that reads it, escaped on a terminal."""
     click.echo(printable(str(path)) if sys.stdout.isatty() else str(path))
 
 
@@ -49,7 +47,7 @@ def cell(text: object) -> Text:
 
 @contextmanager
 def printable_warnings() -> Iterator[None]:
-    """Warnings, which name files and quote texts, as one clean line without a place in the source."""
+    """Warnings, which name files and quote texts, as one escaped line without a position in the source."""
     original = warnings.formatwarning
 
     def shown(
@@ -73,7 +71,7 @@ _NARROW = ("score", "cosine", "percentile", "expected_false", "rank", "query")
 
 @dataclass(frozen=True)
 class RowsOut:
-    """Where rows go."""
+    """Where rows of results go: a file, JSON lines or a table."""
 
     out: Path | None
     as_json: bool
@@ -88,7 +86,7 @@ class RowsOut:
             check_output(self.out)
 
     def put(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Write or show them all; a screen gets the first hundred."""
+        """Write or show all rows; a terminal gets the first hundred."""
         if self.out is not None:
             from gemel.files.write_rows import write_rows
 

@@ -1,4 +1,4 @@
-"""`--on ray`: the flags, and what a command computes with: this machine or a cluster."""
+"""`--on ray`: its flags, and the model and search functions of a command, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from gemel.vectors.pair_scan import Pairs
     from gemel.vectors.search import Hits
 
-CLUSTER_BLOCK = 16_384  # documents a commit, at least: between two commits all workers have something to do
+CLUSTER_BLOCK = 16_384  # documents per commit, at least, so that all workers are busy between two commits
 
 
 @dataclass(frozen=True)
 class On:
-    """What the flags say."""
+    """The values of the flags."""
 
     where: str
     workers: int | None
@@ -36,7 +36,7 @@ class On:
 
     @contextmanager
     def opened(self, threads: int | None) -> Iterator[RayCluster]:
-        """The cluster, for the length of the command."""
+        """The cluster, open until the command ends."""
         from gemel.integrations.ray.cluster import open_cluster
 
         with open_cluster(self.where, workers=self.workers, threads=threads or 1) as cluster:
@@ -50,7 +50,7 @@ def on_option(function: Function) -> Function:
     def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
         where, workers, summary = (values.pop(name) for name in ("on", "workers", "job_summary"))
         if where is None and (workers is not None or summary is not None):
-            raise InputError("--workers and --job-summary are about a cluster. Name it with --on ray")
+            raise InputError("--workers and --job-summary need a cluster. Name it with --on ray")
         on = None if where is None else On(where, workers, summary)
         return function(*arguments, on=on, **values)
 
@@ -63,19 +63,19 @@ def on_option(function: Function) -> Function:
     decorated = click.option(
         "--workers",
         type=click.IntRange(1),
-        help="With --on: processes, each with --threads cores (default 1). Default: all the cluster has room for.",
+        help="With --on: processes, each with --threads cores (default 1). Default: as many as fit.",
     )(decorated)
     return click.option(
         "--on",
         metavar="ray[://HOST:PORT]",
-        help="Work on a Ray cluster: the one of RAY_ADDRESS or of this machine, or that of the address. "
+        help="Run on a Ray cluster: the one of RAY_ADDRESS or of this machine, or the one at the address. "
         "The result is the same. Default: this machine alone.",
     )(decorated)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a command computes with."""
+    """The model and search functions of a command."""
 
     model: Any  # gemel.Model; that of a cluster encodes there
     on: On | None = None
@@ -102,7 +102,7 @@ class Machine:
         return partial(search_on_ray, self.cluster)
 
     def done(self, verb: str, rows: int) -> None:
-        """Say what the cluster did; nothing without one."""
+        """Report what the cluster did; nothing without one."""
         if self.cluster is None or self.on is None:
             return
         summary = self.cluster.summary(verb, rows)
@@ -131,18 +131,18 @@ def machine(on: On | None, model: str, options: EncodeOptions) -> Iterator[Machi
 
 
 @contextmanager
-def machine_of_index(on: On | None, place: str) -> Iterator[Machine]:
-    """The model that the index at `place` names; None where it is for the index to load."""
+def machine_of_index(on: On | None, location: str) -> Iterator[Machine]:
+    """The model that the index at `location` names; None if the index loads it itself."""
     if on is None:
         yield Machine(None)
         return
     import gemel
     from gemel.integrations.ray.encode import ModelOnRay
 
-    # The cluster first: one that is started here forks, which the index's store does not like once it is loaded.
+    # The cluster first: one that is started here forks, which is not safe once the store of the index is loaded.
     with on.opened(None) as cluster:
-        with gemel.open_index(place, create=False, read_only=True) as index:
+        with gemel.open_index(location, create=False, read_only=True) as index:
             named: Model | None = index.model
         if named is None:
-            raise InputError(f"the index {place} has no model, so there is nothing to encode on a cluster")
+            raise InputError(f"the index {location} has no model, so there is nothing to encode on a cluster")
         yield Machine(ModelOnRay(named.checkpoint, cluster, precision=named.precision), on, cluster)

@@ -1,13 +1,8 @@
-"""What decides whether this process uses the network: offline mode, and the usage reports of other packages.
+"""Isolation from the network and the working folder: offline mode, telemetry of packages, safe child processes.
 
-Some packages report their use to their makers unless a variable of the environment says otherwise, and read it when
-they are imported. Whoever imports one of them in gemel calls `disable_usage_reports` first.
-
-Start another Python interpreter that runs nothing from the folder the user stands in.
-
-`python -m x` and `python -c` put the working folder first on `sys.path`, so a `typing.py` that lies beside a data file
-would be executed. A child of gemel starts with `-P`, in an empty folder of its own, and without the variables that
-make an interpreter run other code.
+Some packages report their use unless an environment variable, read at import, disables it: `disable_usage_reports` is
+called before such an import. `python -m x` and `python -c` put the working folder first on `sys.path`, so a `typing.py`
+beside a data file would be executed: child processes start with `-P`, in an empty folder.
 """
 
 from __future__ import annotations
@@ -30,16 +25,16 @@ _OFF = {
     "onnxruntime": ("ORT_DISABLE_TELEMETRY", "1"),
     "ray": ("RAY_USAGE_STATS_ENABLED", "0"),
 }
-"""Package -> the variable, and the value that switches its reports off."""
+"""Package to the variable and the value that disables its reports."""
 
 
 def is_offline() -> bool:
-    """True if GEMEL_OFFLINE asks for no network at all."""
+    """True if GEMEL_OFFLINE forbids the network."""
     return os.environ.get("GEMEL_OFFLINE", "").lower() in _YES
 
 
 def disable_usage_reports(package: str) -> bool:
-    """Switch the reports of `package` off before it is imported; returns whether they are off.
+    """Disable the reports of `package` before it is imported; returns whether they are disabled.
 
     A value that the user has set stays, except in offline mode.
     """
@@ -62,7 +57,7 @@ def without_module(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-# Each of these makes an interpreter load or run something before or after the program that was requested.
+# Each of these makes an interpreter load or run something besides the requested program.
 _UNSAFE = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONWARNINGS", "PYTHONEXECUTABLE")
 
 
@@ -72,7 +67,7 @@ def run_python(
     """Run this interpreter with `arguments` (`["-m", "pip", ...]`) and return its output as text.
 
     `environment` is added to the variables of this process. The child may use the installed packages and the absolute
-    folders of PYTHONPATH; relative folders would depend on where the user stands and are dropped.
+    folders of PYTHONPATH; relative folders would depend on the working folder and are dropped.
     """
     with tempfile.TemporaryDirectory(prefix="gemel-child-") as folder:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Rows with named fields to a file, streamed: .tsv, .csv, .jsonl (each also .gz) or .parquet. Whole or not there."""
+"""Rows with named fields to a file, streamed and atomic: .tsv, .csv, .jsonl (each also .gz) or .parquet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BREAKS = re.compile(r"[\t\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 
 def check_output(path: Path) -> str:
-    """The kind of file that the name says, or an error before any work is done."""
+    """The format by the name of the file, or an error before any work is done."""
     bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
     kind = bare.suffix.lower()
     if kind not in _KINDS or (kind == ".parquet" and bare != path):
@@ -137,7 +137,7 @@ def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:
                 out.add(pyarrow.Table.from_pylist(group))
             except (pyarrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
                 raise WorkError(
-                    f"cannot write row {count:,} and those after it to parquet, which takes one type a column: "
+                    f"cannot write row {count:,} and those after it to parquet, which needs one type per column: "
                     f"{error}. Write .jsonl instead"
                 ) from error
             count += len(group)
@@ -145,8 +145,8 @@ def _write_parquet(working: Path, rows: Iterable[Fields]) -> int:
 
 
 class _Groups:
-    """A parquet file that grows by groups of rows. Where a group needs a wider type than those before it had (a text
-    after nulls, a fraction after whole numbers), these are written again."""
+    """A parquet file that grows by groups of rows. If a group needs a wider type than those before it (a text after
+    nulls, a fraction after whole numbers), these are written again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -30,10 +30,10 @@ Examples:
 @click.argument("file", required=False, metavar="[FILE]")
 @text_column_option()
 @click.option(
-    "--sample", type=click.IntRange(1), default=1000, show_default=True, help="Texts to use at the most."
+    "--sample", type=click.IntRange(1), default=1000, show_default=True, help="Use at most this many texts."
 )
 @click.option(
-    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="The best of so many counts."
+    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Rounds; the best counts."
 )
 @threads_option
 @progress_option

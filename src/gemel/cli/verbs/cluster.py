@@ -42,7 +42,7 @@ ROWS = 40  # clusters shown on a terminal
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@out_option("A folder for clusters.json, assignments.tsv, vectors.npy and map.html.", place="FOLDER")
+@out_option("A folder for clusters.json, assignments.tsv, vectors.npy and map.html.", metavar="FOLDER")
 @click.option(
     "--method",
     type=click.Choice(["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"]),
@@ -50,22 +50,24 @@ ROWS = 40  # clusters shown on a terminal
 )
 @min_score_option("inside a group, for communities and agglomerative. Default for communities: 0.75")
 @k_option("clusters, for k-means and agglomerative")
-@click.option("--min-size", type=int, default=2, show_default=True, help="A smaller group is no cluster.")
+@click.option("--min-size", type=int, default=2, show_default=True, help="Smaller groups are not clusters.")
 @seed_option("k-means and of the map")
 @click.option(
     "--earlier",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="A folder of an earlier run: the texts are added to its clusters, which keep their ids.",
+    help="The folder of an earlier run: the texts are added to its clusters, which keep their ids.",
 )
 @click.option(
     "--map",
     type=click.Choice(["tsne", "pca", "none"]),
     default="tsne",
     show_default=True,
-    help="How the map is laid out; pca is faster, none leaves it out.",
+    help="The layout of the map; pca is faster, none: no map.",
 )
-@click.option("--cluster-memory", default="1GB", show_default=True, help="For neighbours and distances.")
+@click.option(
+    "--cluster-memory", default="1GB", show_default=True, help="Memory for neighbors and distances."
+)
 @text_column_option()
 @id_column_option()
 @input_format_option
@@ -85,50 +87,50 @@ def command(
     cluster_memory: str,
     **given: Any,
 ) -> None:
-    """Group similar texts; name the groups; draw a map.
+    """Group similar texts, name the groups, draw a map.
 
-    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
+    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz; - is standard input.
     """
     reading = {name: given.pop(name) for name in ("text_column", "id_column", "input_format", "skip_bad")}
     rows = _read(file, **reading)
     work = {"memory": cluster_memory, "threads": options.threads, "progress": options.progress}
     if earlier is not None:
         if given.pop("min_size") != 2 or any(given.values()):
-            raise InputError("--earlier takes the method and its settings from that folder: give none here")
-        found = _added(rows, earlier, model, options, work, named=reading["id_column"] is not None)
+            raise InputError("--earlier takes the method and its settings from that folder. Leave them out")
+        result = _added(rows, earlier, model, options, work, named=reading["id_column"] is not None)
     else:
-        found = _clustered(rows, model, options, {**given, "seed": seed, **work})
+        result = _clustered(rows, model, options, {**given, "seed": seed, **work})
     if out is not None:
         from gemel.groups.cluster_folder import write_cluster_folder
 
         title = f"Clusters of {Path(file).name if file != '-' else 'standard input'}"
-        write_cluster_folder(out, found, title=title, map=None if map == "none" else map, seed=seed)
-    _report(found.clusters, out, as_json)
+        write_cluster_folder(out, result, title=title, map=None if map == "none" else map, seed=seed)
+    _report(result.clusters, out, as_json)
 
 
 def _read(file: str, skip_bad: bool, input_format: Any, **columns: str | None) -> list[Row]:  # noqa: ANN401
     from gemel.files.rows import read_rows
 
     rows = read_rows(file, format=input_format, skip_bad=skip_bad, **columns)
-    found = list(rows)
+    result = list(rows)
     if rows.skipped:
         echo(f"{rows.skipped:,} bad rows skipped, the first: {rows.bad[0]}", err=True)
-    return found
+    return result
 
 
 def _encoded(rows: list[Row], model: str, options: EncodeOptions) -> tuple[Any, dict[str, Any]]:
-    """Vectors, and what they depend on."""
+    """Vectors, and the model with its fingerprint."""
     import gemel
 
     if options.output == "binary":
-        raise InputError("clusters are made of cosines, which bits do not have. Leave --output away")
+        raise InputError("clustering compares cosines, which binary vectors do not have. Leave out --output")
     encoder = gemel.load(model, precision=options.precision or "float32")
     quiet = replace(options, on_long="truncate") if options.on_long == "warn" else options
     report = encoder.encode_report([row.text for row in rows], quiet)
     if len(report.truncated):
         echo(f"{report.summary()}; --on-long chunk reads all", err=True)
-    made = {"name": encoder.name, "fingerprint": encoder.fingerprint_for(options).to_json()}
-    return report.vectors, made
+    encoder_facts = {"name": encoder.name, "fingerprint": encoder.fingerprint_for(options).to_json()}
+    return report.vectors, encoder_facts
 
 
 def _clustered(
@@ -137,28 +139,28 @@ def _clustered(
     from gemel import cluster
     from gemel.groups.cluster_folder import ClusteredTexts
 
-    vectors, made = _encoded(rows, model, options)
+    vectors, encoder_facts = _encoded(rows, model, options)
     texts = [row.text for row in rows]
     return ClusteredTexts(
-        [row.id for row in rows], texts, vectors, cluster(vectors, texts=texts, **settings), made
+        [row.id for row in rows], texts, vectors, cluster(vectors, texts=texts, **settings), encoder_facts
     )
 
 
 def _added(
     rows: list[Row], folder: Path, model: str, options: EncodeOptions, work: dict[str, Any], *, named: bool
 ) -> ClusteredTexts:
-    """Without a column of ids (`named`) the new rows are numbered on from the earlier ones."""
+    """Without a column of ids (`named`) the numbers of the new rows continue those of the earlier ones."""
     import numpy as np
 
     from gemel import cluster
     from gemel.groups.cluster_folder import ClusteredTexts, read_cluster_folder
 
     before = read_cluster_folder(folder)
-    vectors, made = _encoded(rows, model, options)
-    if made["fingerprint"] != before.model.get("fingerprint"):
+    vectors, encoder_facts = _encoded(rows, model, options)
+    if encoder_facts["fingerprint"] != before.model.get("fingerprint"):
         raise InputError(
-            f"{folder} was made by {before.model.get('name')} with other weights or options than {model} here; "
-            "vectors of two kinds cannot be compared. Use the same, or cluster all texts again"
+            f"{folder} was created by {before.model.get('name')} with other weights or options than {model} here; "
+            "their vectors cannot be compared. Use the same model and options, or cluster all texts again"
         )
     texts = [row.text for row in rows]
     return ClusteredTexts(
@@ -166,21 +168,21 @@ def _added(
         [*before.texts, *texts],
         np.concatenate([before.vectors.astype(np.float32), vectors]),
         cluster(vectors, texts=texts, earlier=before.clusters, **work),
-        made,
+        encoder_facts,
     )
 
 
-def _report(found: Clusters, out: Path | None, as_json: bool) -> None:
+def _report(result: Clusters, out: Path | None, as_json: bool) -> None:
     if as_json or (not sys.stdout.isatty() and out is None):
-        for item in found.to_json()["clusters"]:
+        for item in result.to_json()["clusters"]:
             echo_json(item)
     elif sys.stdout.isatty():
-        _show(found)
+        _show(result)
     where = f"{out}: " if out is not None else ""
-    echo(f"{where}{found.summary()}", err=True)
+    echo(f"{where}{result.summary()}", err=True)
 
 
-def _show(found: Clusters) -> None:
+def _show(result: Clusters) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -190,11 +192,11 @@ def _show(found: Clusters) -> None:
         table.add_column(name, justify="right")
     table.add_column("name")
     table.add_column("central text", no_wrap=True, overflow="ellipsis", ratio=1)
-    for item in found.items[:ROWS]:
+    for item in result.items[:ROWS]:
         nearest = "" if item.outside is None else f"{item.nearest} ({item.outside:.2f})"
         central = cell(" ".join((item.text or "").split()))
         table.add_row(str(item.id), f"{item.size:,}", f"{item.inside:.2f}", nearest, cell(item.name), central)
     console = Console(highlight=False)
     console.print(table)
-    if len(found.items) > ROWS:
-        console.print(f"and {len(found.items) - ROWS:,} more; all with --json or -o", style="dim")
+    if len(result.items) > ROWS:
+        console.print(f"and {len(result.items) - ROWS:,} more; all with --json or -o", style="dim")

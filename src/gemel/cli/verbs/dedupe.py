@@ -37,27 +37,35 @@ ROWS = 15  # groups shown on a terminal
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@out_option("A folder for kept.*, removed.*, report.html and report.json.", place="FOLDER", required=True)
+@out_option("A folder for kept.*, removed.*, report.html and report.json.", metavar="FOLDER", required=True)
 @min_score_option("of a duplicate", default=0.9)
-@click.option("--exact-only", is_flag=True, help="Only texts that are the same; no model is needed.")
+@click.option("--exact-only", is_flag=True, help="Only texts that are equal; no model is needed.")
 @click.option(
     "--keep",
     type=click.Choice(["first", "longest", "central"]),
     default="first",
     show_default=True,
-    help="Which of several duplicates stays; central is the one with the most duplicates.",
+    help="Which of several duplicates to keep; central is the one with the most duplicates.",
 )
-@click.option("--ignore-case/--no-ignore-case", default=True, show_default=True, help="A is a.")
 @click.option(
-    "--ignore-space/--no-ignore-space", default=True, show_default=True, help="Any space is one space."
+    "--ignore-case/--no-ignore-case",
+    default=True,
+    show_default=True,
+    help="Upper and lower case are the same.",
+)
+@click.option(
+    "--ignore-space/--no-ignore-space",
+    default=True,
+    show_default=True,
+    help="Any run of spaces is one space.",
 )
 @text_column_option("May be repeated: the columns are read as one text.", multiple=True)
 @id_column_option()
-@click.option("--pairs-memory", default="1GB", show_default=True, help="For the pairs that are found.")
+@click.option("--pairs-memory", default="1GB", show_default=True, help="Memory for the pairs.")
 @json_option(piped=True)
 @model_option
 @encode_options
-def command(  # noqa: PLR0913 - one argument a flag
+def command(  # noqa: PLR0913 - one argument per flag
     *,
     file: str,
     out: Path,
@@ -73,32 +81,34 @@ def command(  # noqa: PLR0913 - one argument a flag
 ) -> None:
     """Write FILE without its duplicates, and what was removed with its reason.
 
-    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz. Rows keep all their
-    columns. Texts longer than the model are read whole, in chunks, unless --on-long says otherwise.
+    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz. Rows keep all their
+    columns. Texts that are too long for the model are read in chunks, unless --on-long says otherwise.
     """
     from gemel.groups.dedupe_files import read_documents
 
     documents = read_documents(file, text_columns=text_column, id_column=id_column)
     if exact_only:
-        found = _found(documents, None, options, {**given, "min_score": None})
+        result = _dedupe(documents, None, options, {**given, "min_score": None})
     else:
-        found = _found(documents, model, options, {**given, "min_score": min_score, "memory": pairs_memory})
-    _write(out, documents, found, None if exact_only else model)
+        result = _dedupe(documents, model, options, {**given, "min_score": min_score, "memory": pairs_memory})
+    _write(out, documents, result, None if exact_only else model)
     if as_json or not sys.stdout.isatty():
-        counts = {name: found.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
-        click.echo(json.dumps({"out": str(out), **counts, "spared": len(found.spared)}))
+        counts = {name: result.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
+        click.echo(json.dumps({"out": str(out), **counts, "spared": len(result.spared)}))
     else:
-        _show(found, documents)
-    echo(f"{out}: {found.summary()}", err=True)
+        _show(result, documents)
+    echo(f"{out}: {result.summary()}", err=True)
 
 
-def _found(
+def _dedupe(
     documents: Documents, model: str | None, options: EncodeOptions, settings: dict[str, Any]
 ) -> DedupeResult:
     import gemel
 
     if options.output == "binary":
-        raise InputError("duplicates are found by cosines, which bits do not have. Leave --output away")
+        raise InputError(
+            "duplicates are found by cosines, which binary vectors do not have. Leave out --output"
+        )
     if model is not None:
         settings["model"] = gemel.load(model, precision=options.precision or "float32")
         settings["options"] = replace(options, on_long="chunk") if options.on_long == "warn" else options
@@ -106,21 +116,21 @@ def _found(
     return gemel.dedupe(documents.texts, **settings)
 
 
-def _write(out: Path, documents: Documents, found: DedupeResult, model: str | None) -> None:
+def _write(out: Path, documents: Documents, result: DedupeResult, model: str | None) -> None:
     from gemel.groups.dedupe_files import ReportContent, page, write_documents, write_json
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_documents(out, documents, found)
-        write_json(out / "report.json", documents, found, model)
+        write_documents(out, documents, result)
+        write_json(out / "report.json", documents, result, model)
         title = f"Duplicates in {documents.source.name}"
-        text = page(ReportContent(title, found, documents.texts, documents.ids, model))
+        text = page(ReportContent(title, result, documents.texts, documents.ids, model))
         (out / "report.html").write_text(text, encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write to {out}: {error}") from error
 
 
-def _show(found: DedupeResult, documents: Documents) -> None:
+def _show(result: DedupeResult, documents: Documents) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -129,7 +139,7 @@ def _show(found: DedupeResult, documents: Documents) -> None:
     table.add_column("removed", justify="right")
     for name in ("kept", "for example"):
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
-    groups = found.groups()
+    groups = result.groups()
     for group in groups[:ROWS]:
         texts = (documents.texts[group.kept], documents.texts[group.removed[0]])
         table.add_row(f"{len(group.removed):,}", *(cell(" ".join(text.split())) for text in texts))

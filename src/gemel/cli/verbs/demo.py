@@ -31,7 +31,7 @@ class DemoHit:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the demo found, in the order in which it is shown. Times are seconds."""
+    """The results of the demo, in the order in which they are shown. Times are in seconds."""
 
     model: str
     engine: str
@@ -65,7 +65,7 @@ def command(model: str, as_json: bool) -> None:
 
 
 def sentences() -> list[str]:
-    """The sample: a few hundred short texts on everyday things, paraphrases among them."""
+    """A few hundred short sample texts on everyday topics, with paraphrases."""
     from importlib.resources import files
 
     return files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()

@@ -24,7 +24,7 @@ Examples:
 @click.option(
     "--data", multiple=True, metavar="FILE", help="Texts or pairs of texts, no labels. May be repeated."
 )
-@out_option("A folder for the student and its run.", place="FOLDER", required=True)
+@out_option("A folder for the student and its run.", metavar="FOLDER", required=True)
 @click.option(
     "--how",
     type=click.Choice(["pairs", "vectors", "layers", "static"]),
@@ -37,32 +37,32 @@ Examples:
     type=click.Choice(["regression", "cosent"]),
     default="regression",
     show_default=True,
-    help="pairs: bring cosines to the teacher's scores, or only into their order.",
+    help="pairs: fit the cosines to the teacher's scores, or only to their order.",
 )
 @click.option(
     "--neighbours",
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="pairs, of single texts: so many near ones of each are labelled.",
+    help="pairs, of single texts: this many near neighbors of each are labeled.",
 )
 @click.option(
     "--random-pairs",
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="pairs, of single texts: and so many random ones.",
+    help="pairs, of single texts: and this many random ones.",
 )
 @click.option(
     "--bridge",
     type=click.Choice(["auto", "pca", "dense"]),
     default="auto",
     show_default=True,
-    help="vectors of other sizes: reduce the teacher's, or give the student a layer more.",
+    help="vectors of different sizes: reduce the teacher's, or add a layer to the student.",
 )
-@click.option("--layers", type=click.IntRange(1), help="layers: so many stay, evenly spaced.")
-@click.option("--keep", metavar="0,2,5", help="layers: these stay, counted from 0.")
-@click.option("--dim", type=click.IntRange(1), help="static: numbers in a vector. Default: 256.")
+@click.option("--layers", type=click.IntRange(1), help="layers: keep this many, evenly spaced.")
+@click.option("--keep", metavar="0,2,5", help="layers: keep these, counted from 0.")
+@click.option("--dim", type=click.IntRange(1), help="static: dimensions of a vector. Default: 256.")
 @click.option(
     "--train/--no-train",
     default=None,
@@ -71,7 +71,7 @@ Examples:
 @click.option(
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: text=question."
 )
-@click.option("--resume", is_flag=True, help="Go on with the distillation in --out.")
+@click.option("--resume", is_flag=True, help="Resume the distillation in --out.")
 @json_option()
 @options_of(TrainOptions)
 def command(
@@ -85,8 +85,8 @@ def command(
 ) -> None:
     """Make a smaller or faster model that agrees with TEACHER: a sentence encoder or a cross-encoder.
 
-    Says how far the student agrees with its teacher on texts that were held back, before and after, with sizes and
-    speeds. A static student needs no torch; the others are trained like any model: see gemel train for the options
+    Reports how well the student agrees with its teacher on held-out texts, before and after, with sizes and speeds.
+    A static student needs no torch; the others are trained like any model: see gemel train for the options
     of training.
     """
     from gemel import distill
@@ -94,7 +94,7 @@ def command(
     result = distill(
         teacher,
         list(data) or None,
-        keep=_places(keep),
+        keep=_layer_numbers(keep),
         columns=role_columns(columns),
         options=options,
         say=lambda line: echo(line, err=True),
@@ -106,8 +106,8 @@ def command(
         echo(result.summary())
 
 
-def _places(keep: str | None) -> tuple[int, ...]:
+def _layer_numbers(keep: str | None) -> tuple[int, ...]:
     try:
-        return tuple(int(place) for place in keep.split(",")) if keep else ()
+        return tuple(int(number) for number in keep.split(",")) if keep else ()
     except ValueError:
         raise click.BadParameter(f"write numbers like 0,2,5, got {keep!r}", param_hint="--keep") from None

@@ -40,7 +40,7 @@ Examples:
   printf 'a man\\na dog\\n' | gemel encode - > vectors.jsonl
   gemel encode articles.jsonl.gz -o vectors/ --on ray"""
 
-CLUSTER_ROWS = 8192  # rows a write when a cluster encodes: it has more under way than that
+CLUSTER_ROWS = 8192  # rows per write when a cluster encodes, which has more than that in flight
 
 STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, small enough for a pipe to flow
 
@@ -48,9 +48,9 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 @click.command(epilog=EXAMPLES)
 @click.argument("file", required=False, metavar="[FILE]")
 @out_option(
-    "A folder for the vectors. If the run is stopped, the same command goes on. "
+    "A folder for the vectors. If the run is stopped, the same command resumes it. "
     "Default: JSON lines on standard output.",
-    place="FOLDER",
+    metavar="FOLDER",
 )
 @input_format_option
 @text_column_option()
@@ -59,11 +59,11 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 @click.option(
     "--format",
     type=click.Choice(["npy", "safetensors", "parquet", "jsonl"]),
-    help="Files of the folder. Default: npy.",
+    help="The format of the files in the folder. Default: npy.",
 )
 @click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
-@overwrite_option("what another job left in the folder")
-@json_option("lines", more="With -o: one object that says what was done.")
+@overwrite_option("what another job wrote to the folder")
+@json_option("lines", more="With -o: one object with what was done.")
 @on_option
 @model_option
 @encode_options
@@ -82,10 +82,10 @@ def command(
 ) -> None:
     """Turn texts into vectors.
 
-    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
+    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz; - is standard input.
     """
     if out is None and (overwrite or format not in (None, "jsonl")):
-        raise InputError("--format and --overwrite are about a folder. Name it with -o")
+        raise InputError("--format and --overwrite need a folder. Name it with -o")
     if out is None and on is not None:
         raise InputError("--on ray writes a folder. Name it with -o")
     rows = _open_input(file, **reading)
@@ -105,7 +105,7 @@ def command(
 def _to_folder(
     where: Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
 ) -> dict[str, Any]:
-    """What was done, as JSON values."""
+    """Encode to a folder; what was done, as JSON values."""
     from gemel.texts.encode_folder import encode_to_folder
 
     model: Any = where.model
@@ -113,7 +113,7 @@ def _to_folder(
     if where.cluster is not None:
         from gemel.integrations.ray.encode import RowPrefetcher
 
-        model = source = RowPrefetcher(where.model, rows, settings)  # both halves of the job
+        model = source = RowPrefetcher(where.model, rows, settings)  # it reads rows and encodes them
         job["checkpoint_rows"] = CLUSTER_ROWS
     encoder = _CountingEncoder(model, settings)
     with _progress_line(source, shown=shown) as progress:
@@ -143,7 +143,7 @@ def _open_input(
 
 
 def _quiet(options: EncodeOptions) -> EncodeOptions:
-    # The line at the end says how many texts were cut; a warning for every block would say it a thousand times.
+    # The last line reports how many texts were cut; there should be no warning for every block.
     on_long = "truncate" if options.on_long == "warn" else options.on_long
     return replace(options, on_long=on_long, progress=False)
 
@@ -185,7 +185,7 @@ class _CountingEncoder:
         return vectors
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the vectors depend on, to the bit: engines agree closely, but not in the last digit."""
+        """What the bits of the vectors depend on: engines agree closely, but not in the last digit."""
         return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.kernel}
 
 
@@ -222,7 +222,7 @@ def _progress_line(rows: TextRows, *, shown: bool) -> Iterator[Callable[[FolderP
 
         def show(state: FolderProgress) -> None:
             rate = state.encoded_now / max(perf_counter() - started, 1e-9)
-            # The number of rows is not known before the end; the part of the file that was read tells it nearly.
+            # The number of rows is estimated from the part of the file that was read.
             total = state.rows / rows.fraction if rows.fraction else None
             bar.update(
                 task, completed=state.rows, total=total, description=f"{state.rows:,} texts, {rate:,.0f}/s"

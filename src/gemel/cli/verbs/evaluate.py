@@ -43,20 +43,20 @@ COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
     required=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A table, or a folder of them.",
+    help="A table, or a folder of tables.",
 )
 @click.option("--metric", help='cosine, dot, euclidean, manhattan, or "all" side by side. Default: cosine.')
-@click.option("--rounds", type=click.IntRange(0), help="Bootstrap draws of an interval. Default: 1000.")
-@seed_option("the draws and of what else is random", default=None)
+@click.option("--rounds", type=click.IntRange(0), help="Bootstrap rounds of an interval. Default: 1000.")
+@seed_option("the bootstrap and of everything else that is random", default=None)
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the task, such as k=20."
 )
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
-@out_option("A folder for results.json, .md and a report.", place="FOLDER")
+@out_option("A folder for results.json, .md and a report.", metavar="FOLDER")
 @json_option("lines", piped=True, more="A row is a model on a data set.")
 @encode_options
 def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: Any) -> None:
-    """Score each MODEL on labelled data; of several, say which is better and how sure that is.
+    """Score each MODEL on labeled data; of several, say which is better and how certain that is.
 
     MODEL is a model's name or folder, or a baseline such as glove:FILE, tfidf or bm25. Shares are in points (82.03),
     with the 95 % bootstrap interval in brackets. JSON has one object for each model and data set.
@@ -71,7 +71,7 @@ def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: 
             rows = [one.to_json() for one in compared]
             content = {**result.to_json(), "compared": rows} if len(models) > 1 else result.to_json()
             echo_json(content)
-            sys.stdout.flush()  # one line after the other, for who reads along
+            sys.stdout.flush()  # each line at once, for a reader of the pipe
     if not wants_json:
         _show(results, found)
     if out is not None:
@@ -95,7 +95,7 @@ def _run(
     settings: tuple[str, ...],
     **given: Any,
 ) -> Iterator[tuple[Scores, list[NamedComparison]]]:
-    """Each result as it comes, with its comparisons to the models before."""
+    """Each result as it is computed, with its comparisons to the models before it."""
     from gemel.evaluation.evaluate import compare_with, name_of, open_encoder, score_model
     from gemel.evaluation.task import load_task
 
@@ -107,7 +107,7 @@ def _run(
         name = name_of(model, encoder)
         taken = any(result.model == name for result in earlier)  # two folders may end in the same name
         mine = []
-        with _warnings_in_a_line():
+        with _warnings_once():
             for result in score_model(tasks, encoder, name=model if taken else name):
                 mine.append(result)
                 yield result, compare_with(earlier, result, **draws)
@@ -115,7 +115,7 @@ def _run(
 
 
 def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`k=20` to a number, `closed=true` to a truth, anything else to a string."""
+    """`k=20` to a number, `closed=true` to a bool, anything else to a string."""
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -129,8 +129,8 @@ def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 @contextmanager
-def _warnings_in_a_line() -> Iterator[None]:
-    """What the library warns of goes to standard error once, without a place in the source."""
+def _warnings_once() -> Iterator[None]:
+    """Each warning of the library once on standard error, without a position in the source."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -153,9 +153,9 @@ def _show(results: Sequence[Scores], found: Sequence[NamedComparison]) -> None:
             heading = name.replace("-", " ").replace("_", " ")
             table.add_column(cell(heading), justify="right", no_wrap=name == own[0].main)
         for result in own:
-            for place, (title, values) in enumerate((*_rows(result), *_readings(result))):
+            for number, (title, values) in enumerate((*_rows(result), *_readings(result))):
                 cells = [_cell(values.get(name), bounds=name == result.main) for name in names]
-                table.add_row(cell(title), *cells, "" if place else f"{result.items:,}")
+                table.add_row(cell(title), *cells, "" if number else f"{result.items:,}")
         console.print(table)
     _show_notes(console.print, results)
     if found:
@@ -191,7 +191,7 @@ def _readings(result: Scores) -> list[tuple[str, dict[str, Score]]]:
 
 
 def _show_notes(write: Any, results: Sequence[Scores]) -> None:  # noqa: ANN401 - rich's print
-    """What is not defined, what was left out, and what there is besides the table, once each."""
+    """Values that are not defined, data that was left out, and values that are not in the table, once each."""
     undefined = {
         f"{result.dataset}: {name} is not defined: {score.note}"
         for result in results
@@ -221,7 +221,7 @@ def _show_comparisons(found: Sequence[NamedComparison]) -> None:
         for one in found:
             if (one.first, one.second) == (first, second):
                 pair = one.comparison
-                verdict = f"{one.better} is better" if one.better else "no sure difference"
+                verdict = f"{one.better} is better" if one.better else "no significant difference"
                 table.add_row(
                     cell(one.dataset),
                     f"{pair.difference:+.2f} [{pair.low:+.2f}, {pair.high:+.2f}]",

@@ -26,14 +26,14 @@ _FOR, _AGAINST = (15, 127, 192), (217, 99, 0)
 
 _MOST = 15  # pairs shown where the table does not fit
 
-_STRONGEST = 0.75  # of the colour in the strongest cell
+_STRONGEST = 0.75  # share of the color in the strongest cell
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("left")
 @click.argument("right")
 @click.option("--tokens", is_flag=True, help="Show pieces of words as the model reads them, not whole words.")
-@out_option("A file for a page that shows the table: .html.", place="FILE")
+@out_option("A file for a page that shows the table: .html.", metavar="FILE")
 @json_option(piped=True)
 @threads_option
 @model_option
@@ -46,89 +46,89 @@ def command(
     threads: int | None,
     model: str,
 ) -> None:
-    """Split the cosine of LEFT and RIGHT into what each pair of words adds; all together sum to it.
+    """Split the cosine of LEFT and RIGHT into the contribution of each pair of words.
 
-    For models whose vector is a sum over tokens: mean and cls pooling and their kin, without non-linear layers.
+    For models whose vector is a sum over tokens: mean and cls pooling and the like, without non-linear layers.
     """
     import gemel
 
     if out is not None:
         _check(out)
-    found = gemel.explain(gemel.load(model), left, right, threads=threads)
+    explanation = gemel.explain(gemel.load(model), left, right, threads=threads)
     if out is not None:
-        _write(out, found)
+        _write(out, explanation)
     if as_json or (not sys.stdout.isatty() and out is None):
-        echo_json(found.to_json())
+        echo_json(explanation.to_json())
     elif out is None:
-        _show(found if tokens else found.words())
+        _show(explanation if tokens else explanation.words())
 
 
 def _check(out: Path) -> None:
-    """Refuse a place that cannot be written before any work is done."""
+    """Refuse a path that cannot be written before any work is done."""
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"cannot tell from its name what to write to {out}. Known ending: .html")
     if not out.absolute().parent.is_dir():
         raise InputError(f"no folder {out.absolute().parent}")
 
 
-def _write(out: Path, found: Explanation) -> None:
+def _write(out: Path, explanation: Explanation) -> None:
     try:
-        out.write_text(found.to_html(), encoding="utf-8")
+        out.write_text(explanation.to_html(), encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write {out}: {error}") from error
-    echo(f"{out}: cosine {found.score:.4f}", err=True)
+    echo(f"{out}: cosine {explanation.score:.4f}", err=True)
 
 
-def _show(found: Explanation) -> None:
+def _show(explanation: Explanation) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(f"cosine {found.score:.4f} = the sum of the table", style="bold")
-    table = heat_map(found)
+    console.print(f"cosine {explanation.score:.4f} = the sum of the table", style="bold")
+    table = heat_map(explanation)
     if console.measure(table).minimum <= console.width:
         console.print(table)
         return
     console.print(
         f"The table is wider than this screen (-o FILE.html shows it). The {_MOST} strongest pairs:"
     )
-    for value, one, other in strongest(found)[:_MOST]:
+    for value, one, other in strongest(explanation)[:_MOST]:
         console.print(cell(f"  {value:6.3f}  {one} - {other}"), highlight=False)
 
 
-def strongest(found: Explanation) -> list[tuple[float, str, str]]:
-    """(value, left, right) of all pairs, those first that change the score most."""
+def strongest(explanation: Explanation) -> list[tuple[float, str, str]]:
+    """(value, left, right) of all pairs, those that change the score most first."""
     pairs = [
         (float(value), one, other)
-        for one, line in zip(found.left_tokens, found.table, strict=True)
-        for other, value in zip(found.right_tokens, line, strict=True)
+        for one, line in zip(explanation.left_tokens, explanation.table, strict=True)
+        for other, value in zip(explanation.right_tokens, line, strict=True)
     ]
     return sorted(pairs, key=lambda pair: -abs(pair[0]))
 
 
-def heat_map(found: Explanation) -> Table:
-    """Rows are the left text, columns the right; blue speaks for, orange against; sums at the edges."""
+def heat_map(explanation: Explanation) -> Table:
+    """Rows are the left text, columns the right; blue raises the score, orange lowers it; sums at the edges."""
     from rich.style import Style
     from rich.table import Table
     from rich.text import Text
 
     from gemel.texts.explanation import short
 
-    most = float(abs(found.table).max(initial=0.0)) or 1.0
+    most = float(abs(explanation.table).max(initial=0.0)) or 1.0
     table = Table("", box=None, padding=(0, 1), show_footer=True)
     table.columns[0].footer = "sum"
-    for name, total in zip(found.right_tokens, found.table.sum(axis=0), strict=True):
+    for name, total in zip(explanation.right_tokens, explanation.table.sum(axis=0), strict=True):
         table.add_column(cell(name), footer=short(float(total)), justify="right", no_wrap=True)
-    table.add_column("sum", footer=short(found.score), justify="right")
-    for name, line in zip(found.left_tokens, found.table, strict=True):
+    table.add_column("sum", footer=short(explanation.score), justify="right")
+    for name, line in zip(explanation.left_tokens, explanation.table, strict=True):
         cells = [
-            Text(short(float(value)), Style(color="white", bgcolor=_colour(float(value) / most)))
+            Text(short(float(value)), Style(color="white", bgcolor=_color(float(value) / most)))
             for value in line
         ]
         table.add_row(cell(name), *cells, short(float(line.sum())))
     return table
 
 
-def _colour(part: float) -> str:
-    """From black to the full colour: white numbers stay readable on both."""
+def _color(part: float) -> str:
+    """From black to the full color: white numbers stay readable on both."""
     red, green, blue = (int(_STRONGEST * abs(part) * tone) for tone in (_FOR if part >= 0 else _AGAINST))
     return f"rgb({red},{green},{blue})"

@@ -11,7 +11,7 @@ from gemel.cli.flags import json_option, out_option, overwrite_option, precision
 from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from gemel.export.files import ExportResult, Format
+    from gemel.export.export import ExportResult, Format
     from gemel.options import Precision
 
 EXAMPLES = """\b
@@ -31,13 +31,17 @@ Examples:
 )
 @out_option(
     "A folder for the graph with tokenizer and config, or a file that ends in .onnx: the graph alone.",
-    place="PATH",
+    metavar="PATH",
     required=True,
 )
 @precision_option
 @click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
-@click.option("--normalize/--no-normalize", default=None, help="Length 1. Default: as the checkpoint says.")
-@overwrite_option("the export that is there")
+@click.option(
+    "--normalize/--no-normalize",
+    default=None,
+    help="Scale vectors to length 1. Default: as the checkpoint says.",
+)
+@overwrite_option("an existing export")
 @json_option()
 def command(
     model: str,
@@ -51,8 +55,8 @@ def command(
 ) -> None:
     """Write MODEL, a name or a folder, as one graph that ONNX Runtime or OpenVINO runs without gemel.
 
-    Token ids and a mask go in, finished vectors come out: pooling, dense layers and length 1 are inside. The file's
-    vectors are compared with gemel's own before anything is written.
+    Inputs are token ids and a mask, the output is the vectors: pooling, dense layers and normalization are part of
+    the graph. Its vectors are compared with those of gemel before anything is written.
     """
     from gemel.export.export import export
 
@@ -68,7 +72,7 @@ def _show(done: ExportResult) -> None:
     echo(f"{done.path}: {done.to} in {done.precision}, {done.size / 1e6:,.1f} MB, {done.dim} dimensions")
     echo(f"inputs {', '.join(done.inputs)}; output {done.output}")
     echo(
-        f"checked on {near.texts} texts: numbers differ from gemel's by at most {near.difference:.1e}, "
+        f"checked on {near.texts} texts: values differ from those of gemel by at most {near.difference:.1e}, "
         f"cosine at least {near.cosine:.6f}"
     )
     for name, prompt in done.prompts.items():

@@ -1,13 +1,10 @@
-"""Keep texts with their vectors; search, add and delete."""
+"""Store texts with their vectors; search, add and delete."""
 
 from __future__ import annotations
 
 import click
 
-from gemel.cli.verbs import index_care as care
-from gemel.cli.verbs import index_read as reading
-from gemel.cli.verbs import index_write as building
-from gemel.cli.verbs import index_write as writing
+from gemel.cli.verbs import index_care, index_read, index_write
 
 EXAMPLES = """\b
 Examples:
@@ -19,25 +16,24 @@ Examples:
 
 @click.group(epilog=EXAMPLES)
 def command() -> None:
-    """Keep texts and their vectors, search and change them; the index knows its model.
+    """Store texts with their vectors; search, add, change and delete them. The index records its model.
 
-    PLACE is a folder, s3://bucket/path for an index in a bucket, or postgresql://user@host/database#name for one on a
-    server.
+    LOCATION is a folder, s3://bucket/path for a bucket, or postgresql://user@host/database#name for a server.
     """
 
 
 for each in (
-    building.build,
-    writing.create,
-    writing.add,
-    reading.search,
-    reading.get,
-    writing.delete,
-    reading.stats,
-    care.compact,
-    care.migrate,
-    care.verify,
-    care.repair,
-    care.words,
+    index_write.build,
+    index_write.create,
+    index_write.add,
+    index_read.search,
+    index_read.get,
+    index_write.delete,
+    index_read.stats,
+    index_care.compact,
+    index_care.migrate,
+    index_care.verify,
+    index_care.repair,
+    index_care.words,
 ):
     command.add_command(each)

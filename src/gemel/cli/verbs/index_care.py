@@ -1,4 +1,4 @@
-"""`gemel index compact`, `verify`, `repair`, `migrate` and `words`."""
+"""The commands that maintain an index: compact, verify, repair, migrate, words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from gemel.cli.flags import PRECISION, json_option, progress_option, shows_progress
 from gemel.cli.output import echo, echo_json
-from gemel.cli.verbs.index_write import place_argument, stemming_option
+from gemel.cli.verbs.index_write import location_argument, stemming_option
 from gemel.errors import WorkError
 
 if TYPE_CHECKING:
@@ -18,50 +18,52 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Tidy up and build what speeds up search.",
+    short_help="Merge small files and build the search structures.",
     epilog="""\b
 Example:
   gemel index compact notes""",
 )
-@place_argument
+@location_argument
 @click.option(
-    "--now", is_flag=True, help="Fail where files of old versions cannot be freed, as others have it open."
+    "--now",
+    is_flag=True,
+    help="Fail if files of old versions cannot be deleted because another process has the index open.",
 )
 @json_option()
-def compact(place: str, now: bool, as_json: bool) -> None:
-    """Merge small pieces of the index at PLACE, drop what was deleted, build what speeds up search.
+def compact(location: str, now: bool, as_json: bool) -> None:
+    """Merge small files of the index at LOCATION, drop deleted rows, build the search structures.
 
-    Files of old versions are freed at once when no other process has the index open, else after an hour.
+    Files of old versions are deleted at once if no other process has the index open, else after an hour.
     """
     import gemel
 
-    with gemel.open_index(place, create=False) as index:
+    with gemel.open_index(location, create=False) as index:
         before = index.stats().bytes
         index.compact(now=now)
         after = index.stats()
     if as_json:
         facts = {"bytes_before": before, "bytes": after.bytes, "layout": after.layout}
-        click.echo(json.dumps({"place": place, **facts}))
+        click.echo(json.dumps({"place": location, **facts}))
         return
-    echo(f"{place}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
+    echo(f"{location}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
 
 
 @click.command(
-    short_help="Is it whole, and of this model?",
+    short_help="Check an index.",
     epilog="""\b
 Example:
   gemel index verify notes --sample 500""",
 )
-@place_argument
+@location_argument
 @click.option(
     "--sample", type=click.IntRange(1), default=100, show_default=True, help="Documents encoded again."
 )
 @json_option()
-def verify(place: str, sample: int, as_json: bool) -> None:
-    """Check the index at PLACE: rows whole, vectors those of its model. Exit code 1 if something is wrong."""
+def verify(location: str, sample: int, as_json: bool) -> None:
+    """Check the index at LOCATION: no damaged rows, vectors of its model. Exit code 1 if something is wrong."""
     import gemel
 
-    with gemel.open_index(place, create=False, read_only=True) as index:
+    with gemel.open_index(location, create=False, read_only=True) as index:
         found = index.verify(sample=sample)
     if as_json:
         echo_json(found.to_json())
@@ -69,7 +71,7 @@ def verify(place: str, sample: int, as_json: bool) -> None:
         for line in found.lines():
             echo(line)
     if not found.ok:
-        raise WorkError(f"{place} is not as it should be")
+        raise WorkError(f"{location} has errors")
 
 
 @click.command(
@@ -79,59 +81,59 @@ Examples:
   gemel index repair notes
   gemel index repair notes --model ./my-model""",
 )
-@place_argument
+@location_argument
 @click.option(
-    "--table", metavar="NAME", help="The table to keep, where index.json is lost and there are several."
+    "--table", metavar="NAME", help="The table to keep, if index.json is lost and there are several."
 )
 @click.option(
     "-m",
     "--model",
     metavar="NAME",
-    help="A model's name, or its folder: what made the index, where its table does not say it.",
+    help="A model's name, or its folder: the one that created the index, if its table does not record it.",
 )
 @json_option()
-def repair(place: str, table: str | None, model: str | None, as_json: bool) -> None:
-    """Rebuild a lost index.json at PLACE, give up what cannot be read, build word index and cache again.
+def repair(location: str, table: str | None, model: str | None, as_json: bool) -> None:
+    """Rebuild a lost index.json at LOCATION, drop what cannot be read, build word index and cache again.
 
-    What can be read is kept, and nothing is deleted that could be. Close other programs that have the index open.
+    Everything that can be read is kept. Close other programs that have the index open.
     """
     import gemel
 
-    done = gemel.repair_index(place, model=model, table=table)
+    done = gemel.repair_index(location, model=model, table=table)
     if as_json:
-        echo_json({"place": place, "actions": list(done.actions)})
+        echo_json({"place": location, "actions": list(done.actions)})
         return
     for line in done.lines():
-        echo(f"{place}: {line}", err=True)
+        echo(f"{location}: {line}", err=True)
 
 
 @click.command(
-    short_help="Encode everything anew with another model.",
+    short_help="Encode everything again with another model.",
     epilog="""\b
 Examples:
   gemel index migrate notes --model ./my-model
   gemel index migrate notes --model ./my-model --passage-tokens 64""",
 )
-@place_argument
+@location_argument
 @click.option(
     "-m", "--model", required=True, metavar="NAME", help="A model's name, or its folder: the one to move to."
 )
 @click.option(
     "--passage-tokens",
     type=click.IntRange(8),
-    help="Longer documents are stored as passages of at most this many tokens. Default: as the index has it.",
+    help="Longer documents are stored as passages of at most this many tokens. Default: as in the index.",
 )
 @click.option(
-    "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as the index has it."
+    "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as in the index."
 )
 @click.option(
-    "--precision", type=click.Choice(["float32", "int8"]), help=f"{PRECISION} Default: as the index has it."
+    "--precision", type=click.Choice(["float32", "int8"]), help=f"{PRECISION} Default: as in the index."
 )
 @progress_option
 @json_option()
 def migrate(
     *,
-    place: str,
+    location: str,
     model: str,
     passage_tokens: int | None,
     dim: int | None,
@@ -139,13 +141,13 @@ def migrate(
     progress: bool | None,
     as_json: bool,
 ) -> None:
-    """Encode all documents of the index at PLACE with another model, then switch to it in one step.
+    """Encode all documents of the index at LOCATION with another model, then switch to it in one step.
 
-    The old vectors go on answering until the switch. Stopped in the middle, run it again: what is done is kept.
+    Searches use the old vectors until the switch. If it is stopped, run it again to resume.
     """
     import gemel
 
-    with gemel.open_index(place, create=False) as index:
+    with gemel.open_index(location, create=False) as index:
         done = index.migrate(
             model,
             passage_tokens=passage_tokens,
@@ -154,34 +156,34 @@ def migrate(
             progress=shows_progress(progress),
         )
     if as_json:
-        click.echo(json.dumps({"place": place, **asdict(done)}))
+        click.echo(json.dumps({"place": location, **asdict(done)}))
     else:
-        echo(f"{place}: {done.summary()}", err=True)
+        echo(f"{location}: {done.summary()}", err=True)
 
 
 @click.command(
-    short_help="Cut the texts into words again.",
+    short_help="Build the word index again.",
     epilog="""\b
 Examples:
   gemel index words notes
   gemel index words notes --stemming english""",
 )
-@place_argument
+@location_argument
 @stemming_option
 @progress_option
 @json_option()
-def words(place: str, stemming: str | None, progress: bool | None, as_json: bool) -> None:
-    """Cut the texts of the index at PLACE into words again, by the newest rules, for hybrid search.
+def words(location: str, stemming: str | None, progress: bool | None, as_json: bool) -> None:
+    """Split the texts of the index at LOCATION into words again, by the newest rules, for hybrid search.
 
-    An index that an older gemel made does not find parts of Chinese, Japanese or Thai text until then; `gemel index
-    stats` says so. Vectors stay as they are. Searches go on meanwhile.
+    An index that was created by an older gemel does not find parts of Chinese, Japanese or Thai text until then;
+    `gemel index stats` reports it. Vectors do not change. Searches continue meanwhile.
     """
     import gemel
 
-    with gemel.open_index(place, create=False) as index:
+    with gemel.open_index(location, create=False) as index:
         done = index.rebuild_words(stemming=stemming, progress=shows_progress(progress))
     if as_json:
-        echo_json({"place": place, "documents": done, "stemming": stemming})
+        echo_json({"place": location, "documents": done, "stemming": stemming})
     else:
-        said = f"{done:,} documents" if done else "nothing to do"
-        echo(f"{place}: {said}, {f'stemming {stemming}' if stemming else 'no stemming'}", err=True)
+        count = f"{done:,} documents" if done else "nothing to do"
+        echo(f"{location}: {count}, {f'stemming {stemming}' if stemming else 'no stemming'}", err=True)

@@ -1,4 +1,4 @@
-"""`gemel index search`, `get` and `stats`."""
+"""The commands that read an index: search, get, stats."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli.flags import (
-    asked_queries,
     candidates_option,
     json_option,
     k_option,
     query_options,
+    read_queries,
     rows_out_option,
     where_option,
 )
 from gemel.cli.output import RowsOut, echo, echo_json
-from gemel.cli.verbs.index_write import place_argument
+from gemel.cli.verbs.index_write import location_argument
 
 if TYPE_CHECKING:
     from gemel.index.query import Answer
 
 _ROWS = json_option("lines", piped=True)
 
-_FOUND = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
+_SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
 
-_SHOWN = ("id", "text", "passages")  # and of `get`
+_GET_COLUMNS = ("id", "text", "passages")  # and of `get`
 
 
 @click.command(
@@ -39,31 +39,31 @@ Examples:
   gemel index search notes "blank pages when printing" --hybrid
   gemel index search notes --queries questions.txt -o answers.jsonl""",
 )
-@place_argument
+@location_argument
 @query_options
-@k_option("documents a query", default=10)
+@k_option("documents per query", default=10)
 @where_option("Only documents")
 @click.option(
     "--offset",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Leave out the first ones: the next page.",
+    help="Skip this many results, for the next page.",
 )
-@click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
-@click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
+@click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
+@click.option("--rerank", metavar="MODEL", help="A cross-encoder that reranks the candidates.")
 @candidates_option("Documents")
 @click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
 @click.option(
     "--recall",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Find at least this part of the right documents, e.g. 0.99, by a wider search. Default: about 0.985.",
+    help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
 @rows_out_option()
 @_ROWS
 def search(
     *,
-    place: str,
+    location: str,
     query: tuple[str, ...],
     queries: str | None,
     query_column: str | None,
@@ -73,20 +73,20 @@ def search(
     as_json: bool,
     **question: Any,
 ) -> None:
-    """Find the documents of the index at PLACE that are nearest to each QUERY.
+    """Find the documents of the index at LOCATION that are nearest to each QUERY.
 
     A long document is found by its best passage, and that is what is shown. A field with the name of a column of the
-    answer (score, text, ...) is shown as field_score.
+    result (score, text, ...) is shown as field_score.
     """
     import gemel
 
     target = RowsOut(out, as_json, escape_formulas)
     target.check()
-    asked = asked_queries(query, queries, query_column)
+    all_queries = read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
-    with gemel.open_index(place, create=False, read_only=True) as index:
-        answers = index.search_many(asked, rerank=cross, **question)
-    target.put(_rows(asked, answers, question["offset"]))
+    with gemel.open_index(location, create=False, read_only=True) as index:
+        answers = index.search_many(all_queries, rerank=cross, **question)
+    target.put(_rows(all_queries, answers, question["offset"]))
 
 
 @click.command(
@@ -95,12 +95,12 @@ def search(
 Example:
   gemel index get notes 17 18""",
 )
-@place_argument
+@location_argument
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @rows_out_option()
 @_ROWS
-def get(place: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
-    """Show documents of the index at PLACE: text and fields. Ids that are not there are named; exit code 1.
+def get(location: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
+    """Show documents of the index at LOCATION: text and fields. Missing ids are listed; exit code 1.
 
     A field called text or passages is shown as field_text or field_passages.
     """
@@ -109,16 +109,16 @@ def get(place: str, ids: tuple[str, ...], out: Path | None, escape_formulas: boo
 
     target = RowsOut(out, as_json, escape_formulas)
     target.check()
-    with gemel.open_index(place, create=False, read_only=True) as index:
-        found = index.get(list(ids))
+    with gemel.open_index(location, create=False, read_only=True) as index:
+        documents = index.get(list(ids))
     target.put(
-        {"id": each.id, **_fields(each.fields, _SHOWN), "text": each.text, "passages": each.passages}
-        for each in found
+        {"id": each.id, **_fields(each.fields, _GET_COLUMNS), "text": each.text, "passages": each.passages}
+        for each in documents
     )
-    there = {document.id for document in found}
-    missing = [each for each in ids if each not in there]
+    present = {document.id for document in documents}
+    missing = [each for each in ids if each not in present]
     if missing:
-        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {place}: {', '.join(missing[:5])}")
+        raise WorkError(f"{len(missing)} of {len(ids)} ids are not in {location}: {', '.join(missing[:5])}")
 
 
 @click.command(
@@ -127,13 +127,13 @@ def get(place: str, ids: tuple[str, ...], out: Path | None, escape_formulas: boo
 Example:
   gemel index stats notes""",
 )
-@place_argument
+@location_argument
 @json_option(piped=True)
-def stats(place: str, as_json: bool) -> None:
-    """Show what the index at PLACE holds, its model, its layout, and its recall measured against exact search."""
+def stats(location: str, as_json: bool) -> None:
+    """Show the size, model and layout of the index at LOCATION, and its recall measured against exact search."""
     import gemel
 
-    with gemel.open_index(place, create=False, read_only=True) as index:
+    with gemel.open_index(location, create=False, read_only=True) as index:
         facts = index.stats().to_json()
     if as_json or not sys.stdout.isatty():
         echo_json(facts)
@@ -150,7 +150,7 @@ def _rows(queries: list[str], answers: list[Answer], offset: int) -> Iterator[di
             row |= {"rank": rank, "score": hit.score}
             if answer.scored_by != "cosine":
                 row["cosine"] = hit.cosine
-            yield {**row, "id": hit.id, **_fields(hit.fields, _FOUND), "text": hit.text}
+            yield {**row, "id": hit.id, **_fields(hit.fields, _SEARCH_COLUMNS), "text": hit.text}
 
 
 def _fields(fields: Mapping[str, Any], ours: tuple[str, ...]) -> dict[str, Any]:

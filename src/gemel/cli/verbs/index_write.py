@@ -1,7 +1,4 @@
-"""`gemel index create`, `add` and `delete`.
-
-`gemel index build`: an index made, filled and tidied by one command.
-"""
+"""The commands that write an index: create, add, delete, build."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from gemel.errors import InputError
 if TYPE_CHECKING:
     from gemel.index.ingest import Existing
 
-place_argument = click.argument("place", metavar="PLACE")
+location_argument = click.argument("location", metavar="LOCATION")
 
 kept_field_option = click.option(
     "--field",
@@ -48,18 +45,18 @@ stemming_option = click.option(
     help="Remove endings of words in this language for hybrid search, e.g. english. Needs PyStemmer. Default: none.",
 )
 
-_MANY = 10_000  # documents written by one command: a bulk load, after which an index is worth building
+_MANY = 10_000  # documents written by one command: a bulk load, after which the index is compacted
 
 
 @click.command(
-    short_help="Make an empty index.",
+    short_help="Create an empty index.",
     epilog="""\b
 Examples:
   gemel index create notes
   gemel index create tickets --model ./my-model --field year:int --field lang
   gemel index create "postgresql://localhost/db#notes" """,
 )
-@place_argument
+@location_argument
 @model_option
 @click.option(
     "--field",
@@ -75,13 +72,13 @@ Examples:
     type=click.IntRange(8),
     help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
 )
-@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
+@click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM dimensions. Default: all.")
 @precision_option
 @stemming_option
 @json_option()
 def create(
     *,
-    place: str,
+    location: str,
     model: str,
     typed: tuple[str, ...],
     passage_tokens: int | None,
@@ -90,14 +87,14 @@ def create(
     stemming: str | None,
     as_json: bool,
 ) -> None:
-    """Make an empty index at PLACE, bound to a model."""
+    """Create an empty index at LOCATION for a model."""
     import gemel
     from gemel.cli.documents import field_types
     from gemel.options import EncodeOptions
 
     options = EncodeOptions(dim=dim, precision=precision)  # type: ignore[arg-type]
     with gemel.open_index(
-        place,
+        location,
         model=model,
         options=options,
         fields=field_types(typed) or None,
@@ -105,11 +102,11 @@ def create(
         stemming=stemming,
         create=True,
     ) as index:
-        made = {"place": str(index.location), "model": model, "dim": index.dim, "precision": precision}
+        created = {"place": str(index.location), "model": model, "dim": index.dim, "precision": precision}
     if as_json:
-        click.echo(json.dumps(made))
+        click.echo(json.dumps(created))
     else:
-        echo(f"{made['place']}: an empty index of {model}, {made['dim']} dimensions", err=True)
+        echo(f"{created['place']}: an empty index of {model}, {created['dim']} dimensions", err=True)
 
 
 @click.command(
@@ -121,10 +118,10 @@ Examples:
   cat lines.txt | gemel index add notes -
   gemel index add notes articles.jsonl.gz --on ray""",
 )
-@place_argument
+@location_argument
 @click.argument("file", metavar="FILE")
 @text_column_option()
-@id_column_option('"id" if there is one; else ids are made of the text')
+@id_column_option('"id" if there is one; else ids are hashes of the texts')
 @kept_field_option
 @click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
 @click.option(
@@ -132,23 +129,25 @@ Examples:
     type=click.Choice(["replace", "skip", "error"]),
     default="replace",
     show_default=True,
-    help="A document whose id is there already. Unchanged ones are never encoded again.",
+    help="What to do with a document whose id exists. Unchanged ones are never encoded again.",
 )
-@click.option("--block", type=click.IntRange(1), default=2048, show_default=True, help="Documents a commit.")
+@click.option(
+    "--block", type=click.IntRange(1), default=2048, show_default=True, help="Documents per commit."
+)
 @click.option(
     "--durable/--no-durable", default=True, show_default=True, help="Wait until a commit is on disk."
 )
 @click.option(
     "--compact/--no-compact",
     default=None,
-    help="Tidy up at the end and build what speeds up search. Default: when many documents were written.",
+    help="Compact at the end: merge small files, build the search structures. Default: if many documents were written.",
 )
 @progress_option
 @json_option()
 @on_option
-def add(  # noqa: PLR0913 - one argument a flag
+def add(  # noqa: PLR0913 - one argument per flag
     *,
-    place: str,
+    location: str,
     file: str,
     text_column: str | None,
     id_column: str | None,
@@ -162,19 +161,19 @@ def add(  # noqa: PLR0913 - one argument a flag
     as_json: bool,
     on: On | None,
 ) -> None:
-    """Add the texts of FILE to the index at PLACE; `-` reads lines from standard input.
+    """Add the texts of FILE to the index at LOCATION; `-` reads lines from standard input.
 
-    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz. Stopped in the middle,
-    run it again: what is there is left alone.
+    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz. If it is stopped, run
+    it again to resume.
     """
     import gemel
     from gemel.cli.documents import documents_of, field_types
 
     if no_fields and typed:
-        raise InputError("--no-fields and --field are opposites. Choose one")
+        raise InputError("--no-fields and --field exclude each other. Choose one")
     with (
-        machine_of_index(on, place) as where,
-        gemel.open_index(place, where.model, create=False, durable=durable) as index,
+        machine_of_index(on, location) as where,
+        gemel.open_index(location, where.model, create=False, durable=durable) as index,
     ):
         wanted = {} if no_fields else (field_types(typed) or None)
         stream = documents_of(file, text_column, id_column, wanted, known=index.fields)
@@ -193,9 +192,9 @@ def add(  # noqa: PLR0913 - one argument a flag
             index.compact()
         where.done("index add", done.added + done.replaced + done.unchanged)
     if as_json:
-        click.echo(json.dumps({"place": place, **asdict(done)}))
+        click.echo(json.dumps({"place": location, **asdict(done)}))
     else:
-        echo(f"{place}: {done.summary()}", err=True)
+        echo(f"{location}: {done.summary()}", err=True)
 
 
 @click.command(
@@ -205,26 +204,28 @@ Examples:
   gemel index delete notes 17 18
   gemel index delete notes --where "year < 2015" """,
 )
-@place_argument
+@location_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @where_option("All documents")
 @click.option(
-    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id a line."
+    "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id per line."
 )
 @json_option()
-def delete(place: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool) -> None:
-    """Delete documents of the index at PLACE by id, or by a condition on their fields."""
+def delete(
+    location: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool
+) -> None:
+    """Delete documents of the index at LOCATION by id, or by a condition on their fields."""
     import gemel
 
     listed = [*ids, *(_lines(ids_file) if ids_file else [])]
     if bool(listed) == (where is not None):
         raise InputError("delete takes ids or --where, one of the two")
-    with gemel.open_index(place, create=False) as index:
+    with gemel.open_index(location, create=False) as index:
         gone = index.delete(where=where) if where is not None else index.delete(listed)
     if as_json:
-        click.echo(json.dumps({"place": place, "deleted": gone}))
+        click.echo(json.dumps({"place": location, "deleted": gone}))
     else:
-        echo(f"{place}: {gone:,} documents deleted", err=True)
+        echo(f"{location}: {gone:,} documents deleted", err=True)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -234,26 +235,26 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 @click.command(
-    short_help="Make an index of a file's texts.",
+    short_help="Create an index from a file.",
     epilog="""\b
 Examples:
   gemel index build notes articles.csv --text-column body --id-column id
   gemel index build tickets tickets.jsonl --field lang --field year:int --on ray""",
 )
-@place_argument
+@location_argument
 @click.argument("file", metavar="FILE")
 @model_option
 @text_column_option()
-@id_column_option('"id" if there is one; else ids are made of the text')
+@id_column_option('"id" if there is one; else ids are hashes of the texts')
 @kept_field_option
 @progress_option
 @json_option()
 @on_option
 @click.pass_context
-def build(  # noqa: PLR0913 - one argument a flag
+def build(  # noqa: PLR0913 - one argument per flag
     context: click.Context,
     *,
-    place: str,
+    location: str,
     file: str,
     model: str,
     text_column: str | None,
@@ -263,20 +264,21 @@ def build(  # noqa: PLR0913 - one argument a flag
     as_json: bool,
     on: On | None,
 ) -> None:
-    """Make the index at PLACE, add the texts of FILE to it, and build what speeds up search.
+    """Create the index at LOCATION, add the texts of FILE to it, and build the search structures.
 
-    It is `create`, `add` and `compact` in one, with their usual settings. Stopped in the middle, run it again: what is
-    there is left alone.
+    It is `create`, `add` and `compact` in one, with their default settings. If it is stopped, run it again to resume.
     """
     import gemel
     from gemel.files.records import existing_file
 
     if file != "-":
-        existing_file(Path(file))  # before an index is made for nothing
-    gemel.open_index(place, model=model).close()  # made if it is not there; one of another model is refused
-    context.invoke(  # what is not said here has the default of `add`
+        existing_file(Path(file))  # before an index is created
+    gemel.open_index(
+        location, model=model
+    ).close()  # created if it does not exist; one of another model is refused
+    context.invoke(  # everything else has the default of `add`
         add,
-        place=place,
+        location=location,
         file=file,
         text_column=text_column,
         id_column=id_column,

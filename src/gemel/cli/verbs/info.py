@@ -1,4 +1,4 @@
-"""Show versions, engines, the processor, the cache and what is set where."""
+"""Show versions, engines, the processor, the cache and the settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime"
 
 OPTIONAL = ("huggingface_hub", "pyarrow", "torch", "transformers")
 
-# What kernels care about, as Linux names it: x86 in the first two lines, ARM in the third.
+# Instructions that kernels use, as Linux names them: x86 in the first two lines, ARM in the third.
 FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw"),
     *("avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
@@ -33,9 +33,9 @@ FEATURES = (
 @json_option()
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Show versions, extras, engines, the processor, the cache, and which settings come from where.
+    """Show versions, extras, engines, the processor, the cache, and the settings with their origins.
 
-    Made to be put into a bug report: keys and passwords are left out.
+    Made for bug reports: keys and passwords are left out.
     """
     facts, settings = gather(), settings_report(ctx.find_root())
     if as_json:
@@ -63,12 +63,12 @@ def gather() -> dict[str, Any]:
 
 
 def _cores() -> list[int]:
-    """The cores this process may use; empty where the system does not say."""
+    """The cores this process may use; empty if the system does not report it."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _features() -> list[str]:
-    """Instructions that kernels care about, as Linux lists them; empty elsewhere."""
+    """Instructions that kernels use, as Linux lists them; empty elsewhere."""
     from pathlib import Path
 
     listing = Path("/proc/cpuinfo")
@@ -254,7 +254,7 @@ def version_of(package: str) -> str | None:
 
 
 def extras() -> list[Extra]:
-    """Every extra that users install, in the order of the package; none where gemel runs without being installed."""
+    """Every extra that users install, in the order of the package; empty if gemel runs without being installed."""
     try:
         facts = metadata("gemel")
     except PackageNotFoundError:

@@ -1,7 +1,4 @@
-"""List, fetch, describe, convert, pack and remove models.
-
-`gemel models wheel`: a model as a package that pip installs.
-"""
+"""List, fetch, describe, convert, pack and remove models."""
 
 from __future__ import annotations
 
@@ -33,19 +30,17 @@ def command() -> None:
     "\n  gemel models wheel ./my-model --licence-file LICENSE --name my-model-wheel --version 1.1",
 )
 @click.argument("model")
-@out_option("A folder for the wheel.", place="FOLDER", default=Path("dist"), show_default=True)
-@click.option(
-    "--as", "called", metavar="NAME", help="What gemel.load finds it by. Default: the model's name."
-)
-@click.option("--name", metavar="NAME", help="What pip calls the wheel. Default: gemel-model-NAME.")
+@out_option("A folder for the wheel.", metavar="FOLDER", default=Path("dist"), show_default=True)
+@click.option("--as", "called", metavar="NAME", help="The name for gemel.load. Default: the model's name.")
+@click.option("--name", metavar="NAME", help="The name of the wheel for pip. Default: gemel-model-NAME.")
 @click.option("--version", default="1.0", show_default=True, help="The wheel's version.")
-@click.option("--licence", metavar="SPDX", help="The model's licence by its name, such as Apache-2.0.")
+@click.option("--licence", metavar="SPDX", help="The model's license as an SPDX name, such as Apache-2.0.")
 @click.option(
     "--licence-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="A file with the licence or a notice; may be repeated. Those in the model's folder come along anyway.",
+    help="A file with the license or a notice; may be repeated. Those in the model's folder are always included.",
 )
 @overwrite_option("a wheel of the same name and version")
 @json_option()
@@ -60,9 +55,9 @@ def wheel(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write MODEL, a name or a folder, as a wheel; where that is installed, gemel.load finds it without a network.
+    """Write MODEL, a name or a folder, as a wheel; once that is installed, gemel.load finds it without a network.
 
-    The wheel holds the model's files and no code but a line with their place. The same model gives the same bytes.
+    The wheel contains the model's files and one line of code with their path. The same model gives the same bytes.
     """
     from gemel.checkpoint.model_wheel import build_model_wheel
     from gemel.checkpoint.sources import find_model, given_name
@@ -141,11 +136,11 @@ def pull(name: str, revision: str | None, as_json: bool) -> None:
         echo_path(folder)
 
 
-@command.command(short_help="What a model is.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
+@command.command(short_help="Describe a model.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
 @click.argument("model")
 @json_option(piped=True)
 def show(model: str, as_json: bool) -> None:
-    """What MODEL, a name or a folder, is: shape, pooling, prompts, hash. Fetches nothing."""
+    """Describe MODEL, a name or a folder: shape, pooling, prompts, hash. Fetches nothing."""
     from gemel.checkpoint.folder import read_checkpoint
     from gemel.checkpoint.sources import find_model
 
@@ -176,10 +171,10 @@ def remove(name: str, as_json: bool) -> None:
     epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model",
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@out_option("A folder for the copy. Default: convert in place.", place="FOLDER")
+@out_option("A folder for the copy. Default: convert in place.", metavar="FOLDER")
 @json_option()
 def convert(folder: Path, out: Path | None, as_json: bool) -> None:
-    """Make safetensors of the pickled weights in FOLDER (extra: train); prints the files written."""
+    """Convert the pickled weights in FOLDER to safetensors (extra: train); prints the files written."""
     from gemel.checkpoint.convert import convert as convert_model
 
     result = convert_model(folder, out)
@@ -194,7 +189,7 @@ def convert(folder: Path, out: Path | None, as_json: bool) -> None:
 
 
 def _facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Everything `show` tells, in its order, as JSON values."""
+    """Everything that `show` prints, in its order, as JSON values."""
     from gemel.checkpoint.fingerprint import weights_hash
     from gemel.checkpoint.sources import folder_size
 
@@ -234,7 +229,7 @@ def _wants_json(as_json: bool) -> bool:
 
 
 def _plain(key: str, value: Any) -> str:  # noqa: ANN401 - a JSON value
-    """A fact for a person; nothing to tell is a dash."""
+    """A value for a person; a dash if there is none."""
     if key == "size":
         return _megabytes(value)
     if key == "dense":

@@ -47,22 +47,22 @@ _DEFAULT = 20
     metavar="NAME",
     help="The column of --other with the texts. Default: --text-column.",
 )
-@k_option(f"pairs, the best ones. Default: {_DEFAULT}, if no cut is given")
-@min_score_option("of a pair; all such pairs are found")
+@k_option(f"best pairs. Default: {_DEFAULT} without --min-score and --expected-false")
+@min_score_option("of a pair; all such pairs are returned")
 @click.option(
     "--expected-false",
     type=float,
     metavar="N",
     help="All pairs above the score that N random pairs of this corpus are expected to reach.",
 )
-@click.option("--calibrate", "calibrated", is_flag=True, help="Say how many random pairs reach each score.")
+@click.option("--calibrate", "calibrated", is_flag=True, help="Show how many random pairs reach each score.")
 @fast_option
-@rows_out_option(" Pairs that do not fit into memory wait on disk beside it.")
+@rows_out_option(" Pairs that do not fit into memory are kept on disk beside it.")
 @json_option("lines", piped=True)
 @on_option
 @model_option
 @encode_options
-def command(  # noqa: PLR0913 - one argument a flag
+def command(  # noqa: PLR0913 - one argument per flag
     *,
     file: str,
     text_column: str | None,
@@ -76,44 +76,44 @@ def command(  # noqa: PLR0913 - one argument a flag
     model: str,
     options: EncodeOptions,
     on: On | None,
-    **asked: Any,
+    **request: Any,
 ) -> None:
     """Find the most similar pairs of the texts of FILE: exact, every pair compared.
 
-    FILE is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz; - is standard input.
-    A model that keeps its relation head adds the probability of each label.
+    FILE is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz; - is standard input.
+    A model with a classification head adds the probability of each label.
     """
     import gemel
 
-    place = RowsOut(out, as_json, escape_formulas)
-    place.check()
+    target = RowsOut(out, as_json, escape_formulas)
+    target.check()
     if on is not None and candidates_each is not None:
         raise InputError("--fast and --on are two ways to be faster. Choose one")
-    if all(asked[name] is None for name in ("k", "min_score", "expected_false")):
-        asked["k"] = _DEFAULT
+    if all(request[name] is None for name in ("k", "min_score", "expected_false")):
+        request["k"] = _DEFAULT
     first = _read(file, text_column, id_column)
     second = None if other is None else _read(other, other_text_column or text_column, id_column)
-    # A cluster's finished tiles wait on disk as well, so that a run that was stopped goes on.
-    streamed = out is not None and (asked["k"] is None or on is not None)
+    # The finished tiles of a cluster are kept on disk as well, so that a stopped run can be resumed.
+    streamed = out is not None and (request["k"] is None or on is not None)
     working = out.with_name(f".{out.name}.pairs") if out is not None and streamed else None
     with machine(on, model, options) as where:
-        found = gemel.find_pairs(
+        result = gemel.find_pairs(
             where.model,
             [row.text for row in first],
             other=None if second is None else [row.text for row in second],
             options=options,
             out=working,
             find=where.find_pairs(),
-            **asked,
+            **request,
             **student_of(where.model, candidates_each, options),
         )
         where.done("pairs", len(first) + len(second or ()))
-    place.put(found.rows([row.id for row in first], None if second is None else [row.id for row in second]))
+    target.put(result.rows([row.id for row in first], None if second is None else [row.id for row in second]))
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
-    if found.calibration is not None:
-        echo(found.calibration.summary(), err=True)
-    echo(found.summary(), err=True)
+    if result.calibration is not None:
+        echo(result.calibration.summary(), err=True)
+    echo(result.summary(), err=True)
 
 
 def _read(path: str, text_column: str | None, id_column: str | None) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Say what a number of texts would cost, and what breaks first."""
+"""Estimate what a number of texts costs, and what breaks first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Examples:
 
 
 def question_options(function: Function) -> Function:
-    """A flag for every field of Question; those without a default must be given."""
+    """A flag for every field of PlanQuestion; those without a default must be given."""
     docs, types = field_docs(PlanQuestion), get_type_hints(PlanQuestion)
     names = [field.name for field in fields(PlanQuestion)]
     decorated = function
@@ -39,15 +39,15 @@ def question_options(function: Function) -> Function:
 @click.command(epilog=EXAMPLES)
 @question_options
 @json_option()
-def command(as_json: bool, **asked: Any) -> None:
-    """Say what a number of texts costs: cores, hours, memory, bytes, money, and what breaks first.
+def command(as_json: bool, **question: Any) -> None:
+    """Estimate what a number of texts costs: cores, hours, memory, disk, money, and what breaks first.
 
-    Encoding, an index, all pairs, and searches at a rate. Nothing is run: the rates were measured. `gemel bench`
+    Covers encoding, an index, all pairs, and searches. Nothing is run: the rates were measured earlier. `gemel bench`
     measures the rate of encoding on your machine, for --texts-per-second. docs/explanation/scale.md has the formulas.
     """
     from gemel.texts.plan import plan
 
-    made = plan(PlanQuestion(**asked))
+    made = plan(PlanQuestion(**question))
     if as_json:
         click.echo(json.dumps(made.to_json()))
     else:
@@ -58,10 +58,10 @@ def lines_of(made: Plan) -> list[str]:
     """The plan for a person."""
     from gemel.texts.plan import amount, duration, moment, size
 
-    asked = made.question
+    question = made.question
     lines = [
-        f"{asked.texts:,.0f} texts of {asked.mean_tokens:g} tokens, {asked.dim} dimensions, {asked.precision}; "
-        f"{asked.machines} x {asked.cores} cores, {size(asked.memory_bytes)}",
+        f"{question.texts:,.0f} texts of {question.mean_tokens:g} tokens, {question.dim} dimensions, "
+        f"{question.precision}; {question.machines} x {question.cores} cores, {size(question.memory_bytes)}",
         "",
         f"{'':8}{'core hours':>12}{'takes':>14}{'memory':>10}{'disk':>10}{'money':>12}",
     ]
@@ -72,13 +72,13 @@ def lines_of(made: Plan) -> list[str]:
             f"{amount(part.money):>12}"
         )
     search = made.searching
-    short = "" if search.memory <= asked.memory_bytes else ", more than a machine has"
+    short = "" if search.memory <= question.memory_bytes else ", more than a machine has"
     lines += [
         "",
-        f"search, {asked.queries_per_second:g} a second: {search.servers} server(s), "
-        f"{amount(search.money_month)} a month; a query takes {moment(search.core_seconds)} of a core",
+        f"search, {question.queries_per_second:g} per second: {search.servers} server(s), "
+        f"{amount(search.money_month)} per month; a query takes {moment(search.core_seconds)} of a core",
         f"each server needs {size(search.memory)} of memory{short}; {size(search.mapped)} more are mapped from files",
-        f"without an index a query takes {moment(search.exact_core_seconds)} of a core, a thousand asked at once",
+        f"without an index a query takes {moment(search.exact_core_seconds)} of a core, a thousand at a time",
         "",
         "what breaks first",
     ]

@@ -32,17 +32,15 @@ Examples:
     show_default=True,
     help="What to fit; a flow needs the extra train.",
 )
-@click.option(
-    "--data", required=True, metavar="FILE", help="Texts to fit on, as many as you have; no labels."
-)
+@click.option("--data", required=True, metavar="FILE", help="Unlabeled texts to fit on, as many as you have.")
 @text_column_option("May be repeated: each column is read.", multiple=True)
-@click.option("--dim", type=click.IntRange(1), help="whitening: keep so many directions. Default: all.")
+@click.option("--dim", type=click.IntRange(1), help="whitening: keep this many directions. Default: all.")
 @click.option(
-    "--remove", type=click.IntRange(0), help="all-but-the-top: directions to take away. Default: dim / 100."
+    "--remove", type=click.IntRange(0), help="all-but-the-top: directions to remove. Default: dim / 100."
 )
 @click.option("--epochs", type=click.IntRange(0), help="flow: passes over the texts. Default: 4.")
-@seed_option("a flow's first weights", default=None)
-@out_option("A folder for the new model.", place="FOLDER", required=True)
+@seed_option("the initial weights of a flow", default=None)
+@out_option("A folder for the new model.", metavar="FOLDER", required=True)
 @overwrite_option("the model in that folder")
 @json_option()
 def command(
@@ -55,10 +53,10 @@ def command(
     as_json: bool,
     **settings: int | None,
 ) -> None:
-    """Fit a method on unlabelled texts and save MODEL with it as a new model.
+    """Fit a method on unlabeled texts and save MODEL with it as a new model.
 
-    The vectors of many models crowd into a narrow cone, where every cosine is high. The new model gives vectors of
-    length 1 that are spread more evenly; it runs without torch, like any other.
+    The vectors of many models lie in a narrow cone, where every cosine is high. The new model gives vectors of
+    length 1 that are spread more evenly; like other models, it runs without torch.
     """
     import gemel
     from gemel.texts.whitening import Settings, save_postprocessed

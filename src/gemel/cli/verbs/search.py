@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli.flags import (
-    asked_queries,
     candidates_option,
     encode_options,
     fast_option,
@@ -18,6 +17,7 @@ from gemel.cli.flags import (
     k_option,
     model_option,
     query_options,
+    read_queries,
     rows_out_option,
     student_of,
     text_column_option,
@@ -49,12 +49,12 @@ Examples:
     "typed",
     multiple=True,
     metavar="NAME:TYPE",
-    help="What --where takes a column for: text, int, float or bool. May be repeated. Default: what JSON and parquet "
-    "say, text in .csv and .tsv.",
+    help="The type of a column for --where: text, int, float or bool. May be repeated. Default: the type in JSON and "
+    "parquet, text in .csv and .tsv.",
 )
-@k_option("answers a query", default=10)
-@click.option("--hybrid", is_flag=True, help="Fuse with a search by words (BM25), by the places in both.")
-@click.option("--rerank", metavar="MODEL", help="A cross-encoder that orders the candidates anew.")
+@k_option("results per query", default=10)
+@click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
+@click.option("--rerank", metavar="MODEL", help="A cross-encoder that reranks the candidates.")
 @candidates_option("Texts")
 @fast_option
 @rows_out_option()
@@ -62,7 +62,7 @@ Examples:
 @on_option
 @model_option
 @encode_options
-def command(  # noqa: PLR0913 - one argument a flag
+def command(  # noqa: PLR0913 - one argument per flag
     *,
     corpus: str,
     query: tuple[str, ...],
@@ -84,21 +84,21 @@ def command(  # noqa: PLR0913 - one argument a flag
 ) -> None:
     """Find the best texts of CORPUS for each query: exact, every text compared.
 
-    CORPUS is .txt (a text a line), .jsonl, .csv, .tsv or .parquet, each text format also with .gz. Prompts that a model
-    brings for queries and documents are used. A model that keeps its relation head adds label probabilities.
+    CORPUS is .txt (one text per line), .jsonl, .csv, .tsv or .parquet, text formats also with .gz. The prompts of
+    the model for queries and documents are used. A model with a classification head adds label probabilities.
     """
     import gemel
 
-    place = RowsOut(out, as_json, escape_formulas)
-    place.check()
+    target = RowsOut(out, as_json, escape_formulas)
+    target.check()
     if on is not None and candidates_each is not None:
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
-    asked = asked_queries(query, queries, query_column)
+    all_queries = read_queries(query, queries, query_column)
     rows = _rows(corpus, text_column, id_column, where, typed)
     with machine(on, model, options) as here:
         found = gemel.search_texts(
             here.model,
-            asked,
+            all_queries,
             [row.text for row in rows],
             ids=[row.id for row in rows],
             options=options,
@@ -107,30 +107,30 @@ def command(  # noqa: PLR0913 - one argument a flag
             **steps,
             **student_of(here.model, candidates_each, options),
         )
-        here.done("search", len(asked))
-    place.put(found.rows())
+        here.done("search", len(all_queries))
+    target.put(found.rows())
     echo(found.summary(), err=True)
 
 
 def _rows(
     path: str, text_column: str | None, id_column: str | None, where: str | None, typed: tuple[str, ...]
 ) -> list[Row]:
-    """Rows that meet the condition keep the numbers that they have in the file."""
+    """The rows that meet the condition, with their numbers in the file."""
     from gemel.files.rows import read_rows
 
     if typed and not where:
-        raise InputError("--field says what --where takes a column for, and there is no --where")
+        raise InputError("--field gives the type of a column for --where, and there is no --where")
     if where and path == "-":
         raise InputError("--where needs a file: the columns of standard input are not known")
     if not where:
         return list(read_rows(path, text_column=text_column, id_column=id_column))
-    found = list(_meeting(path, text_column, id_column, where, typed))
+    found = list(_matching(path, text_column, id_column, where, typed))
     if not found:
         raise InputError(f"{path}: no row meets {where}")
     return found
 
 
-def _meeting(
+def _matching(
     path: str, text_column: str | None, id_column: str | None, where: str, typed: tuple[str, ...]
 ) -> Iterator[Row]:
     """Only the columns that the condition names are read. Without an id column, `id` is "id", else the number."""
@@ -140,9 +140,9 @@ def _meeting(
     from gemel.index.where_parse import parse_where
 
     file = document_file(path, text_column, id_column)
-    said = field_types(typed)
-    check_columns(file, said)
-    types = {**file.fields, **({"id": "text"} if "id" in file.fields else {}), **said}
+    typed_fields = field_types(typed)
+    check_columns(file, typed_fields)
+    types = {**file.fields, **({"id": "text"} if "id" in file.fields else {}), **typed_fields}
     condition = parse_where(where, types)
     assert condition is not None, "there is one"
     named = fields_of(condition)
