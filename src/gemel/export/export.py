@@ -1,20 +1,18 @@
-"""`export`: build the graph, write it under another name, check it against the model, then put it in its place."""
+"""`export`: build the graph of a model, write it to a temporary path, check its vectors, then move it to its path."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 from gemel.errors import InputError, WorkError
 from gemel.export.files import (
     FACTS,
     OUTPUT,
     ExportAgreement,
-    ExportResult,
-    Format,
     check,
     onnx_run,
     openvino_run,
@@ -27,6 +25,8 @@ from gemel.export.graph import SentenceGraph, sentence_graph
 from gemel.files.atomic import atomic_folder
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
+
+Format = Literal["onnx", "openvino"]
 
 ONNX_FILE = "model.onnx"
 
@@ -41,10 +41,10 @@ def export(
     normalize: bool | None = None,
     overwrite: bool = False,
 ) -> ExportResult:
-    """Write the model as one graph with pooling, dense layers and length 1 inside, after checking its vectors.
+    """Write the model as one graph, including pooling, dense layers and normalization, after checking its vectors.
 
-    `out` is a folder, which gets a tokenizer and a config too, or a file that ends in .onnx. `dim` and `normalize`
-    as in encode. The result appears whole or not at all.
+    `out` is a folder, which gets a tokenizer and a config too, or a file that ends in .onnx. `dim` and `normalize` are
+    those of `encode`. The result is written atomically.
     """
     target = Path(out)
     options = EncodeOptions(precision=precision, dim=dim, normalize=normalize)
@@ -57,13 +57,52 @@ def export(
         return _to_folder(opened, working, target, to, options)
 
 
+@dataclass(frozen=True)
+class ExportResult:
+    """An export that was checked and written."""
+
+    path: Path
+    """The folder, or the .onnx file."""
+    files: tuple[str, ...]
+    """Names of the files that were written, sorted."""
+    to: Format
+    precision: Precision
+    inputs: tuple[str, ...]
+    output: str
+    dim: int
+    max_length: int | None
+    size: int
+    """Bytes of all files."""
+    agreement: ExportAgreement
+    prompts: dict[str, str]
+    """Prompts to put in front of texts, which the graph does not do."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of `gemel export --json`."""
+        return {
+            "path": str(self.path),
+            "files": list(self.files),
+            "to": self.to,
+            "precision": self.precision,
+            "inputs": list(self.inputs),
+            "output": self.output,
+            "dim": self.dim,
+            "max_length": self.max_length,
+            "size": self.size,
+            "texts_checked": self.agreement.texts,
+            "difference": self.agreement.difference,
+            "cosine": self.agreement.cosine,
+            "prompts": self.prompts,
+        }
+
+
 def _check_request(target: Path, to: Format, precision: Precision) -> None:
     if to not in get_args(Format):
         raise InputError(f"to must be one of {', '.join(get_args(Format))}, got {to!r}")
     if to == "openvino" and (precision != "float32" or target.suffix in (".onnx", ".xml")):
         raise InputError(
             f"an export to OpenVINO is a folder in float32, got {str(target)!r} in {precision}. "
-            "Give a folder; OpenVINO's own tools quantise it (nncf)"
+            "Give a folder; OpenVINO's own tools quantize it (nncf)"
         )
 
 
@@ -83,36 +122,36 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 
 def _to_folder(model: Model, working: Path, target: Path, to: Format, options: EncodeOptions) -> ExportResult:
-    """All files into `working`, which then becomes `target`."""
+    """Write all files to `working`, which then becomes `target`."""
     tokenizer = ready_tokenizer(model.checkpoint)
     graph = _graph(model, options)
     facts = _facts(model, graph, options)
     written = write_onnx(graph, working / ONNX_FILE, facts)
     if to == "openvino":
-        started = openvino_run(write_openvino(written[0], working))
+        run = openvino_run(write_openvino(written[0], working))
         for path in written:
             path.unlink()
     else:
-        started = onnx_run(written[0])
-    agreement = check(started, graph.inputs, tokenizer, model, options)
-    kept = {"to": to, "inputs": list(graph.inputs), "output": OUTPUT, "checked": asdict(agreement)}
-    write_sidecar(model.checkpoint, tokenizer, working, {**facts, **kept})
+        run = onnx_run(written[0])
+    agreement = check(run, graph.inputs, tokenizer, model, options)
+    more = {"to": to, "inputs": list(graph.inputs), "output": OUTPUT, "checked": asdict(agreement)}
+    write_sidecar(model.checkpoint, tokenizer, working, {**facts, **more})
     files = [path for path in working.iterdir() if path.is_file()]
     return _result(model, target, files, to, graph, options, agreement)
 
 
 def _to_file(model: Model, target: Path, options: EncodeOptions) -> ExportResult:
-    """The graph alone; weights beyond 2 GB go to a file next to it."""
-    place = target.absolute()
+    """Write only the graph; weights beyond 2 GB go to a file next to it."""
+    path = target.absolute()
     tokenizer, graph = ready_tokenizer(model.checkpoint), _graph(model, options)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as working:
-            written = write_onnx(graph, Path(working) / place.name, _facts(model, graph, options))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as working:
+            written = write_onnx(graph, Path(working) / path.name, _facts(model, graph, options))
             agreement = check(onnx_run(written[0]), graph.inputs, tokenizer, model, options)
             result = _result(model, target, written, "onnx", graph, options, agreement)
-            for path in reversed(written):  # the weights first: the graph names them
-                path.replace(place.with_name(path.name))
+            for file in reversed(written):  # the weights first: the graph refers to them
+                file.replace(path.with_name(file.name))
     except OSError as error:
         raise WorkError(f"cannot write {target}: {error}") from error
     return result
@@ -133,7 +172,7 @@ def _graph(model: Model, options: EncodeOptions) -> SentenceGraph:
 
 
 def _facts(model: Model, graph: SentenceGraph, options: EncodeOptions) -> dict[str, str]:
-    """What the file says of itself."""
+    """The metadata of the file."""
     checkpoint = model.checkpoint
     unit = checkpoint.normalize if options.normalize is None else options.normalize
     return {

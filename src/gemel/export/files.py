@@ -1,14 +1,7 @@
-"""A graph to a .onnx file. Weights of more than a protobuf can hold go to a second file next to it, as ONNX has it.
+"""The files of an export: ONNX and OpenVINO models, tokenizer and config, the check of the vectors, and the result.
 
-An ONNX file to OpenVINO's own format, and the run that checks it. Needs the package openvino.
-
-The files next to an exported graph: a tokenizer that cuts and pads as the graph expects, the config, the licences.
-
-What transformers, optimum and fastembed look for by name.
-
-Does the exported file say what gemel says? Sample texts of many lengths through both, before anything is kept.
-
-What an export gives back.
+The tokenizer truncates and pads as the graph expects; names of files are those that transformers, optimum and fastembed
+look for. Before an export is finished, sample texts of many lengths are compared with the vectors of the model.
 """
 
 from __future__ import annotations
@@ -19,13 +12,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.files import read_object_if_there
+from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.encoder.engines.onnx_graph import OPSET
 from gemel.errors import InputError, WorkError
@@ -42,9 +35,9 @@ if TYPE_CHECKING:
 OUTPUT = "sentence_embedding"
 
 MOST_INSIDE = 1_900_000_000
-"""Bytes of weights that stay in the .onnx file; a protobuf ends at 2^31."""
+"""Bytes of weights up to which they are inside the .onnx file; the limit of a protobuf is 2^31."""
 
-_SMALL = 1024  # bytes; such constants stay inside always, where shape inference sees them
+_SMALL = 1024  # bytes; such constants are always inside, where shape inference needs them
 
 _ALIGNED = 4096
 
@@ -52,7 +45,7 @@ _ALIGNED = 4096
 def write_onnx(
     graph: SentenceGraph, path: Path, facts: Mapping[str, str], *, most_inside: int = MOST_INSIDE
 ) -> tuple[Path, ...]:
-    """Write the model and return its files; `facts` go into its metadata."""
+    """Write the model and return its files; `facts` are its metadata."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -63,7 +56,7 @@ def write_onnx(
     outside = sum(array.nbytes for array in arrays.values()) > most_inside
     data = path.with_name(f"{path.name}_data")
     constants = _outside(arrays, data) if outside else _inside(arrays)
-    made = helper.make_graph(
+    onnx_graph = helper.make_graph(
         [*nodes.nodes, last],
         "sentence_encoder",
         [
@@ -74,7 +67,7 @@ def write_onnx(
         constants,
     )
     model = helper.make_model(
-        made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10, producer_name="gemel"
+        onnx_graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10, producer_name="gemel"
     )
     helper.set_model_props(model, dict(facts))
     onnx.save_model(model, str(path))
@@ -88,7 +81,7 @@ def _inside(arrays: Mapping[str, NDArray[Any]]) -> list[object]:
 
 
 def _outside(arrays: Mapping[str, NDArray[Any]], data: Path) -> list[object]:
-    """Large arrays one after the other in `data`, at places that a memory map can start at."""
+    """Large arrays are written to `data`, at offsets that can be memory-mapped."""
     from onnx import TensorProto, helper, numpy_helper
 
     constants: list[object] = []
@@ -109,20 +102,20 @@ def _outside(arrays: Mapping[str, NDArray[Any]], data: Path) -> list[object]:
     return constants
 
 
-_NAME = "openvino_model.xml"  # and .bin: where optimum-intel looks
+_NAME = "openvino_model.xml"  # and .bin: the names that optimum-intel expects
 
 
 def write_openvino(source: Path, folder: Path) -> Path:
-    """openvino_model.xml and .bin in `folder`, in float32."""
+    """Write openvino_model.xml and .bin in float32 to `folder`."""
     openvino = _openvino()
     target = folder / _NAME
-    # Not convert_model, which reports what it converts.
+    # Not convert_model, which sends telemetry about what it converts.
     openvino.save_model(openvino.Core().read_model(str(source)), str(target), compress_to_fp16=False)
     return target
 
 
 def openvino_run(path: Path) -> Run:
-    """The model on the CPU in float32, whatever the processor would rather take."""
+    """A function that runs the model on the CPU, always in float32."""
     openvino = _openvino()
     compiled: Any = openvino.Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
@@ -135,7 +128,7 @@ def openvino_run(path: Path) -> Run:
 
 def _openvino() -> Any:  # noqa: ANN401 - a module without types
     try:
-        # It sends an event when it is imported. Without the module that sends, it uses a stand-in of its own.
+        # It sends telemetry when it is imported; without the module for that, it uses a stub.
         with without_module("openvino_telemetry"):
             return import_module("openvino")
     except ImportError as error:
@@ -145,27 +138,29 @@ def _openvino() -> Any:  # noqa: ANN401 - a module without types
 
 
 FACTS = "gemel_export.json"
-"""Says what was exported and how; a folder that has it may be overwritten by another export."""
+"""What was exported and how; a folder with this file may be overwritten by another export."""
 
-_LICENCES = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
+_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
 
-_MARKS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+_ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 _PADDINGS = ("[PAD]", "<pad>")
 
 
 def ready_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Cuts at the model's length and pads on the right, so that its ids and masks fit the graph as they are."""
+    """A tokenizer that truncates at the length of the model and pads on the right, as the graph expects."""
     opened = open_tokenizer(checkpoint)
     tokenizer = opened.tokenizer
     if checkpoint.kind == "static":
         from tokenizers import processors
 
         tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
-    if checkpoint.max_length is not None and not checkpoint.skip_unknown:  # that graph counts by itself
+    if (
+        checkpoint.max_length is not None and not checkpoint.skip_unknown
+    ):  # then the graph counts tokens itself
         tokenizer.enable_truncation(checkpoint.max_length, direction=opened.truncation_side)
     name = _padding(checkpoint, tokenizer)
-    # The padding's id never counts, as the mask is 0 there; it only has to be a row of the table.
+    # The id of padding has no effect, as the mask is 0 there; it only has to be in the vocabulary.
     tokenizer.enable_padding(pad_id=tokenizer.token_to_id(name) or 0, pad_token=name)
     return tokenizer
 
@@ -173,16 +168,16 @@ def ready_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 def write_sidecar(
     checkpoint: Checkpoint, tokenizer: Tokenizer, folder: Path, facts: Mapping[str, Any]
 ) -> None:
-    """tokenizer.json and the small files that other programs ask for, into an empty folder."""
+    """Write tokenizer.json, the configs that other programs need, and licenses to an empty folder."""
     tokenizer.save(str(folder / "tokenizer.json"))
     home = checkpoint.tokenizer_file.parent
-    theirs = read_object_if_there(home / "tokenizer_config.json")
-    marks = _marks(checkpoint, tokenizer, home)
+    tokenizer_config = read_object_if_there(home / "tokenizer_config.json")
+    special_tokens = _special_tokens(checkpoint, tokenizer, home)
     length = {} if checkpoint.max_length is None else {"model_max_length": checkpoint.max_length}
-    kind = {"tokenizer_class": theirs.get("tokenizer_class", "PreTrainedTokenizerFast")}
-    write_json(folder / "tokenizer_config.json", {**theirs, **kind, **length, **marks})
-    write_json(folder / "special_tokens_map.json", marks)
-    padding = tokenizer.token_to_id(marks["pad_token"]) or 0
+    kind = {"tokenizer_class": tokenizer_config.get("tokenizer_class", "PreTrainedTokenizerFast")}
+    write_json(folder / "tokenizer_config.json", {**tokenizer_config, **kind, **length, **special_tokens})
+    write_json(folder / "special_tokens_map.json", special_tokens)
+    padding = tokenizer.token_to_id(special_tokens["pad_token"]) or 0
     config = {**checkpoint.config, "pad_token_id": padding}
     write_json(folder / "config.json", config)
     if checkpoint.prompts:
@@ -191,7 +186,7 @@ def write_sidecar(
             "default_prompt_name": checkpoint.default_prompt_name,
         }
         write_json(folder / "config_sentence_transformers.json", prompts)
-    for pattern in _LICENCES:
+    for pattern in _LICENSES:
         for path in sorted(checkpoint.folder.glob(pattern)):
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
@@ -199,36 +194,36 @@ def write_sidecar(
 
 
 def _padding(checkpoint: Checkpoint, tokenizer: Tokenizer) -> str:
-    said = checkpoint.config.get("pad_token_id")
-    name = tokenizer.id_to_token(said) if isinstance(said, int) and said >= 0 else None
-    known = next((mark for mark in _PADDINGS if tokenizer.token_to_id(mark) is not None), None)
-    return known or name or tokenizer.id_to_token(0) or _PADDINGS[0]
+    pad_id = checkpoint.config.get("pad_token_id")
+    name = tokenizer.id_to_token(pad_id) if isinstance(pad_id, int) and pad_id >= 0 else None
+    usual = next((token for token in _PADDINGS if tokenizer.token_to_id(token) is not None), None)
+    return usual or name or tokenizer.id_to_token(0) or _PADDINGS[0]
 
 
-def _marks(checkpoint: Checkpoint, tokenizer: Tokenizer, home: Path) -> dict[str, str]:
-    """Special tokens by role: as the checkpoint says, else those with the usual names."""
-    said = {
+def _special_tokens(checkpoint: Checkpoint, tokenizer: Tokenizer, home: Path) -> dict[str, str]:
+    """Special tokens by role: those that the checkpoint names, else those with the usual names."""
+    config = {
         **read_object_if_there(home / "tokenizer_config.json"),
         **read_object_if_there(home / "special_tokens_map.json"),
     }
-    found = {"pad_token": _padding(checkpoint, tokenizer)}
-    for role in _MARKS[1:]:
-        value = said.get(f"{role}_token")
+    tokens = {"pad_token": _padding(checkpoint, tokenizer)}
+    for role in _ROLES[1:]:
+        value = config.get(f"{role}_token")
         value = value.get("content") if isinstance(value, dict) else value
         name = value if isinstance(value, str) else f"[{role.upper()}]"
         if tokenizer.token_to_id(name) is not None:
-            found[f"{role}_token"] = name
-    return found
+            tokens[f"{role}_token"] = name
+    return tokens
 
 
 Feed: TypeAlias = Mapping[str, NDArray[np.int64]]
 
 Run: TypeAlias = Callable[[Feed], Vectors]
-"""Inputs by name to vectors: the exported file in its own runtime."""
+"""Runs the exported file in its own runtime: inputs by name to vectors."""
 
-_MOST_APART = 1e-5
+_MAX_DIFFERENCE = 1e-5
 
-_LEAST_COSINE = {"float32": 0.9999, "int8": 0.95}  # int8: what is below is a fault, not a loss of precision
+_LEAST_COSINE = {"float32": 0.9999, "int8": 0.95}  # int8: a lower cosine is an error, not a loss of precision
 
 _SAMPLES, _BATCH = 40, 9
 
@@ -236,11 +231,11 @@ _SAMPLES, _BATCH = 40, 9
 def check(
     run: Run, inputs: Sequence[str], tokenizer: Tokenizer, model: Model, options: EncodeOptions
 ) -> ExportAgreement:
-    """How near the two are; an error if that is too far for the precision in `options`."""
+    """How much the exported vectors differ from those of the model; an error if too much for the precision."""
     batches = sample_batches()
     texts = [text for batch in batches for text in batch]
     precision: Precision = options.precision or "float32"
-    wanted = model.encode(
+    expected = model.encode(
         texts,
         prompt="",
         on_long="truncate",
@@ -248,19 +243,20 @@ def check(
         dim=options.dim,
         precision="float32",
     )
-    given = np.concatenate([run(feed(tokenizer, batch, inputs)) for batch in batches])
-    found = _agreement(given, wanted)
-    too_far = precision == "float32" and found.difference > _MOST_APART
-    if too_far or not found.cosine >= _LEAST_COSINE[precision]:
+    exported = np.concatenate([run(feed(tokenizer, batch, inputs)) for batch in batches])
+    agreement = _agreement(exported, expected)
+    too_far = precision == "float32" and agreement.difference > _MAX_DIFFERENCE
+    if too_far or not agreement.cosine >= _LEAST_COSINE[precision]:
         raise WorkError(
-            f"the exported graph does not agree with {model.name}: vectors differ by up to {found.difference:.1e} "
-            f"and have a cosine of {found.cosine:.4f} at the least. Nothing was written; please report it"
+            f"the exported graph does not agree with {model.name}: vectors differ by up to "
+            f"{agreement.difference:.1e} and their smallest cosine is {agreement.cosine:.4f}. Nothing was written; "
+            "please report it"
         )
-    return found
+    return agreement
 
 
 def feed(tokenizer: Tokenizer, texts: Sequence[str], inputs: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-    """A padded batch as the graph takes it."""
+    """A padded batch as inputs of the graph."""
     encodings = tokenizer.encode_batch(list(texts))
     columns = {
         "input_ids": [encoding.ids for encoding in encodings],
@@ -271,7 +267,7 @@ def feed(tokenizer: Tokenizer, texts: Sequence[str], inputs: Sequence[str]) -> d
 
 
 def onnx_run(path: Path) -> Run:
-    """The file in ONNX Runtime, as anybody would start it."""
+    """A function that runs the file in ONNX Runtime with default settings."""
     from gemel.encoder.engines.onnx import load_onnxruntime
 
     onnxruntime = load_onnxruntime()
@@ -288,7 +284,7 @@ def onnx_run(path: Path) -> Run:
 
 
 def sample_batches() -> list[list[str]]:
-    """Texts of many lengths together, then one of about 1,000 tokens, which most models cut; few are with that one."""
+    """Texts of many lengths, then a small batch with one of about 1,000 tokens, which most models truncate."""
     lines = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
     texts = lines[:_SAMPLES]
     mixed = [*texts, " ".join(texts[:3]), " ".join(texts[:9]), ""]
@@ -296,65 +292,23 @@ def sample_batches() -> list[list[str]]:
     return [*batches, [" ".join(lines[:100]), "a"]]
 
 
-def _agreement(given: Vectors, wanted: Vectors) -> ExportAgreement:
-    lengths = np.linalg.norm(wanted, axis=1, keepdims=True)
-    apart = np.abs(given - wanted) / np.maximum(lengths, 1)
-    both = np.linalg.norm(given, axis=1) * lengths[:, 0]
-    dots = (given * wanted).sum(axis=1)
-    # Two vectors of zeros agree; one of them alone does not.
-    equal = (given == wanted).all(axis=1)
+def _agreement(exported: Vectors, expected: Vectors) -> ExportAgreement:
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    differences = np.abs(exported - expected) / np.maximum(lengths, 1)
+    both = np.linalg.norm(exported, axis=1) * lengths[:, 0]
+    dots = (exported * expected).sum(axis=1)
+    # Two zero vectors agree; one alone does not.
+    equal = (exported == expected).all(axis=1)
     cosines = np.where(equal, 1.0, dots / np.where(both > 0, both, 1))
-    return ExportAgreement(len(given), float(apart.max()), float(cosines.min()))
-
-
-Format = Literal["onnx", "openvino"]
+    return ExportAgreement(len(exported), float(differences.max()), float(cosines.min()))
 
 
 @dataclass(frozen=True)
 class ExportAgreement:
-    """How near the exported file's vectors are to gemel's own, on sample texts of many lengths."""
+    """How much the exported vectors differ from those of the model, on sample texts of many lengths."""
 
     texts: int
     difference: float
-    """The largest difference of a number, where vectors have length 1 or are scaled to at most that."""
+    """The largest difference of a number, with vectors scaled to a length of at most 1."""
     cosine: float
     """The smallest cosine of the two vectors of a text."""
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """An export that was checked and is in its place."""
-
-    path: Path
-    """The folder, or the .onnx file."""
-    files: tuple[str, ...]
-    """Names of the files that were written, sorted."""
-    to: Format
-    precision: Precision
-    inputs: tuple[str, ...]
-    output: str
-    dim: int
-    max_length: int | None
-    size: int
-    """Bytes of all files."""
-    agreement: ExportAgreement
-    prompts: dict[str, str]
-    """Put one of these in front of a text where the model asks for it; no graph does."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, as `gemel export --json` prints them."""
-        return {
-            "path": str(self.path),
-            "files": list(self.files),
-            "to": self.to,
-            "precision": self.precision,
-            "inputs": list(self.inputs),
-            "output": self.output,
-            "dim": self.dim,
-            "max_length": self.max_length,
-            "size": self.size,
-            "texts_checked": self.agreement.texts,
-            "difference": self.agreement.difference,
-            "cosine": self.agreement.cosine,
-            "prompts": self.prompts,
-        }

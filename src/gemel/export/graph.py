@@ -1,10 +1,6 @@
-"""The whole model as one graph: input_ids and attention_mask in, sentence_embedding out.
+"""A model as one ONNX graph of standard operators: input_ids and attention_mask in, sentence_embedding out.
 
-What stands after pooling, as nodes: dense layers, flows, fewer dimensions, length 1. As `encoder/head.py` has it.
-
-From token ids to word vectors inside the graph, the table in float32 or in int8.
-
-Nodes of the ONNX standard only: what the engine asks of ONNX Runtime's own operators is spelled out.
+The graph has word embeddings, the network, pooling, dense layers, flows, truncation of dimensions and normalization.
 """
 
 from __future__ import annotations
@@ -17,8 +13,15 @@ import numpy as np
 from gemel.checkpoint.architecture import architecture_of, model_types
 from gemel.checkpoint.folder import Checkpoint, static_table
 from gemel.checkpoint.head import Coupling, Dense, Flow
-from gemel.encoder.engines.onnx_graph import FAR, Attribute, Multiply, Nodes, add_network, multiply_float32
-from gemel.encoder.engines.onnx_graph import MultiplyInt8
+from gemel.encoder.engines.onnx_graph import (
+    FAR,
+    Attribute,
+    Multiply,
+    MultiplyInt8,
+    Nodes,
+    add_network,
+    multiply_float32,
+)
 from gemel.encoder.int8 import quantize_linear, smoothing_factors
 from gemel.encoder.network import Array, Network
 from gemel.encoder.pooling import POOLINGS
@@ -27,19 +30,19 @@ from gemel.errors import InputError, ModelError
 from gemel.options import Precision
 
 WEIGHT_BITS = 8
-"""Of an int8 graph. `PortableNodes` stores weights without a sign: ONNX Runtime adds products of those in 32 bits
-on any processor, and a file does not know where it will run."""
+"""Of an int8 graph. `PortableNodes` stores weights as unsigned bytes: ONNX Runtime adds products of those in 32 bits on
+any processor."""
 
 
 @dataclass(frozen=True)
 class SentenceGraph:
-    """Nodes with the names of what goes in and the length of what comes out."""
+    """The nodes of a graph, its inputs and its output."""
 
     nodes: PortableNodes
     inputs: tuple[str, ...]
     """input_ids, attention_mask and, where the architecture has them, token_type_ids: all (b, t) int64."""
     output: str
-    """The node's name of the vectors, (b, dim)."""
+    """The name of the vectors, (b, dim)."""
     dim: int
 
 
@@ -52,14 +55,14 @@ def sentence_graph(
     keep: int | None = None,
     unknown: int | None = None,
 ) -> SentenceGraph:
-    """The graph of a checkpoint; `unknown` is the id of a token that never counts (model2vec's rule).
+    """The graph of a checkpoint. `unknown`: the id of a token that is ignored, as in model2vec.
 
-    `keep` numbers of a finished vector are given, where the checkpoint says so (`truncate_dim`).
+    `keep`: the output has only these first numbers of the normalized vector (`truncate_dim` of the checkpoint).
     """
     _check_prompt(checkpoint)
     nodes = PortableNodes()
     mask = _mask(nodes, unknown, checkpoint.max_length)  # (b, t) float32
-    three = nodes.node("Unsqueeze", mask, nodes.integers(2))  # (b, t, 1)
+    mask_column = nodes.node("Unsqueeze", mask, nodes.integers(2))  # (b, t, 1)
     inputs: tuple[str, ...] = ("input_ids", "attention_mask")
     modes = checkpoint.pooling.modes
     if checkpoint.kind == "static":
@@ -76,7 +79,7 @@ def sentence_graph(
             nodes, network, _multiply(network, precision), words, _unseen(nodes, mask), "input_ids"
         )
         width = network.width
-    pooled = add_pooling(nodes, hidden, three, modes)
+    pooled = add_pooling(nodes, hidden, mask_column, modes)
     own = len(checkpoint.dense[-1].weight) if checkpoint.dense else width * len(modes)
     if dim is not None and dim > own:
         raise InputError(f"dim must be at most {own}, the model's own, got {dim}")
@@ -103,7 +106,7 @@ def _multiply(network: Network, precision: Precision) -> Multiply:
 
 
 def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
-    """1 where a token counts. Where unknown ones do not, the first `most` known ones do, wherever they stand."""
+    """1 for each token that is used. With `unknown`, these are the first `most` of the other tokens."""
     mask = nodes.cast("attention_mask", "FLOAT")
     if unknown is None:
         return mask
@@ -117,7 +120,7 @@ def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
 
 
 def _unseen(nodes: PortableNodes, mask: str) -> str:
-    """What is added to the scores of keys, (b, 1, 1, t)."""
+    """The mask that is added to attention scores, (b, 1, 1, t)."""
     four = nodes.node("Unsqueeze", mask, nodes.integers(1, 2))
     return nodes.node("Mul", nodes.node("Sub", nodes.number(1), four), nodes.constant(np.array(FAR)))
 
@@ -144,7 +147,7 @@ def add_head(
     dim: int | None,
     keep: int | None = None,
 ) -> str:
-    """Pooled vectors (b, p) through the checkpoint's last steps, (b, dim); `keep` numbers of a finished vector."""
+    """Pooled vectors (b, p) to (b, dim): the steps of `encoder/head.py`."""
     for layer in layers:
         x = _linear(nodes, x, layer.weight, layer.bias)
         if isinstance(layer, Flow):
@@ -175,13 +178,13 @@ def _couple(nodes: PortableNodes, x: str, step: Coupling, dim: int) -> str:
     first, second = nodes.several("Split", x, nodes.integers(half, dim - half), outputs=2, axis=1)
     inner = nodes.node("Relu", _linear(nodes, first, step.w1, step.b1))
     both = _linear(nodes, inner, step.w2, step.b2)
-    scale, move = nodes.several("Split", both, outputs=2, axis=1, num_outputs=2)
-    grown = nodes.node("Mul", second, nodes.node("Exp", nodes.node("Tanh", scale)))
-    return nodes.node("Concat", first, nodes.node("Add", grown, move), axis=1)
+    scale, shift = nodes.several("Split", both, outputs=2, axis=1, num_outputs=2)
+    scaled = nodes.node("Mul", second, nodes.node("Exp", nodes.node("Tanh", scale)))
+    return nodes.node("Concat", first, nodes.node("Add", scaled, shift), axis=1)
 
 
 def add_words(nodes: PortableNodes, table: Array, precision: Precision) -> str:
-    """Rows of the table (vocabulary, e) for "input_ids": (b, t, e). In int8 each row has a scale of its own."""
+    """Rows of the table (vocabulary, e) for "input_ids": (b, t, e). In int8 each row has its own scale."""
     if precision == "float32":
         return nodes.node("Gather", nodes.constant(table), "input_ids")
     small = quantize_linear(np.asarray(table, dtype=np.float32))
@@ -191,9 +194,9 @@ def add_words(nodes: PortableNodes, table: Array, precision: Precision) -> str:
 
 
 def type_table(checkpoint: Checkpoint, width: int) -> Array | None:
-    """(types, e): what each token type adds to a word, beyond type 0, which the positions hold already.
+    """(types, e): what each token type adds to a word relative to type 0, which is part of the positions.
 
-    None: the architecture has no token types, or one only.
+    None where the architecture has no token types, or only one.
     """
     types = checkpoint.config.get("type_vocab_size", 2)
     architecture = architecture_of(checkpoint.config)
@@ -204,27 +207,29 @@ def type_table(checkpoint: Checkpoint, width: int) -> Array | None:
     return np.asarray(table - table[0], dtype=np.float32)
 
 
-_MIDDLE = 128  # the unsigned byte that stands for the weight 0
+_ZERO_POINT = 128  # the unsigned byte of the weight 0
 
 
 class PortableNodes(Nodes):
-    """`Nodes` whose graphs any ONNX runtime can read. ONNX Runtime fuses what is spelled out here again."""
+    """`Nodes` with standard operators only, for any ONNX runtime. ONNX Runtime fuses them again."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._unsigned: dict[str, str] = {}  # constants of signed weights to the same without a sign
+        self._unsigned: dict[str, str] = {}  # constants of signed weights to the unsigned ones
 
     def fused(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
         match kind:
             case "FusedMatMul":
                 alpha = attributes["alpha"]
-                assert isinstance(alpha, float) and attributes["transB"] == 1, "what the attention asks for"
+                assert isinstance(alpha, float) and attributes["transB"] == 1, (
+                    "the only form that attention uses"
+                )
                 return self._scores(*inputs, alpha=alpha)
             case "RotaryEmbedding":
                 return self._rotate(*inputs)
             case "MatMulIntegerToFloat":
                 return self._integer_product(*inputs)
-        raise AssertionError(f"{kind} is not spelled out in nodes of the standard")
+        raise AssertionError(f"{kind} has no form in standard operators")
 
     def cast(self, x: str, like: str) -> str:
         """`x` as numbers of the ONNX type named `like`: FLOAT, INT64."""
@@ -238,21 +243,24 @@ class PortableNodes(Nodes):
         return self.node("Mul", product, self.number(alpha))
 
     def _rotate(self, x: str, _start: str, cosines: str, sines: str) -> str:
-        """(b, h, t, d/h) turned, the first token being at place 0."""
-        zero, places = self.integers(0), self.node("Shape", x, start=2, end=3)
-        cosine, sine = (self.node("Slice", table, zero, places, zero) for table in (cosines, sines))
+        """(b, h, t, d/h) with rotary positions; the first token has position 0."""
+        zero, length = self.integers(0), self.node("Shape", x, start=2, end=3)
+        cosine, sine = (self.node("Slice", table, zero, length, zero) for table in (cosines, sines))
         first, second = self.several("Split", x, outputs=2, axis=-1, num_outputs=2)
         left = self.node("Sub", self.node("Mul", first, cosine), self.node("Mul", second, sine))
         right = self.node("Add", self.node("Mul", second, cosine), self.node("Mul", first, sine))
         return self.node("Concat", left, right, axis=-1)
 
     def _integer_product(self, rows: str, columns: str, _one: str, scales: str, zero: str) -> str:
-        """Bytes times bytes. With signed weights, x86 processors without VNNI add pairs of products in 16 bits, which
-        overflow from 7 bits on."""
+        """A product of unsigned bytes.
+
+        With signed weights, x86 processors without VNNI add pairs of products in 16 bits, which overflow with more
+        than 7 bits.
+        """
         if columns not in self._unsigned:
             signed = self.arrays[columns].astype(np.int16)
-            self._unsigned[columns] = self.constant((signed + _MIDDLE).astype(np.uint8))
-        middle = self.constant(np.array(_MIDDLE, dtype=np.uint8))
+            self._unsigned[columns] = self.constant((signed + _ZERO_POINT).astype(np.uint8))
+        middle = self.constant(np.array(_ZERO_POINT, dtype=np.uint8))
         product = self.node("MatMulInteger", rows, self._unsigned[columns], zero, middle)
         return self.node("Mul", self.cast(product, "FLOAT"), scales)
 
