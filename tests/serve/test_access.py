@@ -282,7 +282,7 @@ def test_what_libraries_log_is_lines_of_json_without_a_traceback(capsys):
     lines = failures(capsys)
     assert [line["event"] for line in lines] == ["failure", "log", "log", "log", "failure"]
     assert lines[1]["message"] == "a text of 7 tokens fails"
-    assert "secret" not in json.dumps(lines) and "fail" in lines[0]["places"][-1]
+    assert "secret" not in json.dumps(lines) and "fail" in lines[0]["frames"][-1]
 
 
 # Connections

@@ -422,7 +422,7 @@ def test_texts_and_options_that_cannot_be_encoded_are_refused():
     asyncio.run(go())
 
 
-def test_long_texts_are_tokenised_aside_and_in_order():
+def test_long_texts_are_tokenized_in_a_thread_and_in_order():
     async def go():
         texts = [f"{number} " * 30 for number in range(300)]
         async with batching(FakeModel()) as batcher:

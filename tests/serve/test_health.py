@@ -45,7 +45,7 @@ def test_a_model_that_fails_or_stands_still_is_not_ready(monkeypatch):
 
     assert asyncio.run(state(fails)).reason == "the forward pass fails (ArithmeticError)"
     monkeypatch.setattr("gemel.serve.app.PROBE_SECONDS", 0.01)
-    assert "the queue stands still" in asyncio.run(state(stands)).reason
+    assert "the queue does not move" in asyncio.run(state(stands)).reason
 
 
 def test_the_probe_goes_before_a_long_queue():

@@ -130,7 +130,7 @@ class Health:
                     await self._forward()
                 except TimeoutError:
                     return Readiness(
-                        False, f"no forward pass within {PROBE_SECONDS:g} s: the queue stands still"
+                        False, f"no forward pass within {PROBE_SECONDS:g} s: the queue does not move"
                     )
                 except Exception as error:
                     return Readiness(False, f"the forward pass fails ({type(error).__name__})")

@@ -383,7 +383,7 @@ class BatchKeys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedVector:
-    """The vector of one text, and how many of its tokens it stands for."""
+    """The vector of one text, and its number of tokens before and after truncation."""
 
     vector: Vectors
     """(dim,)"""

@@ -35,7 +35,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
     _begun = False
     """Some headers of a request have arrived, not all."""
     _bytes = 0
-    """Of such headers, from the second part that arrives: the first may hold the end of another request."""
+    """Of such headers, from the second part that arrives: the first may contain the end of another request."""
     _too_long = False
     _unread: TimerHandle | None = None
     """Checks whether a client that is slow to read its answer still reads."""

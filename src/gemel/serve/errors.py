@@ -61,7 +61,7 @@ _FOLDERS = re.compile(r"(?<![\w./:])/(?:[\w.@+-]+/)+")  # paths of this machine,
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as a client is told about it."""
+    """An error in the form that is sent to a client."""
 
     status: int
     message: str
@@ -83,7 +83,7 @@ class RouteError(GemelError):
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem that a client is told about for an error."""
+    """The problem to send to the client for an error."""
     from starlette.exceptions import HTTPException  # the loading page needs no web framework
 
     match error:

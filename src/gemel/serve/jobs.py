@@ -74,7 +74,7 @@ class Jobs:
     async def run(self, function: Callable[[], T], *, client: str, long: bool, seconds: float | None) -> T:
         """The result of `function`. After its time nobody waits for it, but it keeps its thread."""
         most = self._limits.client_jobs * (1 if long else SHORT_PER_LONG)
-        total = sum(count for (_, kind), count in self._counts.items() if kind == long)
+        total = sum(count for (_, is_long), count in self._counts.items() if is_long == long)
         self._check(self._counts[client, long], most, total)
         allowed = min(seconds or self._limits.seconds, self._limits.seconds)
         job = ThreadJob(function, client, long, asyncio.get_running_loop().create_future())
@@ -114,7 +114,7 @@ class Jobs:
         return not self._closed and sum(self._running.values()) < self._threads
 
     def _next(self) -> ThreadJob | None:
-        """A long job where none runs, else a short one: neither kind waits for all of the other."""
+        """A long job where none runs, else a short one: neither waits for all of the other."""
         if not self._running[True] and (job := self._waiting[True].next()) is not None:
             return job
         if (job := self._waiting[False].next()) is not None:

@@ -100,9 +100,9 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
 
 
-def _forget_oldest(known: OrderedDict[Any, Any]) -> None:
-    while len(known) > MOST_ADDRESSES:
-        known.popitem(last=False)
+def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
+    while len(entries) > MOST_ADDRESSES:
+        entries.popitem(last=False)
 
 
 class Keys:
@@ -117,11 +117,11 @@ class Keys:
 
     def find(self, given: str) -> Key | None:
         """The key with this value; all are compared, so that the time reveals nothing."""
-        digest, found = digest_of(given), None
+        digest, match = digest_of(given), None
         for key in self._keys:
             if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
+                match = key
+        return match
 
 
 def digest_of(key: str) -> bytes:

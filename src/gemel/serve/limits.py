@@ -135,7 +135,7 @@ class MemoryState(Enum):
 
 
 def memory_bytes() -> int:
-    """Resident bytes of this process; 0 where the system does not tell."""
+    """Resident bytes of this process; 0 where the system does not report it."""
     try:
         pages = int(_STATM.read_bytes().split()[1])
     except OSError:

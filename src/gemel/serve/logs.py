@@ -45,7 +45,7 @@ class RequestLog:
         reason = reason_of(error)
         if reason is not None:
             fields["reason"] = reason
-        self.line("failure", error=type(error).__name__, places=frames_of(error), **fields)
+        self.line("failure", error=type(error).__name__, frames=frames_of(error), **fields)
 
 
 def frames_of(error: BaseException) -> list[str]:
@@ -89,7 +89,7 @@ class LogHandler(logging.Handler):
         elif record.name.split(".")[0] in OWN_LOGGERS:
             self._log.line("log", message=record.getMessage().partition("\n")[0], **fields)
         else:  # its message may quote a request
-            self._log.line("log", place=f"{record.filename}:{record.lineno} {record.funcName}", **fields)
+            self._log.line("log", location=f"{record.filename}:{record.lineno} {record.funcName}", **fields)
 
 
 @contextmanager

@@ -22,26 +22,26 @@ class ServeOptions:
     """How a server runs. Every limit has a stated default."""
 
     name: str | None = None
-    """What clients call the model. None: as it was asked for."""
+    """The name of the model for clients. None: as it was given on the command line."""
     precision: Precision = "float32"
     """Numbers used in the computation: float32, or int8 (faster, nearly as good)."""
     engine: EngineName = "auto"
     """What runs the network."""
     index: tuple[str, ...] = ()
-    """An index that clients may search and change: a place, or NAME=PLACE."""
+    """An index that clients may search and change: LOCATION, or NAME=LOCATION."""
     rerank: str | None = None
-    """A cross-encoder that orders answers anew. None: the model's own cosine does."""
+    """A cross-encoder that reranks answers. None: they are ranked by the cosine of the model."""
     host: str = "127.0.0.1"
     """The address to listen on. Another one than this machine's own needs API keys, or `insecure`."""
     port: int = 8080
     """The port to listen on; 0 takes a free one."""
     threads: int | None = None
-    """Cores to use. None: all that the process may use."""
+    """CPU cores to use. None: all that the process may use."""
     api_key_file: Path | None = None
     """A file of API keys, one per line: KEY, NAME:KEY or NAME:KEY:REQUESTS_PER_MINUTE; NAME:KEY:read-only may not
     change an index. Also GEMEL_API_KEYS."""
     requests_per_minute: float | None = None
-    """How often each key may ask, where its line in the file says nothing else. None: no limit."""
+    """Requests per minute of each key, unless its line in the file states another number. None: no limit."""
     insecure: bool = False
     """Listen on any address without API keys, for networks that are guarded by other means."""
     allowed_host: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class ServeOptions:
     grace_seconds: float = 20.0
     """After SIGTERM, the time that running requests have to finish."""
     ready_seconds: float = 10.0
-    """How old the last forward pass may be for /health/ready; an older one is made anew."""
+    """How old the last forward pass may be for /health/ready; an older one is repeated."""
     ssl_certfile: Path | None = None
     """A certificate (PEM): the server speaks HTTPS."""
     ssl_keyfile: Path | None = None
@@ -106,11 +106,11 @@ class ServeOptions:
         for origin in self.cors_origin:
             check_origin(origin)
         parse_bytes(self.max_body)
-        self.memory_bytes, self.cache_bytes  # noqa: B018 - a size that cannot be read is refused here
+        self.memory_bytes, self.cache_bytes  # noqa: B018 - a size that cannot be parsed is refused here
 
     @property
     def limits(self) -> Limits:
-        """What one request may ask for."""
+        """The limits of one request."""
         return Limits(
             body_bytes=parse_bytes(self.max_body),
             texts=self.max_texts,
@@ -142,7 +142,7 @@ class ServeOptions:
 
 
 def check_origin(origin: str) -> None:
-    """Refuse what no browser ever sends as an Origin: such a setting would do nothing, and nobody would know why."""
+    """Refuse what no browser ever sends as an Origin: such an option would silently do nothing."""
     if origin == ANY_ORIGIN:
         return
     wrong = _wrong_origin(origin)
@@ -154,7 +154,7 @@ def check_origin(origin: str) -> None:
 
 
 def _wrong_origin(origin: str) -> str | None:
-    """What is wrong with it; None: nothing."""
+    """What is wrong with an origin; None: nothing."""
     scheme, separator, rest = origin.partition("://")
     if not separator or not scheme:
         return "it has no scheme"

@@ -99,7 +99,7 @@ class QueuedText:
 
 
 class ClientItem(Protocol):
-    """What a RoundRobin holds."""
+    """An item of a RoundRobin."""
 
     @property
     def client(self) -> str: ...
@@ -230,7 +230,7 @@ class Queue:
 # Who computes it.
 
 Compute = Callable[[BatchKey, Sequence[Windows], bool], Vectors]
-"""Vectors of texts of one batch key; the last argument says that all cores are free for them."""
+"""Vectors of texts of one batch key; the last argument: all cores are free for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,7 +24,7 @@ from gemel.serve.protocols.requests import parse_body
 Handler = Callable[..., Awaitable[Response]]
 """Takes the request, then `body` if it has one, then the parameters of its path by name."""
 Guard = Callable[[Request], None]
-"""Raises for a request that is refused whatever its body says."""
+"""Raises for a request that is refused whatever its body is."""
 
 
 class NamedRoute(Route):
@@ -58,7 +58,7 @@ class JsonRoute(NamedRoute):
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentEntry:
-    """What a route says about itself in the OpenAPI document, and its guard."""
+    """The entry of a route in the OpenAPI document, and its guard."""
 
     name: str
     tag: str
@@ -148,8 +148,8 @@ def openapi_document(routes: Iterable[JsonRoute], *, title: str, version: str) -
         "paths": paths,
         "components": {"schemas": dict(sorted(definitions.get("$defs", {}).items()))},
     }
-    found: dict[str, Any] = _without_nulls(document)
-    return found
+    cleaned: dict[str, Any] = _without_nulls(document)
+    return cleaned
 
 
 def _operation(route: JsonRoute, reference: Callable[[type[BaseModel]], dict[str, Any]]) -> dict[str, Any]:

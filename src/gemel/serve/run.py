@@ -115,10 +115,10 @@ class ServerProcess:
             config.load()
         except OSError as error:  # ssl.SSLError is one
             unfit = isinstance(error, ssl.SSLError)
-            why = "no certificate with its private key in PEM was found" if unfit else error.strerror
+            reason = "no certificate with its private key in PEM was found" if unfit else error.strerror
             given = ", ".join(str(path) for path in (options.ssl_certfile, options.ssl_keyfile) if path)
             raise InputError(
-                f"cannot speak HTTPS with {given}: {why}. Give --ssl-certfile, and --ssl-keyfile if the key is in "
+                f"cannot speak HTTPS with {given}: {reason}. Give --ssl-certfile, and --ssl-keyfile if the key is in "
                 "another file"
             ) from error
         return config

@@ -113,7 +113,7 @@ def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
     """The answer without its seconds. Runs on a worker thread."""
     from gemel.groups.cluster import cluster  # imported late: a server starts sooner without it
 
-    found = cluster(
+    clusters = cluster(
         vectors,
         method=body.method,
         min_score=body.min_score,
@@ -122,10 +122,10 @@ def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
         texts=body.texts,
     )
     return {
-        "clusters": _rows(found),
-        "points": [] if body.layout == "none" else _points(_layout(body, vectors), found),
-        "method": found.method,
-        "unassigned": found.unassigned,
+        "clusters": _rows(clusters),
+        "points": [] if body.layout == "none" else _points(_layout(body, vectors), clusters),
+        "method": clusters.method,
+        "unassigned": clusters.unassigned,
     }
 
 
@@ -138,11 +138,11 @@ def _layout(body: ClustersRequest, vectors: Vectors) -> Coordinates:
         return layout(vectors, "pca")
     try:
         return layout(vectors, "tsne")
-    except MissingExtra:  # nobody asked for t-SNE by name
+    except MissingExtra:  # t-SNE was only the default
         return layout(vectors, "pca")
 
 
-def _rows(found: Clusters) -> list[dict[str, Any]]:
+def _rows(clusters: Clusters) -> list[dict[str, Any]]:
     return [
         {
             "label": item.id,
@@ -150,14 +150,14 @@ def _rows(found: Clusters) -> list[dict[str, Any]]:
             "title": item.name,
             "text": item.text or "",
             "inside": item.inside,
-            "members": found.members(item.id),
+            "members": clusters.members(item.id),
         }
-        for item in found.items
+        for item in clusters.items
     ]
 
 
-def _points(coordinates: Coordinates, found: Clusters) -> list[dict[str, Any]]:
-    columns = zip(coordinates.tolist(), found.labels.tolist(), strict=True)
+def _points(coordinates: Coordinates, clusters: Clusters) -> list[dict[str, Any]]:
+    columns = zip(coordinates.tolist(), clusters.labels.tolist(), strict=True)
     return [
         {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)
     ]

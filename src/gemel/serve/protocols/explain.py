@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -94,9 +94,8 @@ def routes(services: Services) -> Routes:
             )
         for name, texts in (("left", body.left), ("right", body.right)):
             services.limits.check_texts(texts, name)
-        found = await classes(services, body.left, body.right, EmbedOptions(client=client_of(request)))
-        content: dict[str, Any] = {"labels": found.labels, "probabilities": found.probabilities}
-        return json_response(content)
+        result = await classes(services, body.left, body.right, EmbedOptions(client=client_of(request)))
+        return json_response({"labels": result.labels, "probabilities": result.probabilities})
 
     return route
 
@@ -163,17 +162,17 @@ async def classes(
     services: Services, left: Sequence[str], right: Sequence[str], options: EmbedOptions
 ) -> PairClasses:
     """The classes of pairs left[i], right[i]. Only where `find_classes` gives something."""
-    found = find_classes(services)
-    assert found is not None, "call find_classes first"
+    classifier = find_classes(services)
+    assert classifier is not None, "call find_classes first"
     cross = services.cross
-    if found.cross and cross is not None:
+    if classifier.cross and cross is not None:
         raw = await logits_of(services, cross, left, right, options)
         if cross.checkpoint.activation == "sigmoid":
             return PairClasses(
-                found.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw
+                classifier.labels, np.asarray(1 / (1 + np.exp(-raw.clip(-80, 80))), np.float32), raw
             )
         powers = np.exp(raw - raw.max(axis=1, keepdims=True))
-        return PairClasses(found.labels, powers / powers.sum(axis=1, keepdims=True), raw)
+        return PairClasses(classifier.labels, powers / powers.sum(axis=1, keepdims=True), raw)
     # The head was trained on the vectors of default options.
     vectors = (
         await embed_many(
@@ -181,4 +180,4 @@ async def classes(
         )
     ).vectors
     probabilities = services.model.relation_of(vectors[: len(left)], vectors[len(left) :])
-    return PairClasses(found.labels, probabilities, np.log(np.maximum(probabilities, np.float32(1e-30))))
+    return PairClasses(classifier.labels, probabilities, np.log(np.maximum(probabilities, np.float32(1e-30))))

@@ -49,17 +49,16 @@ def routes(services: Services, calibrations: Calibrations) -> Routes:
     @route.get("", IndexList)
     async def indexes(request: Request) -> Response:
         """The open indexes."""
-        known = services.indexes
-        found = await services.work(
-            lambda: [_row(name, index) for name, index in known.items()], client=client_of(request)
+        rows = await services.work(
+            lambda: [_row(name, index) for name, index in services.indexes.items()], client=client_of(request)
         )
-        return json_response({"indexes": found})
+        return json_response({"indexes": rows})
 
     @route.get("/{name}", IndexDetails)
     async def index(request: Request, name: str) -> Response:
         """One index and how it is laid out."""
         return json_response(
-            await on_index(services, name, lambda found: _details(name, found), client_of(request))
+            await on_index(services, name, lambda index: _details(name, index), client_of(request))
         )
 
     @route.post("/{name}/search", SearchAnswer)
@@ -105,10 +104,10 @@ def _add_documents(route: Routes, services: Services) -> None:
             services.limits.check_texts(body.ids, "ids", services.limits.pair_texts)
         client = client_of(request)
         with services.reserve(client):
-            gone = await on_index(
+            deleted = await on_index(
                 services, name, lambda index: index.delete(body.ids, where=body.where), client, long=True
             )
-        return json_response({"deleted": gone})
+        return json_response({"deleted": deleted})
 
     @route.post("/{name}/get", DocumentsAnswer, guard=exists)
     async def get(request: Request, body: GetRequest, name: str) -> Response:
@@ -131,7 +130,7 @@ def _row(name: str, index: Index) -> dict[str, Any]:
 
 
 def _details(name: str, index: Index) -> dict[str, Any]:
-    """Without its place, which is the operator's own business."""
+    """Without its location, which only the operator may see."""
     stats = index.stats()
     shown = ("bytes", "layout", "unindexed", "recall", "passage_tokens", "version")
     return {**_row(name, index), **{key: getattr(stats, key) for key in shown}}

@@ -111,13 +111,13 @@ def page_routes() -> list[NamedRoute]:
 
 def page_files() -> Mapping[str, PageFile]:
     """Every file of the page by its name."""
-    found = {}
+    available = {}
     for path in files("gemel.serve").joinpath("page").iterdir():
         media = MEDIA.get("." + path.name.rpartition(".")[2])
         if media is not None:
             body = path.read_bytes()
-            found[path.name] = PageFile(body, media, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-    return found
+            available[path.name] = PageFile(body, media, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return available
 
 
 def _file_response(file: PageFile, request: Request) -> Response:

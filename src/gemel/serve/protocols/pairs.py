@@ -133,8 +133,8 @@ def _find_pairs(
     calibration = calibrations.between(client, left, right)
     floor = _floor(body, calibration, left, right)
     k = DEFAULT_K if body.k is None and floor is None else (body.k or MOST + 1)
-    found = similar_pairs(left, other=right, k=k, min_score=floor)
-    first = replace(found, score=found.score[:MOST], left=found.left[:MOST], right=found.right[:MOST])
+    pairs = similar_pairs(left, other=right, k=k, min_score=floor)
+    first = replace(pairs, score=pairs.score[:MOST], left=pairs.left[:MOST], right=pairs.right[:MOST])
     rows = _rows(body, first, calibration)
     if body.relation:
         probabilities = services.model.relation_of(
@@ -143,7 +143,7 @@ def _find_pairs(
         labels = services.model.labels or ()
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             row["relation"] = dict(zip(labels, values, strict=True))
-    return {"pairs": rows, "complete": found.complete and len(found) <= MOST, "compared": found.compared}
+    return {"pairs": rows, "complete": pairs.complete and len(pairs) <= MOST, "compared": pairs.compared}
 
 
 def _floor(
@@ -157,15 +157,15 @@ def _floor(
             f"expected_false needs at least 1,000 pairs (46 texts) that are not all alike, got {pairs:,}. "
             "Give more texts, or k or min_score"
         )
-    found = calibration.threshold(body.expected_false)
-    return found if body.min_score is None else max(found, body.min_score)
+    threshold = calibration.threshold(body.expected_false)
+    return threshold if body.min_score is None else max(threshold, body.min_score)
 
 
-def _rows(body: PairsRequest, found: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
+def _rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
     second = body.texts if body.other is None else body.other
     rows = []
     for score, one, other in zip(
-        found.score.tolist(), found.left.tolist(), found.right.tolist(), strict=True
+        pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True
     ):
         rows.append(
             {
@@ -204,15 +204,15 @@ class Calibrations:
             if key in self._cached:
                 self._cached.move_to_end(key)
                 return self._cached[key]
-        found = _calibrated(*sample())
+        calibration = _calibrate(*sample())
         with self._lock:
-            self._cached[key] = found
+            self._cached[key] = calibration
             while len(self._cached) > CACHED:
                 self._cached.popitem(last=False)
-        return found
+        return calibration
 
 
-def _calibrated(left: Vectors, right: Vectors | None) -> Calibration | None:
+def _calibrate(left: Vectors, right: Vectors | None) -> Calibration | None:
     try:
         return calibrate(left, other=right, sample=SAMPLE)
     except InputError:

@@ -36,7 +36,7 @@ from gemel.vectors.bm25 import BM25Index, fuse
 from gemel.vectors.calibration import Calibration
 from gemel.vectors.search import Hits, search
 
-CANDIDATES = 50  # texts that fusion and reranking look at
+CANDIDATES = 50  # texts that fusion and reranking consider
 
 Where: TypeAlias = str | dict[str, Any]
 Result = TypeVar("Result")
@@ -229,8 +229,8 @@ async def on_index(
     except (Overloaded, TooLarge, DeadlineExceeded):
         raise
     except (InputError, ModelError, WorkError) as error:
-        kind = InputError if isinstance(error, InputError) else WorkError
-        raise kind(_hide_location(str(error), index.location, name)) from error
+        error_class = InputError if isinstance(error, InputError) else WorkError
+        raise error_class(_hide_location(str(error), index.location, name)) from error
 
 
 def _hide_location(message: str, location: str, name: str) -> str:
