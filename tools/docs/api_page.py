@@ -1,4 +1,4 @@
-"""The page of the Python interface: every public name with its signature and what its docstring says."""
+"""The page of the Python API: every public name with its signature and its docstring."""
 
 from __future__ import annotations
 
@@ -13,21 +13,29 @@ from gemel.cli.flags import field_docs
 
 GROUPS = {
     "Models and encoding": (
-        *("load", "Model", "EncodeOptions", "EncodeReport", "TruncationWarning", "Fingerprint"),
-        *("load_cross", "CrossModel", "encode_to_folder", "read_folder", "EncodedFolder"),
+        *("load", "Model", "ConfiguredModel", "EncodeOptions", "EncodeKeywords", "EncodeReport"),
+        *("TokenEmbeddings", "TruncationWarning", "Encoder", "Fingerprint"),
     ),
-    "Vectors: compare, search, make small": (
-        "similar_pairs",
-        "Pairs",
-        "search",
-        "Hits",
-        "quantize",
-        "rescore",
+    "Cross-encoders": ("load_cross", "CrossModel", "CrossOptions", "CrossKeywords", "Ranking"),
+    "Encoding to disk": (
+        *("encode_to_folder", "FolderResult", "FolderProgress", "read_folder", "EncodedFolder"),
     ),
+    "Similarity, search and pairs over arrays": (
+        *("cosine", "normalize", "search", "Hits", "similar_pairs", "Pairs", "quantize", "rescore"),
+    ),
+    "Search and pairs from texts": ("search_texts", "TextHits", "find_pairs", "TextPairs", "Relations"),
     "What a score means": ("calibrate", "Calibration", "explain", "Explanation"),
-    "Groups and duplicates": ("cluster", "Clusters", "dedupe", "Deduped"),
-    "The index": ("open_index", "Index", "Answer", "repair_index"),
-    "Training and evaluation": (*("train", "Trained", "TrainOptions", "distill", "Distilled", "evaluate"),),
+    "Clusters and duplicates": (
+        *("cluster", "Clusters", "Cluster", "dedupe", "DedupeResult", "DuplicateGroup", "SparedPair"),
+    ),
+    "The index": (
+        *("open_index", "Index", "Answer", "Hit", "Count", "IndexDocument", "IndexStats", "WriteResult"),
+        *("VerifyResult", "MigrateResult", "repair_index", "RepairResult", "Store"),
+    ),
+    "Training and evaluation": (
+        *("train", "TrainResult", "TrainOptions", "distill", "DistillResult", "StudentAgreement"),
+        *("evaluate", "Scores", "Score"),
+    ),
     "Errors": ("GemelError", "InputError", "ModelError", "MissingExtra", "WorkError"),
 }
 SETTING = re.compile(r"^([a-z_]+(?:, [a-z_]+)*): ")
@@ -35,10 +43,10 @@ WIDTH = 100
 
 
 def python_api(note: str) -> str:
-    """The page; a public name that is in no group goes to the last section, so none is forgotten."""
+    """The page; public names that are in no group go to the last section."""
     named = {name for group in GROUPS.values() for name in group}
-    groups = {**GROUPS, "Further": tuple(sorted(set(gemel.__all__) - named))}
-    parts = ["# The Python interface", note, "The names of `import gemel`. Each is loaded on first use."]
+    groups = {**GROUPS, "Other names": tuple(sorted(set(gemel.__all__) - named))}
+    parts = ["# Python API", note, "The public names of `import gemel`. Each is loaded on first use."]
     for title, names in groups.items():
         found = [name for name in names if name in gemel.__all__]
         if found:
@@ -53,7 +61,7 @@ def _entry(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever i
     if not inspect.isclass(thing):
         yield from _callable(f"gemel.{name}", thing)
         return
-    yield _prose(thing.__doc__ if _own_words(thing) else "")
+    yield _prose(thing.__doc__ if _has_docstring(thing) else "")
     yield _fields(thing)
     for member, value in vars(thing).items():
         if member.startswith("_"):
@@ -66,8 +74,8 @@ def _entry(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever i
             yield from _callable(f".{member}", value, skip=True)
 
 
-def _own_words(cls: type) -> bool:
-    """Whether the docstring was written: dataclasses without one get their signature."""
+def _has_docstring(cls: type) -> bool:
+    """Whether the class has a docstring of its own: Python gives dataclasses without one their signature."""
     return bool(cls.__doc__) and not (cls.__doc__ or "").startswith(f"{cls.__name__}(")
 
 
@@ -78,10 +86,10 @@ def _callable(name: str, function: Any, *, skip: bool = False) -> Iterator[str]:
 
 
 def _signature(name: str, function: Any, *, skip: bool) -> str:  # noqa: ANN401
-    """On one line if it fits, else a line for each parameter."""
+    """On one line if it fits, otherwise one line per parameter."""
     whole = inspect.signature(function)
     shown = list(whole.parameters.values())[1 if skip else 0 :]
-    inside = [_plain(str(one)) for one in _marked(shown)]
+    inside = [_plain(str(one)) for one in _with_star(shown)]
     line = f"{name}({', '.join(inside)}){_result(whole)}"
     if len(line) <= WIDTH:
         return line
@@ -89,8 +97,8 @@ def _signature(name: str, function: Any, *, skip: bool) -> str:  # noqa: ANN401
     return f"{name}(\n{body}){_result(whole)}"
 
 
-def _marked(shown: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]:
-    """The parameters, with the `*` before the first that is a keyword only."""
+def _with_star(shown: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]:
+    """The parameters, with `*` before the first keyword-only parameter."""
     kinds = [one.kind for one in shown]
     first = kinds.index(inspect.Parameter.KEYWORD_ONLY) if inspect.Parameter.KEYWORD_ONLY in kinds else None
     for at, one in enumerate(shown):
@@ -100,7 +108,7 @@ def _marked(shown: list[inspect.Parameter]) -> Iterator[inspect.Parameter | str]
 
 
 def _plain(parameter: str) -> str:
-    """Annotations are strings here: without their quotes. A function as a default has no name worth showing."""
+    """The parameter without the quotes of its annotation; a function as the default is shown as `...`."""
     name, colon, rest = parameter.partition(": ")
     kind, equals, default = rest.partition(" = ")
     shown = "..." if default.startswith("<") else default
@@ -113,7 +121,7 @@ def _result(whole: inspect.Signature) -> str:
 
 
 def _fields(cls: type) -> str:
-    """A table of a dataclass: name, type, default if one has it, and what is written under the field."""
+    """The fields of a dataclass as a table: name, type and docstring."""
     if not is_dataclass(cls):
         return ""
     docs = field_docs(cls)
@@ -128,7 +136,7 @@ def _fields(cls: type) -> str:
 
 
 def _prose(doc: str | None) -> str:
-    """Paragraphs as they are; lines that begin with the name of a setting become a list."""
+    """The docstring as Markdown; lines that begin with the name of a parameter become a list."""
     parts = []
     for paragraph in inspect.cleandoc(doc or "").split("\n\n"):
         items: list[str] = []
