@@ -1,4 +1,4 @@
-"""Groups of texts with names, and where a new text belongs: `python examples/cluster_texts.py [MODEL]`."""
+"""Cluster texts, and assign a new text to a cluster: `python examples/cluster_texts.py [MODEL]`."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ TEXTS = [
 ]
 
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
-found = gemel.cluster(model.encode(TEXTS), min_score=0.4, texts=TEXTS)
-print(found.summary())
-for cluster in found.items:
+clusters = gemel.cluster(model.encode(TEXTS), min_score=0.4, texts=TEXTS)
+print(clusters.summary())
+for cluster in clusters.items:
     print(f"{cluster.size} texts around: {cluster.text}")
-print("a new one goes to", found.assign(model.encode(["I paid twice."])))
+print("cluster of a new text:", clusters.assign(model.encode(["I paid twice."])))

@@ -1,4 +1,4 @@
-"""Why two texts score as they do: the pairs of words that add most. Takes a MODEL as its argument."""
+"""Show which pairs of words contribute most to a cosine: `python examples/explain_score.py [MODEL]`."""
 
 import os
 import sys
@@ -10,9 +10,11 @@ import gemel
 LEFT, RIGHT = "My parcel has not arrived.", "Where is my delivery?"
 
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
-found = gemel.explain(model, LEFT, RIGHT).words()
-rows, columns = found.tokens
-print(f"cosine {found.score:.3f}, the sum of {found.table.size} cells: {found.table.sum():.3f}")
-for at in np.argsort(-found.table, axis=None)[:5]:
+explanation = gemel.explain(model, LEFT, RIGHT).words()
+rows, columns = explanation.tokens
+print(
+    f"cosine {explanation.score:.3f}, the sum of {explanation.table.size} cells: {explanation.table.sum():.3f}"
+)
+for at in np.argsort(-explanation.table, axis=None)[:5]:
     row, column = divmod(int(at), len(columns))
-    print(f"{found.table[row, column]:+.3f}  {rows[row]} / {columns[column]}")
+    print(f"{explanation.table[row, column]:+.3f}  {rows[row]} / {columns[column]}")

@@ -1,4 +1,4 @@
-"""Sort support requests from three examples a class: `python examples/few_shot.py [MODEL]`."""
+"""Classify support requests from three examples per class: `python examples/few_shot.py [MODEL]`."""
 
 import os
 import sys
@@ -12,9 +12,11 @@ EXAMPLES = {
 }
 NEW = ["the courier never came", "reset my password please", "why did you take money from my card"]
 
-texts = [text for some in EXAMPLES.values() for text in some]
-labels = [name for name, some in EXAMPLES.items() for _ in some]
+texts = [text for group in EXAMPLES.values() for text in group]
+labels = [name for name, group in EXAMPLES.items() for _ in group]
 model = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2")
-classifier = FewShotClassifier(model).fit(texts, labels)  # tune=True trains the model too
-for text, name, chances in zip(NEW, classifier.predict(NEW), classifier.predict_proba(NEW), strict=True):
-    print(f"{chances.max():.2f}  {name:9} {text}")
+classifier = FewShotClassifier(model).fit(texts, labels)  # tune=True also fine-tunes the model
+for text, name, probabilities in zip(
+    NEW, classifier.predict(NEW), classifier.predict_proba(NEW), strict=True
+):
+    print(f"{probabilities.max():.2f}  {name:9} {text}")

@@ -1,4 +1,4 @@
-"""Texts that say the same, whatever the words: `python examples/find_duplicates.py [MODEL]`."""
+"""Find texts that mean the same in different words: `python examples/find_duplicates.py [MODEL]`."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ TICKETS = [
 ]
 
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
-pairs = gemel.similar_pairs(model.encode(TICKETS), k=2)
-for score, left, right in zip(pairs.score, pairs.left, pairs.right, strict=True):
-    print(f"{score:.3f}  {TICKETS[left]}  =  {TICKETS[right]}")
-print(f"{pairs.compared} pairs compared, none missed: {pairs.complete}")
+pairs = gemel.find_pairs(model, TICKETS, k=2)
+for row in pairs.rows():
+    print(f"{row['score']:.3f}  {row['left_text']}  =  {row['right_text']}")
+print(pairs.summary())

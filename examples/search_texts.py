@@ -14,8 +14,7 @@ CORPUS = [
 QUERIES = ["where is my delivery", "I cannot log in"]
 
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
-hits = gemel.search(model.encode(QUERIES), model.encode(CORPUS), k=2)
-for query, indexes, scores in zip(QUERIES, hits.index, hits.score, strict=True):
+for query, hits in zip(QUERIES, gemel.search_texts(model, QUERIES, CORPUS, k=2), strict=True):
     print(query)
-    for index, score in zip(indexes, scores, strict=True):
-        print(f"  {score:.3f}  {CORPUS[index]}")
+    for hit in hits:
+        print(f"  {hit.score:.3f}  {hit.text}")

@@ -1,4 +1,4 @@
-"""Vectors as a column of an Arrow table, kept in a Parquet file. Takes a MODEL as its argument."""
+"""Store vectors as a column of an Arrow table in a Parquet file: `python examples/vectors_in_a_table.py [MODEL]`."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import gemel
-from gemel.integrations.tables.table import encode_column, vectors_of
+from gemel.integrations.tables import encode_column, vectors_of
 
 TICKETS = ["My parcel has not arrived.", "The app crashes at start.", None, "My parcel has not arrived."]
 

@@ -1,4 +1,4 @@
-"""Even out the vectors of a model: fit on its own texts, save it as a new model, use that one."""
+"""Whiten the vectors of a model and save the result as a new model: `python examples/whitening.py [MODEL]`."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ from gemel.texts.whitening import Settings, save_postprocessed
 model = gemel.load(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("GEMEL_MODEL", "all-MiniLM-L6-v2"))
 texts = files("gemel.texts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
-with tempfile.TemporaryDirectory() as place:
-    done = save_postprocessed(model, texts, Path(place) / "white", settings=Settings(dim=16))
+with tempfile.TemporaryDirectory() as folder:
+    done = save_postprocessed(model, texts, Path(folder) / "white", settings=Settings(dim=16))
     print(f"before: {done.before.summary()}")
     print(f"after:  {done.after.summary()}")
     white = gemel.load(done.folder)
