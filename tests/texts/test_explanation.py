@@ -95,7 +95,7 @@ def test_words_add_up_their_pieces(model):
 def test_pieces_become_words(tokens, words):
     found = words_of(tokens)
     assert [word.text for word in found] == words
-    assert [place for word in found for place in word.places] == list(range(len(tokens)))
+    assert [position for word in found for position in word.positions] == list(range(len(tokens)))
 
 
 def test_a_text_with_itself_scores_one_and_the_table_is_symmetric(model):

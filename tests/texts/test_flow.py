@@ -10,7 +10,7 @@ from gemel.errors import InputError, MissingExtra
 from gemel.texts.whitening import (
     METHODS,
     Settings,
-    first_flow,
+    _initial_flow,
     fit_flow,
     isotropy,
     torch_forward,
@@ -133,6 +133,6 @@ def test_without_torch_the_extra_is_named(monkeypatch):
 
 def test_the_first_flow_needs_no_torch_and_only_turns_and_scales(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    weight = first_flow(bent(), 2, 4, 0).weight.astype(np.float64)
+    weight = _initial_flow(bent(), 2, 4, 0).weight.astype(np.float64)
     square = weight @ weight.T
     assert np.allclose(square, np.eye(9) * square[0, 0], atol=1e-5 * square[0, 0])

@@ -143,7 +143,7 @@ def test_the_command_shows_costs_and_what_breaks(capsys):
         "encode",
         "index",
         "pairs",
-        "search, 10 a second",
+        "search, 10 per second",
         "what breaks first",
         "rates: ",
     ):

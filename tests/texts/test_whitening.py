@@ -9,7 +9,7 @@ from gemel.texts.whitening import (
     LinearMap,
     Settings,
     fit_all_but_the_top,
-    fit_centring,
+    fit_centering,
     fit_whitening,
     isotropy,
 )
@@ -34,7 +34,7 @@ def test_whitening_by_hand():
 
 
 def test_centring_by_hand():
-    found = fit_centring(CROSS)
+    found = fit_centering(CROSS)
     assert found.weight.tolist() == [[1, 0], [0, 1]]
     assert found.bias.tolist() == [-10, -20]
     assert found.apply(CROSS).tolist() == [[2, 1], [2, -1], [-2, 1], [-2, -1]]
@@ -46,7 +46,7 @@ def test_all_but_the_top_by_hand():
 
 def test_all_but_the_top_of_nothing_is_centring():
     vectors = cloud()
-    assert np.allclose(fit_all_but_the_top(vectors, 0).weight, fit_centring(vectors).weight)
+    assert np.allclose(fit_all_but_the_top(vectors, 0).weight, fit_centering(vectors).weight)
 
 
 def test_whitened_vectors_have_mean_0_and_covariance_1():
@@ -75,14 +75,14 @@ def test_a_direction_without_spread_becomes_0_and_is_counted():
     vectors = cloud()
     vectors[:, 3] = 7
     found = fit_whitening(vectors)
-    assert found.note == "1 of 12 directions have no spread and are 0 after the map"
+    assert found.note == "1 of 12 directions have no variance and are 0 after the map"
     assert not found.weight[-1].any()
     assert fit_whitening(vectors, 11).note == ""
 
 
 def test_fewer_vectors_than_dimensions_do_not_blow_up_what_was_not_seen():
     found = fit_whitening(cloud(rows=6))
-    assert found.note == "7 of 12 directions have no spread and are 0 after the map"
+    assert found.note == "7 of 12 directions have no variance and are 0 after the map"
     assert np.abs(found.apply(cloud(seed=1))).max() < 1e4
 
 
@@ -115,7 +115,7 @@ def test_a_map_is_float32_and_refuses_vectors_of_another_width():
         (lambda: fit_whitening(np.ones((5, 2))), "all vectors are equal"),
         (lambda: fit_whitening([[1.0, np.nan], [0, 1]]), "row 0 has NaN or infinity"),
         (lambda: fit_all_but_the_top(CROSS, 2), "remove must be from 0 to 1"),
-        (lambda: fit_centring(np.empty((0, 2))), "at least 1 vector"),
+        (lambda: fit_centering(np.empty((0, 2))), "at least 1 vector"),
         (lambda: isotropy(CROSS[:1]), "at least 2 vectors, got 1"),
         (lambda: METHODS["whitning"], "Did you mean 'whitening'"),
         (lambda: METHODS["centring"](CROSS, Settings(dim=1)), "'centring' has no setting 'dim'"),

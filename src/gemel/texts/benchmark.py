@@ -1,4 +1,4 @@
-"""A fair comparison on this machine: every engine, precision and batch size in turn, same texts, same threads."""
+"""Which engine is fastest on this machine: every engine, precision and batch size on the same texts and threads."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _ENGINES: tuple[EngineName, ...] = ("native", "onnxruntime")
 
 _PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
 
-_NEIGHBOURS = 2000  # texts whose nearest one is looked for: all pairs of them fit into memory
+_NEIGHBORS = 2000  # texts whose nearest one is compared: all pairs of them fit into memory
 
 
 @dataclass(frozen=True)
 class EngineAgreement:
-    """How far vectors are those of the first float32 engine."""
+    """How close the vectors are to those of the first float32 engine."""
 
     difference: float
     """The largest difference of two numbers; 0: the same bits."""
@@ -47,17 +47,17 @@ class EngineAgreement:
 
 @dataclass(frozen=True)
 class EngineResult:
-    """One combination and the best that it reached."""
+    """One combination and its best speed."""
 
     engine: str
     kernel: str
-    """The engine, with the processor level of its kernel where it has one."""
+    """The engine, with the processor level of its kernel if it has one."""
     precision: Precision
     batch_tokens: int
     threads: int
     texts_per_second: float
     mean_tokens: float
-    """Tokens of a text that counted, on average."""
+    """Tokens that were encoded per text."""
     agreement: EngineAgreement
     processor: str
 
@@ -75,9 +75,12 @@ class BenchmarkResult:
     def winners(self) -> list[EngineResult]:
         """The fastest of each precision."""
         best: dict[str, EngineResult] = {}
-        for trial in self.ran:
-            if trial.precision not in best or trial.texts_per_second > best[trial.precision].texts_per_second:
-                best[trial.precision] = trial
+        for result in self.ran:
+            if (
+                result.precision not in best
+                or result.texts_per_second > best[result.precision].texts_per_second
+            ):
+                best[result.precision] = result
         return list(best.values())
 
 
@@ -89,10 +92,9 @@ def run_benchmark(
     repeats: int = 3,
     progress: bool = False,
 ) -> BenchmarkResult:
-    """Measures `model` on `texts`; the best of `repeats` rounds counts, after one that warms up.
+    """The speed of every combination for `model` on `texts`: the best of `repeats` rounds after a warm-up.
 
-    In a round all combinations take their turn, every other round backwards, so that a noisy moment or a processor that
-    grows hot hits all of them alike.
+    A round measures all combinations, every other one backwards, so that noise and heat affect all of them alike.
     """
     if not texts:
         raise InputError("there is no text to measure with. Give a file with at least one")
@@ -100,7 +102,7 @@ def run_benchmark(
     lanes = threads or usable_cores()
     tokens = float(models[0].encode_report(texts, threads=lanes, on_long="truncate").kept.mean())
     shown = Progress(len(models) * len(BATCH_TOKENS) * (repeats + 1), "turns", shown=progress)
-    times, vectors = _take_turns(models, texts, lanes, repeats + 1, shown)
+    times, vectors = _measure(models, texts, lanes, repeats + 1, shown)
     near = [agreement(each, vectors[0]) for each in vectors]
     ran = (
         EngineResult(
@@ -119,7 +121,7 @@ def run_benchmark(
     return BenchmarkResult(tuple(ran), skipped)
 
 
-def _take_turns(
+def _measure(
     models: Sequence[Model], texts: Sequence[str], lanes: int, rounds: int, shown: Progress
 ) -> tuple[dict[tuple[int, int], float], list[AnyVectors]]:
     """The best seconds of each model and batch size, and the vectors of each model."""
@@ -138,7 +140,7 @@ def _take_turns(
 
 
 def agreement(vectors: AnyVectors, reference: AnyVectors) -> EngineAgreement:
-    """Of rows of length 1 with those of a reference."""
+    """The agreement of vectors of length 1 with those of a reference."""
     return EngineAgreement(
         difference=float(np.abs(vectors - reference).max()),
         cosine=float(np.einsum("ij,ij->i", vectors, reference).min()),
@@ -147,7 +149,7 @@ def agreement(vectors: AnyVectors, reference: AnyVectors) -> EngineAgreement:
 
 
 def _nearest(vectors: AnyVectors) -> NDArray[np.intp]:
-    few = vectors[:_NEIGHBOURS].astype(np.float32)
+    few = vectors[:_NEIGHBORS].astype(np.float32)
     scores = few @ few.T
     np.fill_diagonal(scores, -np.inf)
     nearest: NDArray[np.intp] = scores.argmax(axis=1)
@@ -155,7 +157,7 @@ def _nearest(vectors: AnyVectors) -> NDArray[np.intp]:
 
 
 def _candidates(checkpoint: Checkpoint) -> tuple[list[Model], tuple[str, ...]]:
-    """A model for each engine and precision that can run it, float32 first, and why others cannot."""
+    """A model for each engine and precision that can run it, float32 first, and why the others cannot."""
     if checkpoint.kind == "static" or architecture_of(checkpoint.config) is None:
         raise InputError(f"{checkpoint.name} has one engine only, so there is nothing to choose")
     network = read_network(checkpoint.config, checkpoint.weights)
@@ -172,7 +174,7 @@ def _candidates(checkpoint: Checkpoint) -> tuple[list[Model], tuple[str, ...]]:
 
 
 def processor() -> str:
-    """The name of the processor, where the system has one."""
+    """The name of the processor, if the system says it."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

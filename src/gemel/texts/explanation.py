@@ -1,12 +1,7 @@
-"""Why two texts score as they do: the cosine as a table of token pairs that sums to it. Model in, `Explanation` out.
+"""Why two texts have their score: `explain` splits the cosine into a table of token pairs that sums to it.
 
-The answer of `explain`: a table of tokens or of words that sums to the score.
-
-A text's vector as a sum: one part for each token, and one for the biases of dense layers if there are any.
-
-Tokens to words: which pieces belong together, and how they read. Knows WordPiece, byte-level BPE, SentencePiece.
-
-An explanation as one HTML page: heat maps in light and dark. It asks for nothing from the network.
+The vector of a text is a sum: one part for each token, and one for the biases of dense layers. Tokens (of WordPiece,
+byte-level BPE or SentencePiece) are grouped into words, and an `Explanation` can be drawn as one HTML page.
 """
 
 from __future__ import annotations
@@ -29,6 +24,19 @@ from gemel.options import EncodeKeywords, EncodeOptions
 
 __all__ = ["Explanation", "explain"]
 
+HeatMap: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...], NDArray[np.float64]]
+"""Title, names of rows, names of columns, values."""
+
+OFFSET = "(offset)"
+
+_SPECIAL = re.compile(r"\[[A-Z]+\]|</?\w+>|<\|.*\|>|\(offset\)")  # [CLS], <s>, <|end|>, (offset)
+
+_WORD_START = ("Ġ", "▁")  # what byte-level BPE and SentencePiece write for the space before a word
+
+_INSIDE = "##"  # what WordPiece writes before a piece inside a word
+
+_STRONGEST = 0.7  # opacity of the color in the strongest cell: the number in it must stay readable
+
 
 def explain(
     model: Model,
@@ -39,9 +47,9 @@ def explain(
 ) -> Explanation:
     """The cosine of two texts, split exactly into what each pair of tokens adds.
 
-    Works where a vector is a sum over tokens: mean, mean-sqrt-len, weighted-mean, cls or last pooling, also joined,
-    with dense layers without an activation (whitening). A bias shows as a token "(offset)". Other models are refused.
-    `changes` are fields of EncodeOptions by name, as for `encode`.
+    Works if a vector is a sum over tokens: mean, mean-sqrt-len, weighted-mean, cls or last pooling, also concatenated,
+    with dense layers without an activation (whitening). A bias appears as a token "(offset)". Other models are refused.
+    Keywords are the fields of `EncodeOptions`, as for `encode`.
     """
     one, other = parts_of(model, [left, right], options, **changes)
     lengths = np.linalg.norm(one.vectors.sum(axis=0)) * np.linalg.norm(other.vectors.sum(axis=0))
@@ -58,7 +66,7 @@ class Explanation:
     left_tokens: tuple[str, ...]
     right_tokens: tuple[str, ...]
     table: NDArray[np.float64]
-    """(left tokens, right tokens); negative where a pair of tokens speaks against."""
+    """(left tokens, right tokens); negative where a pair of tokens lowers the score."""
     score: float
     """The cosine: the sum of the table."""
 
@@ -68,7 +76,7 @@ class Explanation:
         return self.left_tokens, self.right_tokens
 
     def words(self) -> Explanation:
-        """The same with the pieces of a word added up; the sum stays."""
+        """The same table by words: the pieces of a word are summed."""
         rows, columns = words_of(self.left_tokens), words_of(self.right_tokens)
         table = _added(_added(self.table, rows).T, columns).T
         return replace(self, left_tokens=_texts(rows), right_tokens=_texts(columns), table=table)
@@ -89,12 +97,12 @@ class Explanation:
         }
 
     def to_html(self) -> str:
-        """A page of its own: a heat map of the words, and one of the tokens below."""
+        """A self-contained page: a heat map of the words, and one of the tokens below."""
         words = self.words()
         maps = [("Words", *words.tokens, words.table)]
         if words.tokens != self.tokens:
             maps.append(("Tokens", *self.tokens, self.table))
-        return page(self.left, self.right, self.score, maps)
+        return _page(self.left, self.right, self.score, maps)
 
 
 def _texts(words: list[Word]) -> tuple[str, ...]:
@@ -105,16 +113,13 @@ def _added(table: NDArray[np.float64], words: list[Word]) -> NDArray[np.float64]
     """The rows of each word summed."""
     out = np.empty((len(words), table.shape[1]))
     for row, word in zip(out, words, strict=True):
-        row[:] = table[list(word.places)].sum(axis=0)
+        row[:] = table[list(word.positions)].sum(axis=0)
     return out
-
-
-OFFSET = "(offset)"
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """The rows of `vectors` add up to the text's vector, before it is scaled to length 1."""
+    """A vector as a sum of the rows of `vectors`, before it is scaled to length 1."""
 
     tokens: tuple[str, ...]
     vectors: NDArray[np.float64]
@@ -127,36 +132,37 @@ def parts_of(
     options: EncodeOptions | None = None,
     **changes: Unpack[EncodeKeywords],
 ) -> list[Parts]:
-    """The parts of each text's vector, or an error where it is no sum over tokens."""
+    """The parts of the vector of each text; raises if it is no sum over tokens."""
     _check_sums(model)
     settings = EncodeOptions.of(options, changes)
     if settings.dim is not None and settings.dim > model.dim:
-        raise InputError(f"dim must be at most {model.dim}, the model's own, got {settings.dim}")
+        raise InputError(f"dim must be at most {model.dim}, that of the model, got {settings.dim}")
     dim = settings.dim or model.checkpoint.truncate_dim
-    return [_parts(model, found, dim) for found in model.tokens(texts, settings)]
+    return [_parts(model, embeddings, dim) for embeddings in model.tokens(texts, settings)]
 
 
 def _check_sums(model: Model) -> None:
     refused = [mode for mode in model.checkpoint.pooling.modes if not POOLINGS[mode].linear]
     if refused:
         raise InputError(
-            f"{model.name} pools by {refused[0]!r}: its vector is no sum over tokens, so a score cannot be split. "
+            f"{model.name} pools by {refused[0]!r}: its vector is not a sum over tokens, so a score cannot be split. "
             f"Poolings that can: {', '.join(name for name in POOLINGS if POOLINGS[name].linear)}"
         )
     for layer in model.checkpoint.dense:
         if isinstance(layer, Flow) or layer.activation != "identity":
             what = "a flow" if isinstance(layer, Flow) else f"a dense layer with {layer.activation}"
             raise InputError(
-                f"{model.name} has {what} after pooling: its vector is no sum over tokens, so a score cannot be split"
+                f"{model.name} has {what} after pooling: its vector is not a sum over tokens, so a score cannot be "
+                "split"
             )
 
 
-def _parts(model: Model, found: TokenEmbeddings, dim: int | None) -> Parts:
-    modes, count = model.checkpoint.pooling.modes, len(found.tokens)
-    hidden = found.vectors.astype(np.float64)
-    # Pooled unit vectors are the weights of the tokens, whatever the pooling.
+def _parts(model: Model, embeddings: TokenEmbeddings, dim: int | None) -> Parts:
+    modes, count = model.checkpoint.pooling.modes, len(embeddings.tokens)
+    hidden = embeddings.vectors.astype(np.float64)
+    # Pooling the unit vectors gives the weights of the tokens.
     unit = np.eye(count, dtype=np.float32)[None]
-    weights = [pool(unit, (mode,), found.skipped)[0].astype(np.float64) for mode in modes]
+    weights = [pool(unit, (mode,), embeddings.skipped)[0].astype(np.float64) for mode in modes]
     vectors = np.concatenate([weight[:, None] * hidden for weight in weights], axis=1)
     offset = np.zeros(vectors.shape[1])
     for layer in model.checkpoint.dense:
@@ -164,54 +170,47 @@ def _parts(model: Model, found: TokenEmbeddings, dim: int | None) -> Parts:
         vectors, offset = vectors @ matrix, offset @ matrix
         if layer.bias is not None:
             offset = offset + layer.bias
-    tokens = found.tokens
+    tokens = embeddings.tokens
     if offset.any():
         tokens, vectors = (*tokens, OFFSET), np.vstack([vectors, offset])
     return Parts(tokens, vectors[:, :dim])
 
 
-_MARK = re.compile(r"\[[A-Z]+\]|</?\w+>|<\|.*\|>|\(offset\)")  # [CLS], <s>, <|end|>, (offset)
-
-_STARTS = ("Ġ", "▁")  # what byte-level BPE and SentencePiece write for the space before a word
-
-_INSIDE = "##"
-
-
 @dataclass(frozen=True)
 class Word:
-    """A word and the places of its tokens."""
+    """A word and the positions of its tokens."""
 
     text: str
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 def words_of(tokens: Sequence[str]) -> list[Word]:
-    """Tokens grouped into words, in order; marks and signs stand alone."""
-    marked = any(token.startswith(_STARTS) for token in tokens)
+    """Tokens grouped into words, in order; special tokens and punctuation are words of their own."""
+    starts_marked = any(token.startswith(_WORD_START) for token in tokens)
     bytewise = any(token.startswith("Ġ") for token in tokens)
     groups: list[list[int]] = []
     open_word = False
-    for place, token in enumerate(tokens):
-        mark = _MARK.fullmatch(token) is not None
-        if open_word and not mark and _continues(token, marked=marked, bytewise=bytewise):
-            groups[-1].append(place)
+    for position, token in enumerate(tokens):
+        special = _SPECIAL.fullmatch(token) is not None
+        if open_word and not special and _continues(token, starts_marked=starts_marked, bytewise=bytewise):
+            groups[-1].append(position)
         else:
-            groups.append([place])
-        open_word = not mark
-    return [Word(_text([tokens[place] for place in group], bytewise), tuple(group)) for group in groups]
+            groups.append([position])
+        open_word = not special
+    return [Word(_text([tokens[position] for position in group], bytewise), tuple(group)) for group in groups]
 
 
-def _continues(token: str, *, marked: bool, bytewise: bool) -> bool:
+def _continues(token: str, *, starts_marked: bool, bytewise: bool) -> bool:
     if token.startswith(_INSIDE):
         return len(token) > len(_INSIDE)
-    if not marked or token.startswith(_STARTS):
+    if not starts_marked or token.startswith(_WORD_START):
         return False
-    # Byte-level BPE writes a character beyond ASCII as several signs; none of them is punctuation.
-    return any(sign.isalnum() or (bytewise and not sign.isascii()) for sign in token)
+    # Byte-level BPE writes a character beyond ASCII as several characters; none of them is punctuation.
+    return any(each.isalnum() or (bytewise and not each.isascii()) for each in token)
 
 
 def _text(pieces: Sequence[str], bytewise: bool) -> str:
-    if len(pieces) == 1 and _MARK.fullmatch(pieces[0]):
+    if len(pieces) == 1 and _SPECIAL.fullmatch(pieces[0]):
         return pieces[0]
     joined = "".join(piece if len(pieces) == 1 else piece.removeprefix(_INSIDE) for piece in pieces)
     if bytewise:
@@ -221,23 +220,18 @@ def _text(pieces: Sequence[str], bytewise: bool) -> str:
 
 def _from_bytes(text: str) -> str:
     table = _byte_table()
-    raw = bytes(table[sign] for sign in text if sign in table)
+    raw = bytes(table[each] for each in text if each in table)
     return raw.decode("utf-8", "replace")
 
 
 def _byte_table() -> dict[str, int]:
-    """Character -> byte: printable bytes stand for themselves, the others follow from U+0100 on."""
+    """Character -> byte: printable bytes are themselves, the others follow from U+0100 on."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(b): b for b in shown} | {chr(0x100 + place): b for place, b in enumerate(hidden)}
+    return {chr(b): b for b in shown} | {chr(0x100 + number): b for number, b in enumerate(hidden)}
 
 
-HeatMap: TypeAlias = tuple[str, tuple[str, ...], tuple[str, ...], NDArray[np.float64]]
-"""Title, names of rows, names of columns, values."""
-
-_STRONGEST = 0.7  # of the colour in the strongest cell: the number in it must stay readable
-
-_OWN = """
+_CSS = """
 .heat td { padding: .25em .45em; border: 1px solid var(--paper); min-width: 3.4em; }
 .heat .for { background: color-mix(in srgb, var(--c0) var(--a), var(--paper)); }
 .heat .against { background: color-mix(in srgb, var(--c1) var(--a), var(--paper)); }
@@ -250,14 +244,13 @@ _OWN = """
 """
 
 
-def page(left: str, right: str, score: float, maps: Sequence[HeatMap]) -> str:
-    """The whole page."""
+def _page(left: str, right: str, score: float, maps: Sequence[HeatMap]) -> str:
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"Why {score:.3f}: {left} | {right}"),
-        element("style", Markup(STYLE + _OWN)),
+        element("style", Markup(STYLE + _CSS)),
     )
     body = element(
         "body",
@@ -277,9 +270,9 @@ def page(left: str, right: str, score: float, maps: Sequence[HeatMap]) -> str:
         element(
             "p",
             element("span", class_="key for"),
-            "speaks for",
+            "raises the score",
             element("span", class_="key against"),
-            "speaks against",
+            "lowers the score",
             class_="soft",
         ),
         *(_section(*each) for each in maps),

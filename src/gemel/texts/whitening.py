@@ -1,18 +1,8 @@
-"""From a model and texts to a new model folder whose vectors use their space more evenly.
+"""Layers that make the vectors of a model use their space more evenly, fitted on unlabeled texts.
 
-The methods by the names that users type; each fits on unlabelled vectors and gives a layer for the model.
-
-Whitening: every direction gets the same spread, and the widest ones can be kept alone (arXiv 2103.15316).
-
-Centring: the mean is taken away; all-but-the-top: the widest directions too (arXiv 1702.01417).
-
-A linear map of vectors: what whitening and centring find, and what a model keeps as its last dense layer.
-
-BERT-flow: an invertible network that turns the vectors of texts into a Gaussian cloud (arXiv 2011.05864).
-
-Trained with torch (extra: train) by maximum likelihood on vectors alone; what comes out is plain arrays.
-
-How evenly vectors use their space. All numbers are of directions: each vector is scaled to length 1 first.
+Whitening gives every direction the same variance (arXiv 2103.15316); centering subtracts the mean; all-but-the-top also
+removes the widest directions (arXiv 1702.01417); BERT-flow is an invertible network, trained with torch by maximum
+likelihood, that turns the vectors into a Gaussian cloud (arXiv 2011.05864). `isotropy` measures the result.
 """
 
 from __future__ import annotations
@@ -34,9 +24,16 @@ from gemel.registry import Registry
 from gemel.types import AnyVectors, Vectors
 from gemel.vectors.similarity import checked, normalize
 
+FLOOR = 1e-8
+"""Of the largest variance. What is below is the rounding of float32, not a direction of the texts."""
+
+BATCH = 128  # vectors in a training step of a flow
+
+RATE = 1e-3  # of Adam
+
 
 class SavedModel(Protocol):
-    """What is needed of a model: its files, and vectors before they are normalised."""
+    """What a fit needs of a model: its files, and vectors before they are normalized."""
 
     @property
     def checkpoint(self) -> Checkpoint: ...
@@ -46,7 +43,7 @@ class SavedModel(Protocol):
 
 @dataclass(frozen=True)
 class PostprocessResult:
-    """A model that was saved with one more layer."""
+    """The result of `save_postprocessed`: a model saved with one more layer."""
 
     folder: Path
     method: str
@@ -81,12 +78,12 @@ def save_postprocessed(
     settings: Settings | None = None,
     overwrite: bool = False,
 ) -> PostprocessResult:
-    """Fit `method` on the distinct texts, and save the model with it as its last layer, then length 1.
+    """Fit `method` on the distinct texts, and save the model with it as its last layer.
 
-    Length 1, since the vectors are meant to be compared by cosine.
+    The new model normalizes, since its vectors are meant to be compared by cosine.
     """
     fit = METHODS[method]
-    check_target(Path(folder), model.checkpoint, overwrite)  # before minutes of work, not after
+    check_target(Path(folder), model.checkpoint, overwrite)  # before minutes of work
     distinct = list(dict.fromkeys(texts))
     if len(distinct) < 2:
         raise InputError(f"a fit needs at least 2 different texts, got {len(distinct)}. Give a few thousand")
@@ -105,7 +102,7 @@ def save_postprocessed(
 
 
 class Fitted(Protocol):
-    """What a method found."""
+    """A fitted layer."""
 
     @property
     def layer(self) -> Dense: ...
@@ -118,16 +115,16 @@ class Fitted(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of the methods; one that a method does not have must stay None."""
+    """Options of the methods; one that a method does not have must stay None."""
 
     dim: int | None = None
     """whitening: directions to keep. None: all."""
     remove: int | None = None
-    """all-but-the-top: directions to take away. None: a hundredth of the dimensions."""
+    """all-but-the-top: directions to remove. None: a hundredth of the dimensions."""
     epochs: int | None = None
     """flow: passes over the vectors. None: 4."""
     seed: int | None = None
-    """flow: of the first weights and the order of vectors. None: 0."""
+    """flow: seed of the first weights and the order of vectors. None: 0."""
 
 
 METHODS: Registry[Callable[[ArrayLike, Settings], Fitted]] = Registry("method")
@@ -140,9 +137,9 @@ def _whitening(vectors: ArrayLike, settings: Settings) -> Fitted:
 
 
 @METHODS.add("centring")
-def _centring(vectors: ArrayLike, settings: Settings) -> Fitted:
+def _centering(vectors: ArrayLike, settings: Settings) -> Fitted:
     _only("centring", settings)
-    return fit_centring(vectors)
+    return fit_centering(vectors)
 
 
 @METHODS.add("all-but-the-top")
@@ -165,15 +162,11 @@ def _only(method: str, settings: Settings, *own: str) -> None:
         raise InputError(f"the method {method!r} has no setting {given[0]!r}; {has}")
 
 
-FLOOR = 1e-8
-"""Of the largest variance. What is below is the rounding of float32, not a direction of the texts."""
-
-
 def fit_whitening(vectors: ArrayLike, dim: int | None = None, *, floor: float = FLOOR) -> LinearMap:
     """A map after which the vectors have mean 0 and covariance 1; `dim` keeps the widest directions.
 
     Outputs are ordered by the variance they had, so the first `d` of them are the whitening to `d`. A direction
-    whose variance is under `floor` times the largest is set to 0 instead of being blown up; `note` counts them.
+    whose variance is under `floor` times the largest is set to 0 instead of being amplified; `note` counts them.
     """
     axes = principal_axes(vectors)
     most = len(axes.mean)
@@ -183,15 +176,15 @@ def fit_whitening(vectors: ArrayLike, dim: int | None = None, *, floor: float = 
     spread = axes.spread[:keep]
     wide = spread > floor * axes.spread[0]
     if not wide.any():
-        raise InputError("all vectors are equal: there is no spread to whiten. Give different texts")
+        raise InputError("all vectors are equal: there is no variance to whiten. Give different texts")
     scale = np.where(wide, 1 / np.sqrt(np.where(wide, spread, 1.0)), 0.0)
     flat = int((~wide).sum())
-    note = f"{flat} of {keep} directions have no spread and are 0 after the map" if flat else ""
+    note = f"{flat} of {keep} directions have no variance and are 0 after the map" if flat else ""
     return linear_map(axes.directions[:keep] * scale[:, None], axes.mean, note)
 
 
-def fit_centring(vectors: ArrayLike) -> LinearMap:
-    """A map that takes the mean of `vectors` away."""
+def fit_centering(vectors: ArrayLike) -> LinearMap:
+    """A map that subtracts the mean of `vectors`."""
     ready = checked(vectors, "vectors")
     if not len(ready):
         raise InputError("a mean needs at least 1 vector, got 0")
@@ -199,9 +192,9 @@ def fit_centring(vectors: ArrayLike) -> LinearMap:
 
 
 def fit_all_but_the_top(vectors: ArrayLike, remove: int | None = None) -> LinearMap:
-    """A map that takes the mean and the `remove` widest directions away; None: a hundredth of the dimensions.
+    """A map that subtracts the mean and sets the `remove` widest directions to 0; None: a hundredth of them.
 
-    The vectors keep their length: the directions are 0, not gone.
+    The vectors keep their dimensions.
     """
     axes = principal_axes(vectors)
     most = len(axes.mean)
@@ -221,7 +214,7 @@ class LinearMap:
     bias: Vectors
     """(out,) float32"""
     note: str = ""
-    """What to know about the fit, for a person."""
+    """What to know about the fit."""
 
     @property
     def layer(self) -> Dense:
@@ -229,7 +222,7 @@ class LinearMap:
         return Dense(self.weight, self.bias, "identity")
 
     def apply(self, vectors: ArrayLike) -> Vectors:
-        """(n, in) -> (n, out): the same bits as a model with this layer gives before it normalises."""
+        """(n, in) -> (n, out): the same bits as a model with this layer gives before it normalizes."""
         ready = checked(vectors, "vectors")
         if ready.shape[1] != self.weight.shape[1]:
             raise InputError(
@@ -250,14 +243,14 @@ class Axes:
 
 
 def principal_axes(vectors: ArrayLike) -> Axes:
-    """Where the vectors lie and how they spread; the sign of a direction is chosen, so that two runs agree."""
+    """Mean and principal directions; the sign of a direction is fixed, so that two runs agree."""
     ready = checked(vectors, "vectors")
     if len(ready) < 2:
         raise InputError(f"a fit needs at least 2 vectors, got {len(ready)}. Give a few thousand")
     exact = ready.astype(np.float64)
     mean = exact.mean(axis=0)
-    centred = exact - mean
-    spread, columns = np.linalg.eigh(centred.T @ centred / (len(ready) - 1))
+    centered = exact - mean
+    spread, columns = np.linalg.eigh(centered.T @ centered / (len(ready) - 1))
     directions = columns.T[::-1]
     signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)])
     return Axes(mean, np.maximum(spread[::-1], 0.0), directions * signs[:, None])
@@ -269,19 +262,14 @@ def linear_map(weight: NDArray[np.float64], mean: NDArray[np.float64], note: str
     return LinearMap(ready, (-weight @ mean).astype(np.float32), note)
 
 
-BATCH = 128  # vectors in a step of training
-
-RATE = 1e-3  # of Adam
-
-
 @dataclass(frozen=True, eq=False)
 class FittedFlow:
-    """A trained flow and how well it came to explain the vectors."""
+    """A trained flow and the likelihood of the vectors during training."""
 
     layer: Flow
     """The flow as a layer of a model."""
     log_likelihood: tuple[float, ...]
-    """Nats for each dimension of a vector: before training, then after each epoch."""
+    """Nats per dimension: before training, then after each epoch."""
 
     @property
     def note(self) -> str:
@@ -289,11 +277,11 @@ class FittedFlow:
         return f"log-likelihood {first:.3f} before training, {last:.3f} after {len(self.log_likelihood) - 1} epochs"
 
     def apply(self, vectors: ArrayLike) -> Vectors:
-        """(n, dim) -> (n, dim): the same bits as a model with this layer gives before it normalises."""
+        """(n, dim) -> (n, dim): the same bits as a model with this layer gives before it normalizes."""
         return finish(self._checked(vectors), [self.layer], unit=False, dim=None)
 
     def invert(self, vectors: ArrayLike) -> Vectors:
-        """The vectors that `apply` turns into these, but for rounding."""
+        """The vectors that `apply` turns into these, up to rounding."""
         z = self._checked(vectors).astype(np.float64)
         for step in reversed(self.layer.couplings):
             half = z.shape[1] // 2
@@ -315,24 +303,24 @@ class FittedFlow:
 def fit_flow(
     vectors: ArrayLike, *, couplings: int = 6, hidden: int = 128, epochs: int = 4, seed: int = 0
 ) -> FittedFlow:
-    """Train a flow on unlabelled vectors; a few thousand take seconds. The same seed gives the same flow."""
+    """Train a flow on unlabeled vectors; a few thousand take seconds. The same seed gives the same flow."""
     torch = _torch()
     for name, value, least in (("couplings", couplings, 1), ("hidden", hidden, 1), ("epochs", epochs, 0)):
         if value < least:
             raise InputError(f"{name} must be at least {least}, got {value}")
-    start = first_flow(vectors, couplings, hidden, seed)
+    start = _initial_flow(vectors, couplings, hidden, seed)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # products this small are slower on more; and sums come out the same everywhere
+    torch.set_num_threads(1)  # small products are slower on more threads, and sums are the same everywhere
     try:
         return _train(torch, start, checked(vectors, "vectors"), epochs, seed)
     finally:
         torch.set_num_threads(threads)
 
 
-def first_flow(vectors: ArrayLike, couplings: int, hidden: int, seed: int) -> Flow:
-    """A flow that only turns the vectors onto their principal axes, at unit variance on the average.
+def _initial_flow(vectors: ArrayLike, couplings: int, hidden: int, seed: int) -> Flow:
+    """A flow that only rotates the vectors onto their principal axes, at unit variance on average.
 
-    One scale for all axes: scaling each on its own would make rounding errors of flat ones as wide as the rest.
+    One scale for all axes: scaling each on its own would make the rounding errors of flat ones as wide as the rest.
     """
     axes = principal_axes(vectors)
     dim = len(axes.mean)
@@ -340,17 +328,17 @@ def first_flow(vectors: ArrayLike, couplings: int, hidden: int, seed: int) -> Fl
         raise InputError(f"a flow needs at least 2 dimensions, got {dim}")
     variance = float(axes.spread.mean())
     if variance <= 1e-30:
-        raise InputError("all vectors are equal: there is no spread to learn. Give different texts")
+        raise InputError("all vectors are equal: there is no variance to learn. Give different texts")
     weight = axes.directions / np.sqrt(variance)
     random = np.random.default_rng(seed)
-    steps = tuple(_first_coupling(dim, hidden, random) for _ in range(couplings))
+    steps = tuple(_initial_coupling(dim, hidden, random) for _ in range(couplings))
     return Flow(
         np.ascontiguousarray(weight, np.float32), (-weight @ axes.mean).astype(np.float32), "flow", steps
     )
 
 
-def _first_coupling(dim: int, hidden: int, random: np.random.Generator) -> Coupling:
-    """A coupling that changes nothing yet but the order: its second layer is zero."""
+def _initial_coupling(dim: int, hidden: int, random: np.random.Generator) -> Coupling:
+    """A coupling that only permutes: its second layer is zero."""
     half = dim // 2
     bound = half**-0.5
     out = 2 * (dim - half)
@@ -363,27 +351,24 @@ def _first_coupling(dim: int, hidden: int, random: np.random.Generator) -> Coupl
     )
 
 
-# Any below: torch and its tensors; torch is an extra.
-
-
 def _train(torch: Any, start: Flow, vectors: Vectors, epochs: int, seed: int) -> FittedFlow:  # noqa: ANN401
-    turned = torch.from_numpy(
+    rotated = torch.from_numpy(
         finish(vectors, [Flow(start.weight, start.bias, "flow", ())], unit=False, dim=None)
     )
     steps = torch_steps(torch, start.couplings)
     optimizer = torch.optim.Adam([weight for step in steps for weight in step[1:]], lr=RATE)
     random = torch.Generator().manual_seed(seed)
-    # The linear start is a rotation times a number; its volume counts in the likelihood.
+    # The linear start is a rotation times a number; its volume is part of the likelihood.
     volume = float(np.linalg.slogdet(start.weight.astype(np.float64))[1])
-    history = [_likelihood(torch, steps, turned, volume)]
+    history = [_likelihood(torch, steps, rotated, volume)]
     for _ in range(epochs):
-        for rows in torch.randperm(len(turned), generator=random).split(BATCH):
-            z, log_scale = torch_forward(torch, steps, turned[rows])
+        for rows in torch.randperm(len(rotated), generator=random).split(BATCH):
+            z, log_scale = torch_forward(torch, steps, rotated[rows])
             loss = (0.5 * (z * z).sum(1) - log_scale).mean() / z.shape[1]
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        history.append(_likelihood(torch, steps, turned, volume))
+        history.append(_likelihood(torch, steps, rotated, volume))
     couplings = tuple(
         Coupling(old.order, *(weight.detach().numpy().copy() for weight in step[1:]))
         for old, step in zip(start.couplings, steps, strict=True)
@@ -392,7 +377,7 @@ def _train(torch: Any, start: Flow, vectors: Vectors, epochs: int, seed: int) ->
 
 
 def torch_steps(torch: Any, couplings: Sequence[Coupling]) -> list[tuple[Any, ...]]:  # noqa: ANN401
-    """(order, w1, b1, w2, b2) of each coupling as tensors; all but the order can be trained."""
+    """(order, w1, b1, w2, b2) of each coupling as tensors; all but the order are trained."""
     return [
         (
             torch.from_numpy(step.order),
@@ -403,7 +388,7 @@ def torch_steps(torch: Any, couplings: Sequence[Coupling]) -> list[tuple[Any, ..
 
 
 def torch_forward(torch: Any, steps: Sequence[tuple[Any, ...]], x: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """What `encoder/head.py` does with the couplings, and the log of how much it stretches space: (n, d), (n,)."""
+    """The couplings as in `encoder/head.py`, and the log of their volume change: (n, d), (n,)."""
     log_scale = torch.zeros(len(x))
     for order, w1, b1, w2, b2 in steps:
         x = x[:, order]
@@ -432,23 +417,23 @@ def _torch() -> Any:  # noqa: ANN401 - the module
 
 @dataclass(frozen=True)
 class Isotropy:
-    """Measures of one set of vectors. Perfectly even: 0, 0, 1, dim, dim."""
+    """How evenly vectors, scaled to length 1, use their space. Perfectly even: 0, 0, 1, dim, dim."""
 
     vectors: int
     dim: int
     mean_cosine: float
     """Of all pairs of two different rows: what two random texts score."""
     mean_length: float
-    """Length of the mean vector, 0 to 1: how much all texts have in common."""
+    """Length of the mean vector, 0 to 1: what all texts have in common."""
     partition: float
     """Smallest over largest sum of exp(c · v), c along the principal directions, both ways (arXiv 1702.01417)."""
     effective_rank: float
     """exp of the entropy of the variances: directions in use."""
     participation_ratio: float
-    """(Σ variance)² / Σ variance²: as above, and less moved by many small ones."""
+    """(Σ variance)² / Σ variance²: directions in use, less affected by many small ones."""
 
     def summary(self) -> str:
-        """One line for a person."""
+        """A description in one line."""
         return (
             f"mean cosine {self.mean_cosine:.3f}, mean length {self.mean_length:.3f}, "
             f"partition {self.partition:.3f}, effective rank {self.effective_rank:.1f} "
@@ -460,16 +445,16 @@ class Isotropy:
 
 
 def isotropy(vectors: ArrayLike) -> Isotropy:
-    """The measures of two or more vectors; vectors that are all equal are in 0 directions."""
+    """The measures of two or more vectors; vectors that are all equal use 0 directions."""
     ready = checked(vectors, "vectors")
     rows, dim = ready.shape
     if rows < 2 or dim < 1:
         raise InputError(
-            f"isotropy is about pairs: it needs at least 2 vectors, got {rows} of {dim} dimensions"
+            f"isotropy compares pairs: it needs at least 2 vectors, got {rows} of {dim} dimensions"
         )
     unit = normalize(ready).astype(np.float64)
     total = unit.sum(axis=0)
-    own = float((unit * unit).sum())  # rows, but for zero vectors, which stay zero
+    own = float((unit * unit).sum())  # the number of rows, without zero vectors
     mean = total / rows
     second = unit.T @ unit / rows
     spread = np.maximum(np.linalg.eigvalsh(second - np.outer(mean, mean)), 0.0)
@@ -486,7 +471,7 @@ def isotropy(vectors: ArrayLike) -> Isotropy:
 
 def _partition(unit: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     along = unit @ np.linalg.eigh(second)[1]
-    # The sign of a principal direction is anybody's choice: both count.
+    # The sign of a principal direction is arbitrary: both count.
     sums = np.concatenate([np.exp(along).sum(axis=0), np.exp(-along).sum(axis=0)])
     return float(sums.min() / sums.max())
 
@@ -502,6 +487,6 @@ def _participation_ratio(spread: NDArray[np.float64]) -> float:
 
 
 def _shares(spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each variance as a part of their sum; what rounding leaves of equal unit vectors is no variance."""
+    """Each variance as a share of their sum; what rounding leaves of equal unit vectors is not counted."""
     wide = spread[spread > 1e-12]
     return np.asarray(wide / wide.sum())
