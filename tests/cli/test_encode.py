@@ -16,8 +16,11 @@ import pytest
 import gemel
 from gemel.cli.flags import DEFAULT_MODEL, field_docs
 from gemel.cli.main import main
+from gemel.cli.verbs import cluster, evaluate
 from gemel.cli.verbs.encode import command
+from gemel.evaluation.task import TASKS
 from gemel.files.records import InputFormat
+from gemel.groups.grouping import METHODS
 from gemel.options import EncodeOptions
 from gemel.texts.formats import FORMATS
 from tiny import tiny_bert
@@ -194,6 +197,8 @@ def test_choices_are_those_of_the_library():
     flags = {option.name: option for option in command.params}
     assert sorted(flags["format"].type.choices) == sorted(FORMATS)
     assert tuple(flags["input_format"].type.choices) == InputFormat.__args__
+    assert list(METHODS) == cluster.METHOD_NAMES
+    assert ", ".join(TASKS) == evaluate.TASK_NAMES
     assert flags["model"].default == DEFAULT_MODEL
 
 

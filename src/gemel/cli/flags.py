@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import Field, fields
+from dataclasses import MISSING, fields
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -192,7 +192,7 @@ def encode_options(function: Function) -> Function:
     return options_of(EncodeOptions)(function)
 
 
-def options_of(cls: type[Any]) -> Callable[[Function], Function]:
+def options_of(cls: type[Any]) -> Decorator:
     """A flag for every field of a dataclass of options; the function gets all of them as one argument `options`."""
     names = [field.name for field in fields(cls)]
 
@@ -200,29 +200,27 @@ def options_of(cls: type[Any]) -> Callable[[Function], Function]:
         @wraps(function)
         def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
             settings = {name: values.pop(name) for name in names}
-            if settings["progress"] is None:
-                settings["progress"] = sys.stderr.isatty()
+            if "progress" in settings:
+                settings["progress"] = shows_progress(settings["progress"])
             return function(*arguments, options=cls(**settings), **values)
 
         docs, types = field_docs(cls), get_type_hints(cls)
         decorated: Function = call
         for field in reversed(fields(cls)):  # click shows the last decorator first
-            decorated = _option(field, types[field.name], flag_help(docs.get(field.name, ""), names))(
-                decorated
-            )
+            default, help = field.default, flag_help(docs.get(field.name, ""), names)
+            if field.name == "progress":
+                default, help = None, f"{help} Default: when that is a terminal."
+            if default is MISSING:
+                kind = types[field.name]
+                decorated = click.option(f"--{field.name}", type=kind, required=True, help=help)(decorated)
+            else:
+                decorated = flag_of(field.name, types[field.name], default=default, help=help)(decorated)
         return decorated
 
     return decorate
 
 
-def _option(field: Field[Any], annotation: object, help: str) -> Callable[[Function], Function]:
-    default = field.default
-    if field.name == "progress":
-        default, help = None, f"{help} Default: when that is a terminal."
-    return flag_of(field.name, annotation, default=default, help=help)
-
-
-def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Callable[[Function], Function]:  # noqa: ANN401
+def flag_of(name: str, annotation: object, *, default: Any, help: str) -> Decorator:  # noqa: ANN401
     """The flag of one field: its name with hyphens, its type. Its environment variables: config.py."""
     flag = "--" + name.replace("_", "-")
     kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]

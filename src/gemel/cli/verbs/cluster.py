@@ -24,6 +24,7 @@ from gemel.cli.flags import (
 )
 from gemel.cli.output import cell, echo, echo_json
 from gemel.errors import InputError
+from gemel.registry import Registry
 
 if TYPE_CHECKING:
     from gemel.files.rows import Row
@@ -37,6 +38,11 @@ Examples:
   gemel cluster news.tsv.gz --text-column text --k 12 -o clusters/
   gemel cluster new.csv --text-column body --earlier clusters/ -o clusters/"""
 
+# The names of gemel.groups.grouping.METHODS, without importing NumPy.
+METHOD_NAMES = list(
+    Registry("method", package="gemel.groups.methods", aliases={"spherical-k-means": "k_means"})
+)
+
 ROWS = 40  # clusters shown on a terminal
 
 
@@ -45,7 +51,7 @@ ROWS = 40  # clusters shown on a terminal
 @out_option("A folder for clusters.json, assignments.tsv, vectors.npy and map.html.", metavar="FOLDER")
 @click.option(
     "--method",
-    type=click.Choice(["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"]),
+    type=click.Choice(METHOD_NAMES),
     help="Default: communities; k-means with --k.",
 )
 @min_score_option("inside a group, for communities and agglomerative. Default for communities: 0.75")

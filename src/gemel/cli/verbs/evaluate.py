@@ -15,6 +15,7 @@ import click
 from gemel.cli.flags import encode_options, json_option, out_option, seed_option
 from gemel.cli.output import cell, echo, echo_json
 from gemel.errors import InputError
+from gemel.registry import Registry
 
 if TYPE_CHECKING:
     from gemel.evaluation.statistics import NamedComparison
@@ -27,10 +28,7 @@ Examples:
   gemel evaluate all-MiniLM-L6-v2 ./my-model --task sts --data pairs.tsv -o report/
   gemel evaluate all-MiniLM-L6-v2 --task binary-pairs --data qqp-test.tsv.gz --metric all --json"""
 
-TASK_NAMES = (
-    "arguments, binary-pairs, clustering, duplicates, mining, nli, reranking, retrieval, sts, transfer, "
-    "translation, triplets"
-)
+TASK_NAMES = ", ".join(Registry("task", package="gemel.evaluation.tasks"))  # without importing NumPy
 
 COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import Function, field_docs, flag_help, flag_of, json_option
+from gemel.cli.flags import json_option, options_of
 from gemel.cli.output import echo
 from gemel.texts.plan_costs import PlanQuestion
 
@@ -21,25 +20,10 @@ Examples:
   gemel plan --texts 10000000 --precision int8 --queries-per-second 100 --json"""
 
 
-def question_options(function: Function) -> Function:
-    """A flag for every field of PlanQuestion; those without a default must be given."""
-    docs, types = field_docs(PlanQuestion), get_type_hints(PlanQuestion)
-    names = [field.name for field in fields(PlanQuestion)]
-    decorated = function
-    for field in reversed(fields(PlanQuestion)):
-        help = flag_help(docs.get(field.name, ""), names)
-        if field.default is MISSING:
-            flag = f"--{field.name}"
-            decorated = click.option(flag, type=float, required=True, help=help)(decorated)
-        else:
-            decorated = flag_of(field.name, types[field.name], default=field.default, help=help)(decorated)
-    return decorated
-
-
 @click.command(epilog=EXAMPLES)
-@question_options
+@options_of(PlanQuestion)
 @json_option()
-def command(as_json: bool, **question: Any) -> None:
+def command(as_json: bool, options: PlanQuestion) -> None:
     """Estimate what a number of texts costs: cores, hours, memory, disk, money, and what breaks first.
 
     Covers encoding, an index, all pairs, and searches. Nothing is run: the rates were measured earlier. `gemel bench`
@@ -47,7 +31,7 @@ def command(as_json: bool, **question: Any) -> None:
     """
     from gemel.texts.plan import plan
 
-    made = plan(PlanQuestion(**question))
+    made = plan(options)
     if as_json:
         click.echo(json.dumps(made.to_json()))
     else:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from functools import wraps
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import Function, field_docs, flag_help, flag_of, model_option
+from gemel.cli.flags import model_option, options_of
 from gemel.cli.output import echo
 from gemel.errors import MissingExtra
 from gemel.serve.options import ANY_ORIGIN, ServeOptions
@@ -28,26 +26,9 @@ CORS_WARNING = (
 )
 
 
-def serve_options(function: Function) -> Function:
-    """A flag for every field of ServeOptions; `function` gets all of them as one argument `options`."""
-    names = [field.name for field in fields(ServeOptions)]
-
-    @wraps(function)
-    def call(**values: Any) -> Any:  # noqa: ANN401
-        settings = {name: values.pop(name) for name in names}
-        return function(options=ServeOptions(**settings), **values)
-
-    docs, types = field_docs(ServeOptions), get_type_hints(ServeOptions)
-    decorated: Function = call
-    for field in reversed(fields(ServeOptions)):
-        help = flag_help(docs[field.name], names)
-        decorated = flag_of(field.name, types[field.name], default=field.default, help=help)(decorated)
-    return decorated
-
-
 @click.command(epilog=EXAMPLES)
 @model_option
-@serve_options
+@options_of(ServeOptions)
 def command(model: str, options: ServeOptions) -> None:
     """Serve a model over HTTP: OpenAI's embeddings, text-embeddings-inference, rerank, search, and a page.
 

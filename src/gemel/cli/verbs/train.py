@@ -9,7 +9,7 @@ import click
 
 from gemel.cli.flags import Function, field_docs, flag_of, json_option, options_of, out_option
 from gemel.cli.output import echo, echo_json
-from gemel.training.objectives.base import OBJECTIVES, Setting, all_settings
+from gemel.training.objectives.base import OBJECTIVES, ObjectiveSetting, all_settings
 from gemel.training.options import TrainOptions
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def objective_settings(function: Function) -> Function:
     return decorated
 
 
-def _help(setting: Setting) -> str:
+def _help(setting: ObjectiveSetting) -> str:
     text = field_docs(setting.owner).get(setting.name, "")
     owners = ", ".join(f"{name} ({default})" for name, default in setting.defaults.items())
     return f"{text} Of: {owners}."
