@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from time import perf_counter
@@ -124,8 +124,8 @@ def encode_to_folder(  # noqa: PLR0913 - all options have a default
             return FolderResult(folder, source.taken, 0, source.taken, perf_counter() - started)
         else:
             journal = _reopened(folder, plan, layout)
-        encode = model.encode if options is None else partial(_with_options, model, options)
-        job = _EncodeJob(encode, folder, layout, journal)
+        configured: Encoder = model if options is None else model.with_options(options)  # type: ignore[attr-defined]
+        job = _EncodeJob(configured, folder, layout, journal)
         total = job.run(source, checkpoint_rows, progress or (lambda _: None))
     return FolderResult(folder, total, total - journal.rows, journal.rows, perf_counter() - started)
 
@@ -228,11 +228,6 @@ def _fingerprint(model: Encoder, options: EncodeOptions | None) -> dict[str, Any
         ) from error
 
 
-def _with_options(model: Any, options: EncodeOptions, texts: Sequence[str]) -> AnyVectors:  # noqa: ANN401 - a Model
-    vectors: AnyVectors = model.encode(texts, options)
-    return vectors
-
-
 def _rows(texts: Iterable[str | tuple[str, str]]) -> Iterator[Row]:
     for position, item in enumerate(texts):
         yield Row(str(position), item) if isinstance(item, str) else Row(*item)
@@ -310,10 +305,8 @@ def _files_of(manifest: Json) -> set[str]:
 class _EncodeJob:
     """The journal and the files that it describes."""
 
-    def __init__(
-        self, encode: Callable[[list[str]], AnyVectors], folder: Path, layout: Format, journal: Journal
-    ) -> None:
-        self.encode = encode
+    def __init__(self, model: Encoder, folder: Path, layout: Format, journal: Journal) -> None:
+        self.model = model
         self.folder = folder
         self.layout = layout
         self.journal = journal
@@ -344,7 +337,7 @@ class _EncodeJob:
 
     def _encode(self, texts: list[str]) -> AnyVectors:
         try:
-            vectors = np.asarray(self.encode(texts))
+            vectors = np.asarray(self.model.encode(texts))
         except InputError as error:
             raise InputError(
                 f"{error} (positions count from row {self.journal.rows} of the input)"

@@ -94,8 +94,8 @@ class BM25Index:
             values = self._scores(query)
             if where is not None:
                 values[~where] = 0
-            found = np.flatnonzero(values)
-            best = found[np.lexsort((found, -values[found]))[:columns]]
+            matching = np.flatnonzero(values)
+            best = matching[np.lexsort((matching, -values[matching]))[:columns]]
             index[row, : len(best)] = best
             score[row, : len(best)] = values[best]
         return Hits(index, score)
@@ -125,10 +125,10 @@ def fuse(rankings: Sequence[Hits], k: int, *, rrf_k: int = RRF_K) -> Hits:
     index = np.full((len(rankings[0]), k), -1, dtype=np.int64)
     score = np.zeros(index.shape, dtype=np.float32)
     for row in range(len(index)):
-        found = np.concatenate([each.index[row] for each in rankings])
+        ranked = np.concatenate([each.index[row] for each in rankings])
         gain = np.concatenate([1 / (rrf_k + 1 + np.arange(each.index.shape[1])) for each in rankings])
-        documents, numbers = np.unique(found[found >= 0], return_inverse=True)
-        total = np.bincount(numbers, weights=gain[found >= 0], minlength=len(documents))
+        documents, numbers = np.unique(ranked[ranked >= 0], return_inverse=True)
+        total = np.bincount(numbers, weights=gain[ranked >= 0], minlength=len(documents))
         best = np.lexsort((documents, -total))[:k]
         index[row, : len(best)] = documents[best]
         score[row, : len(best)] = total[best]

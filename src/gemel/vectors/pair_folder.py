@@ -76,20 +76,20 @@ class PairFolder:
         """Unlock the folder; another run may resume it."""
         self._lock.close()
 
-    def append(self, found: ScanResult, next_row: int) -> None:
+    def append(self, pairs: ScanResult, next_row: int) -> None:
         """Add pairs: those of all left rows before `next_row` are in the files now."""
         for name, kind in COLUMNS.items():
             with (self._path / f"{name}.npy").open("ab") as file:
-                file.write(np.ascontiguousarray(getattr(found, name), dtype=kind).data)
+                file.write(np.ascontiguousarray(getattr(pairs, name), dtype=kind).data)
                 sync_open(file)
-        self.pairs += len(found)
+        self.pairs += len(pairs)
         self._record(next_row, None)
 
-    def keep(self, found: ScanResult, next_row: int) -> None:
+    def keep(self, pairs: ScanResult, next_row: int) -> None:
         """Save the best pairs of the left rows before `next_row`, for a run that resumes."""
         name = f"kept-{next_row}.npy"
-        rows = np.empty(len(found), dtype=_KEPT)
-        rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
+        rows = np.empty(len(pairs), dtype=_KEPT)
+        rows["score"], rows["left"], rows["right"] = pairs.score, pairs.left, pairs.right
         with (self._path / name).open("wb") as file:
             np.save(file, rows)
             sync_open(file)
@@ -129,12 +129,12 @@ class PairFolder:
     def _array(self, name: str, kind: np.dtype[Any]) -> NDArray[Any]:
         """One of our files, memory-mapped."""
         try:
-            found: NDArray[Any] = np.load(self._path / name, mmap_mode="r", allow_pickle=False)
+            array: NDArray[Any] = np.load(self._path / name, mmap_mode="r", allow_pickle=False)
         except (OSError, EOFError, ValueError, TokenError, SyntaxError) as error:
             raise self._damaged(name, error) from error
-        if found.ndim != 1 or found.dtype != kind:
-            raise self._damaged(name, f"it has {found.dtype} in the shape {found.shape}")
-        return found
+        if array.ndim != 1 or array.dtype != kind:
+            raise self._damaged(name, f"it has {array.dtype} in the shape {array.shape}")
+        return array
 
     def _damaged(self, name: str, reason: object) -> InputError:
         return InputError(

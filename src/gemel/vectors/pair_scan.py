@@ -214,7 +214,7 @@ class Collector(Protocol):
     def floor(self) -> float:
         """The lowest score that it takes."""
 
-    def add(self, found: ScanResult) -> None: ...
+    def add(self, pairs: ScanResult) -> None: ...
 
 
 class Best:
@@ -233,16 +233,16 @@ class Best:
     def floor(self) -> float:
         return self._floor
 
-    def add(self, found: ScanResult) -> None:
+    def add(self, pairs: ScanResult) -> None:
         with self._lock:
-            self._parts.append(found)
-            self._count += len(found)
+            self._parts.append(pairs)
+            self._count += len(pairs)
             # Late in a run pairs come one by one: picking the best again and again would cost more than it saves.
             spare = self._count - self._k
             if spare >= (max(self._k, _SPARE) if np.isfinite(self._floor) else 0):
                 self._pick()
 
-    def found(self) -> ScanResult:
+    def result(self) -> ScanResult:
         """At most k pairs, best first."""
         with self._lock:
             self._pick()
@@ -252,15 +252,15 @@ class Best:
         """The highest of the k `pair_numbers`; -1 while there are fewer."""
         with self._lock:
             self._pick()
-            found = self._parts[0]
-            return int(pair_numbers(found, self._width).max()) if len(found) == self._k else -1
+            pairs = self._parts[0]
+            return int(pair_numbers(pairs, self._width).max()) if len(pairs) == self._k else -1
 
     def _pick(self) -> None:
-        found = joined(self._parts)
-        if len(found) >= self._k:
-            found = _best(found, self._k, self._width)
-            self._floor = max(self._floor, float(found.score.min()))
-        self._parts, self._count = [found], len(found)
+        pairs = joined(self._parts)
+        if len(pairs) >= self._k:
+            pairs = _best(pairs, self._k, self._width)
+            self._floor = max(self._floor, float(pairs.score.min()))
+        self._parts, self._count = [pairs], len(pairs)
 
 
 class Every:
@@ -276,32 +276,32 @@ class Every:
     def floor(self) -> float:
         return self._floor
 
-    def add(self, found: ScanResult) -> None:
+    def add(self, pairs: ScanResult) -> None:
         with self._lock:
-            self._parts.append(found)
-            self._count += len(found)
+            self._parts.append(pairs)
+            self._count += len(pairs)
             if self._count > self._most:
                 self._full()
 
-    def found(self) -> ScanResult:
+    def result(self) -> ScanResult:
         """In no order."""
         with self._lock:
             return joined(self._parts)
 
 
-def pair_numbers(found: ScanResult, width: int) -> NDArray[np.int64]:
+def pair_numbers(pairs: ScanResult, width: int) -> NDArray[np.int64]:
     """One number per pair that sorts as (left, right) does."""
-    return found.left.astype(np.int64) * width + found.right
+    return pairs.left.astype(np.int64) * width + pairs.right
 
 
-def in_order(found: ScanResult, width: int) -> ScanResult:
+def in_order(pairs: ScanResult, width: int) -> ScanResult:
     """Sorted best first; ties by position."""
-    return _taken(found, np.lexsort((pair_numbers(found, width), -found.score)))
+    return _taken(pairs, np.lexsort((pair_numbers(pairs, width), -pairs.score)))
 
 
-def by_position(found: ScanResult, width: int) -> ScanResult:
+def by_position(pairs: ScanResult, width: int) -> ScanResult:
     """Sorted by left, then right position."""
-    return _taken(found, np.argsort(pair_numbers(found, width)))
+    return _taken(pairs, np.argsort(pair_numbers(pairs, width)))
 
 
 def joined(parts: list[ScanResult]) -> ScanResult:
@@ -315,14 +315,14 @@ def joined(parts: list[ScanResult]) -> ScanResult:
     )
 
 
-def _taken(found: ScanResult, which: NDArray[np.int64]) -> ScanResult:
-    return ScanResult(found.score[which], found.left[which], found.right[which])
+def _taken(pairs: ScanResult, which: NDArray[np.int64]) -> ScanResult:
+    return ScanResult(pairs.score[which], pairs.left[which], pairs.right[which])
 
 
-def _best(found: ScanResult, k: int, width: int) -> ScanResult:
+def _best(pairs: ScanResult, k: int, width: int) -> ScanResult:
     """The `k` highest scores in any order; of those equal to the lowest, the first by position."""
-    last: Vectors = np.partition(found.score, -k)[-k]
-    above, tied = np.flatnonzero(found.score > last), np.flatnonzero(found.score == last)
+    last: Vectors = np.partition(pairs.score, -k)[-k]
+    above, tied = np.flatnonzero(pairs.score > last), np.flatnonzero(pairs.score == last)
     room = k - len(above)
-    order = np.argpartition(pair_numbers(_taken(found, tied), width), room - 1)[:room]
-    return _taken(found, np.concatenate([above, tied[order]]))
+    order = np.argpartition(pair_numbers(_taken(pairs, tied), width), room - 1)[:room]
+    return _taken(pairs, np.concatenate([above, tied[order]]))

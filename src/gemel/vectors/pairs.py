@@ -109,7 +109,7 @@ def _into_memory(walk: Walk, request: PairRequest) -> Pairs:
             end = min(begin + walk.block_rows, walk.lefts)
             walk.block(begin, end, best)
             walk.done(begin, end)
-        return as_pairs(best.found(), walk.total)
+        return as_pairs(best.result(), walk.total)
 
     def full() -> None:
         raise too_many(request)
@@ -119,7 +119,7 @@ def _into_memory(walk: Walk, request: PairRequest) -> Pairs:
         end = min(begin + walk.block_rows, walk.lefts)
         walk.block(begin, end, every)
         walk.done(begin, end)
-    return as_pairs(in_order(every.found(), walk.rights), walk.total)
+    return as_pairs(in_order(every.result(), walk.rights), walk.total)
 
 
 def _into_folder(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
@@ -140,9 +140,9 @@ def _best_into(walk: Walk, request: PairRequest, k: int, folder: PairFolder) -> 
         walk.block(begin, end, best)
         walk.done(begin, end)
         if monotonic() - saved >= _SAVE_EVERY:
-            folder.keep(best.found(), end)
+            folder.keep(best.result(), end)
             saved = monotonic()
-    folder.append(best.found(), walk.lefts)
+    folder.append(best.result(), walk.lefts)
 
 
 def _every_into(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
@@ -163,7 +163,7 @@ def _every_into(walk: Walk, request: PairRequest, folder: PairFolder) -> None:
         except _Full:
             rows = max(1, rows // 2)
             continue
-        folder.append(by_position(every.found(), walk.rights), end)
+        folder.append(by_position(every.result(), walk.rights), end)
         walk.done(begin, end)
         rows = min(2 * rows, walk.block_rows)
 
@@ -172,7 +172,7 @@ class _Full(Exception):
     """A block has more pairs than fit."""
 
 
-def as_pairs(found: ScanResult, compared: int) -> Pairs:
+def as_pairs(pairs: ScanResult, compared: int) -> Pairs:
     """The complete result of `compared` pairs."""
-    left, right = found.left.astype(np.int64), found.right.astype(np.int64)
-    return Pairs(found.score, left, right, compared=compared, complete=True)
+    left, right = pairs.left.astype(np.int64), pairs.right.astype(np.int64)
+    return Pairs(pairs.score, left, right, compared=compared, complete=True)

@@ -1,12 +1,8 @@
-"""Similar pairs on a cluster: tiles as tasks; the same pairs, scores and order as `similar_pairs` gives.
+"""Similar pairs and exact search on a Ray cluster, with the same results as `similar_pairs` and `search`.
 
-The triangle of all pairs (or the rectangle of two sets) cut into tiles, and what a worker does with one.
-
-Finished tiles on disk, beside the folder's own files, until their stripe is done.
-
-Where the pairs of tiles come together, in whatever order tiles end: in memory, or stripe by stripe in a folder.
-
-Exact search on a cluster: groups of queries as tasks, the corpus once on every machine.
+The matrix of all pairs (of one set, its upper triangle) is divided into tiles, which are the tasks. Pairs of finished
+tiles are collected in memory, or on disk until all tiles of a stripe of left rows are finished. For search, groups of
+queries are the tasks.
 """
 
 from __future__ import annotations
@@ -61,11 +57,10 @@ def pairs_on_ray(  # noqa: PLR0913 - one question, and how to work on it
     prune: bool = True,
     progress: bool = False,
 ) -> Pairs:
-    """`similar_pairs` on the cluster; see there.
+    """`similar_pairs` on the cluster, with the same arguments.
 
-    memory: of this process; the arrays are once in the memory of each machine besides. threads: of a worker; None: as
-    many as the cluster was opened with. out: finished tiles are kept in the folder, so that a run that was stopped
-    goes on when asked again.
+    memory: of this process; each machine also has one copy of the arrays. threads: of a worker; None: those of the
+    cluster. out: finished tiles are stored in the folder, so that a stopped run is resumed by the same call.
     """
     checked_limits(k, min_score)
     METRICS[metric]
@@ -75,37 +70,37 @@ def pairs_on_ray(  # noqa: PLR0913 - one question, and how to work on it
     total = _total(left, right)
     if total == 0:
         return similar_pairs(left, k=k, min_score=min_score, other=right, metric=metric, out=out)
-    asked = None if k is None else min(int(k), total)
+    best = None if k is None else min(int(k), total)
     request = PairRequest(
-        k=asked,
+        k=best,
         min_score=None if min_score is None else float(min_score),
         metric=metric,
-        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), asked),
+        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), best),
         threads=threads or cluster.threads,
         prune=prune,
         progress=progress,
         out=None if out is None else Path(out),
     )
-    return _found(cluster, left, right, request, total)
+    return _resume_or_compare(cluster, left, right, request, total)
 
 
 def _total(left: Vectors, right: Vectors | None) -> int:
     return len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
 
 
-def _found(
+def _resume_or_compare(
     cluster: RayCluster, left: Vectors, right: Vectors | None, request: PairRequest, total: int
 ) -> Pairs:
     if request.out is None:
-        return _compared(cluster, left, right, request, total, None)
+        return _compare(cluster, left, right, request, total, None)
     plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
     with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
         if folder.finished:
             return folder.result()
-        return _compared(cluster, left, right, request, total, folder)
+        return _compare(cluster, left, right, request, total, folder)
 
 
-def _compared(
+def _compare(
     cluster: RayCluster,
     left: Vectors,
     right: Vectors | None,
@@ -114,37 +109,37 @@ def _compared(
     folder: PairFolder | None,
 ) -> Pairs:
     width, same = len(left if right is None else right), right is None
-    side = side_of(max(len(left), width), request.most_pairs if request.k is None else None)
+    side = tile_side(max(len(left), width), request.most_pairs if request.k is None else None)
     begin = 0 if folder is None else folder.next_row
     tiles = stripes(len(left), width, side, same=same, begin=begin)
-    gather: Gather = InMemory(request, width)
+    collected: CollectedPairs = InMemory(request, width)
     if folder is not None and request.out is not None:
-        gather = InFolder(request, width, folder, TileStore(request.out), tiles)
-    how = {"metric": request.metric, "int8": request.prune, "threads": request.threads}
-    pool = cluster.pool(TileWorker, cluster.put(left), cluster.put(right), how, key=object())
+        collected = InFolder(request, width, folder, TileStore(request.out), tiles)
+    settings = {"metric": request.metric, "int8": request.prune, "threads": request.threads}
+    pool = cluster.pool(TileWorker, cluster.put(left), cluster.put(right), settings, key=object())
     line = Progress(total, "pairs", shown=request.progress)
     line.add(total - sum(tile.pairs(same=same) for stripe in tiles for tile in stripe))
 
     def calls() -> Iterator[tuple[Any, ...]]:
         for tile in (tile for stripe in tiles for tile in stripe):
-            if gather.there(tile):
+            if collected.load(tile):
                 line.add(tile.pairs(same=same))
             else:
-                yield tile, request.k, gather.floor()  # the floor of now, not of when the job began
+                yield tile, request.k, collected.floor()  # which rises while the job runs
 
     for (tile, *_), found in pool.as_done(calls()):
-        gather.take(tile, found)
+        collected.add(tile, found)
         line.add(tile.pairs(same=same))
     line.close()
     cluster.end_pool()
-    return gather.pairs(total)
+    return collected.pairs(total)
 
 
-_LEAST, _USUAL = 512, 8192  # rows of a tile's side: 8192 x 8192 pairs are about a second of a core
+_LEAST, _USUAL = 512, 8192  # rows of a tile's side: 8192 x 8192 pairs take about a second on one core
 
-_FEW, _MANY = 16, 128  # stripes: enough to share out, not too many to keep account of
+_FEW, _MANY = 16, 128  # stripes: enough tiles for all workers, not too many to track
 
-_RIGHT = 2048  # right rows a step
+_RIGHT = 2048  # right rows per step
 
 
 @dataclass(frozen=True, order=True)
@@ -161,52 +156,52 @@ class Tile:
         return f"tile-{self.top}-{self.bottom}-{self.first}-{self.last}.npy"
 
     def pairs(self, *, same: bool) -> int:
-        """How many it holds; of one set those with left < right."""
-        whole = (self.bottom - self.top) * (self.last - self.first)
+        """The number of pairs; of one set those with left < right."""
+        all_pairs = (self.bottom - self.top) * (self.last - self.first)
         if not same or self.bottom <= self.first:
-            return whole
-        # Tiles of a triangle begin at the diagonal or lie beyond it.
+            return all_pairs
+        # Tiles of the triangle start at the diagonal or are above it.
         return sum(self.last - max(self.first, left + 1) for left in range(self.top, self.bottom))
 
 
-def side_of(rows: int, most_pairs: int | None) -> int:
-    """Rows of a tile's side. `most_pairs`: all pairs of a tile must fit."""
+def tile_side(rows: int, most_pairs: int | None) -> int:
+    """Rows of a tile's side. `most_pairs`: the limit for the pairs of a tile."""
     side = max(_LEAST, min(_USUAL, -(-rows // _FEW)), -(-rows // _MANY))
     return side if most_pairs is None else max(1, min(side, math.isqrt(most_pairs)))
 
 
 def stripes(lefts: int, rights: int, side: int, *, same: bool, begin: int = 0) -> list[list[Tile]]:
-    """Tiles from left row `begin` on, one list for each range of left rows."""
-    found = []
+    """Tiles from left row `begin` on, one list per range of left rows."""
+    tiles = []
     for top in range(begin, lefts, side):
         bottom = min(top + side, lefts)
         columns = range(top if same else 0, rights, side)
-        found.append([Tile(top, bottom, first, min(first + side, rights)) for first in columns])
-    return found
+        tiles.append([Tile(top, bottom, first, min(first + side, rights)) for first in columns])
+    return tiles
 
 
 class TileWorker:
-    """Holds the vectors, compares tiles."""
+    """A worker with the vectors, which compares the rows of tiles."""
 
-    def __init__(self, left: Vectors, right: Vectors | None, how: dict[str, Any]) -> None:
-        """`how`: metric, int8 and threads of a scan. The arrays are the node's one copy."""
-        self._left, self._right, self._how = left, right, how
+    def __init__(self, left: Vectors, right: Vectors | None, settings: dict[str, Any]) -> None:
+        """`settings`: metric, int8 and threads of a scan. All workers of a node share the arrays."""
+        self._left, self._right, self._settings = left, right, settings
 
     def ready(self) -> None:
-        self._scan = scan(self._left, self._right, names=("vectors", "other"), **self._how)
+        self._scan = scan(self._left, self._right, names=("vectors", "other"), **self._settings)
 
     def work(self, tile: Tile, k: int | None, floor: float) -> ScanResult:
-        """The pairs of the tile that reach the floor, or the best `k` of them, by position."""
+        """The pairs of the tile with a score of at least `floor`, or the best `k` of them, by position."""
         width = len(self._scan.comparison.right)
         collector: Best | Every = (
             Every(floor, np.iinfo(np.int64).max, _never) if k is None else Best(k, floor, width)
         )
-        scan_tile(self._scan, tile, collector, self._how["threads"])
-        return by_position(collector.found(), width)
+        scan_tile(self._scan, tile, collector, self._settings["threads"])
+        return by_position(collector.result(), width)
 
 
 def scan_tile(ready: Scan, tile: Tile, collector: Collector, threads: int) -> None:
-    """Offers all pairs of the tile to the collector."""
+    """Pass all pairs of the tile to the collector."""
     scanner, same = ready.scanner, ready.comparison.same
     for begin in range(tile.top, tile.bottom, scanner.block_rows):
         end = min(begin + scanner.block_rows, tile.bottom)
@@ -229,14 +224,14 @@ _PAIR = np.dtype([("score", "<f4"), ("left", "<i4"), ("right", "<i4")])
 
 
 class TileStore:
-    """Tiles by name; a file with a tile's name is whole, its pairs by position."""
+    """Finished tiles on disk, one file each, with pairs ordered by position. Files are written atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / _FOLDER
         self._folder.mkdir(exist_ok=True)
 
     def save(self, tile: Tile, found: ScanResult) -> None:
-        """On disk when it returns."""
+        """Write the pairs of a tile."""
         rows = np.empty(len(found), dtype=_PAIR)
         rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
         path = self._folder / tile.name
@@ -247,47 +242,49 @@ class TileStore:
         return (self._folder / tile.name).exists()
 
     def count(self, tile: Tile, top: int, bottom: int) -> int:
-        """Pairs of the left rows `top` .. `bottom` in it."""
+        """The number of its pairs with left rows `top` .. `bottom`."""
         return len(self._rows(tile, top, bottom))
 
     def load(self, tile: Tile, top: int, bottom: int) -> ScanResult:
-        """The pairs of those rows, and no others, in memory."""
+        """The pairs of these left rows."""
         rows = self._rows(tile, top, bottom)
         return ScanResult(rows["score"].copy(), rows["left"].copy(), rows["right"].copy())
 
     def _rows(self, tile: Tile, top: int, bottom: int) -> NDArray[Any]:
-        """A map of the file, gone with the array: a stripe may have more tiles than a process may open files."""
+        """A memory map, closed with the array: a stripe may have more tiles than a process may open files."""
         rows: NDArray[Any] = np.load(self._folder / tile.name, mmap_mode="r")
-        left = rows["left"]  # ascending. numpy's search would copy it all, this one looks at some 25 numbers
+        left = rows["left"]  # ascending; np.searchsorted would copy the array, bisect reads about 25 numbers
         return rows[bisect_left(left, top) : bisect_left(left, bottom)]
 
     def drop(self, tiles: list[Tile]) -> None:
-        """Their pairs are kept elsewhere now."""
+        """Delete tiles whose pairs are now in the folder."""
         for tile in tiles:
             (self._folder / tile.name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Nothing of it stays, not even what runs with other tiles left."""
+        """Delete all files, including those of runs with other tiles."""
         for path in self._folder.iterdir():
             path.unlink()
         self._folder.rmdir()
 
 
-class Gather(Protocol):
+class CollectedPairs(Protocol):
+    """The pairs of finished tiles, which are added in any order."""
+
     def floor(self) -> float:
-        """Pairs below it are not wanted; it may rise."""
+        """The lowest score that is needed; it may rise."""
 
-    def there(self, tile: Tile) -> bool:
-        """An earlier run finished it; its pairs count now."""
+    def load(self, tile: Tile) -> bool:
+        """Add the pairs of a tile that an earlier run finished; False if there is none."""
 
-    def take(self, tile: Tile, found: ScanResult) -> None: ...
+    def add(self, tile: Tile, found: ScanResult) -> None: ...
 
     def pairs(self, compared: int) -> Pairs:
-        """All tiles were taken."""
+        """The result, after all tiles."""
 
 
 class InMemory:
-    """Best first."""
+    """Pairs in memory; the result is ordered by score."""
 
     def __init__(self, request: PairRequest, width: int) -> None:
         def full() -> None:
@@ -303,20 +300,20 @@ class InMemory:
     def floor(self) -> float:
         return self._into.floor()
 
-    def there(self, tile: Tile) -> bool:
+    def load(self, tile: Tile) -> bool:
         return False
 
-    def take(self, tile: Tile, found: ScanResult) -> None:
+    def add(self, tile: Tile, found: ScanResult) -> None:
         self._into.add(found)
 
     def pairs(self, compared: int) -> Pairs:
-        return as_pairs(in_order(self._into.found(), self._width), compared)
+        return as_pairs(in_order(self._into.result(), self._width), compared)
 
 
 class InFolder:
-    """Tiles are kept on disk until all of their stripe are there; then the folder takes the stripe, in order.
+    """Tiles are stored on disk until all of their stripe are finished; then the stripe is added to the folder.
 
-    The folder ends as the same bytes as that of one machine, and either can go on with the other's.
+    The folder has the same bytes as one written on one machine, and each can resume the other's.
     """
 
     def __init__(
@@ -338,7 +335,7 @@ class InFolder:
     def floor(self) -> float:
         return float(np.float32(self._request.floor)) if self._best is None else self._best.floor()
 
-    def there(self, tile: Tile) -> bool:
+    def load(self, tile: Tile) -> bool:
         if not self._store.has(tile):
             return False
         if self._best is not None:
@@ -346,8 +343,8 @@ class InFolder:
         self._count(tile)
         return True
 
-    def take(self, tile: Tile, found: ScanResult) -> None:
-        self._store.save(tile, found)  # before the floor rises by it: a later run has to find the same floor
+    def add(self, tile: Tile, found: ScanResult) -> None:
+        self._store.save(tile, found)  # before the floor rises: a resumed run must have the same floor
         if self._best is not None:
             self._best.add(found)
         self._count(tile)
@@ -355,7 +352,7 @@ class InFolder:
     def pairs(self, compared: int) -> Pairs:
         if self._best is not None:
             lefts = self._stripes[-1][0].bottom if self._stripes else self._folder.next_row
-            self._folder.append(self._best.found(), lefts)
+            self._folder.append(self._best.result(), lefts)
         self._store.close()
         self._folder.finish(compared)
         return self._folder.result()
@@ -370,14 +367,14 @@ class InFolder:
         top, bottom = tiles[0].top, tiles[0].bottom
         if self._best is None:
             self._append(tiles, top, bottom)
-        elif bottom < self._stripes[-1][0].bottom:  # the last stripe's end is the end
-            best = self._best.found()
-            before = best.left < bottom  # pairs of later rows are found again by a run that goes on from here
+        elif bottom < self._stripes[-1][0].bottom:  # not for the last stripe
+            best = self._best.result()
+            before = best.left < bottom  # a resumed run finds pairs of later rows again
             self._folder.keep(ScanResult(best.score[before], best.left[before], best.right[before]), bottom)
         self._store.drop(tiles)
 
     def _append(self, tiles: list[Tile], top: int, bottom: int) -> None:
-        """By position, as many rows at a time as fit into memory while they are sorted."""
+        """Ordered by position, as many rows at a time as can be sorted in memory."""
         pairs = sum(self._store.count(tile, top, bottom) for tile in tiles)
         if bottom - top > 1 and pairs > self._request.most_pairs:
             middle = (top + bottom) // 2
@@ -388,23 +385,23 @@ class InFolder:
         self._folder.append(by_position(joined(parts), self._width), bottom)
 
 
-_LEAST_queries, _MOST = 64, 4608  # queries a task
+_FEWEST_QUERIES, _MOST_QUERIES = 64, 4608  # per task
 
-_GROUPS = 8  # tasks a worker, so that all end at about the same time
+_GROUPS = 8  # tasks per worker, so that all end at about the same time
 
 
 class SearchWorker:
-    """Holds the corpus, answers groups of queries."""
+    """A worker with the corpus, which searches groups of queries."""
 
-    def __init__(self, corpus: Vectors, how: dict[str, Any]) -> None:
-        """`how`: further arguments of `search`."""
-        self._corpus, self._how = corpus, how
+    def __init__(self, corpus: Vectors, settings: dict[str, Any]) -> None:
+        """`settings`: further arguments of `search`."""
+        self._corpus, self._settings = corpus, settings
 
     def ready(self) -> None:
         pass
 
     def work(self, queries: Vectors, k: int) -> Hits:
-        return search(queries, self._corpus, k, **self._how)
+        return search(queries, self._corpus, k, **self._settings)
 
 
 def search_on_ray(
@@ -417,20 +414,20 @@ def search_on_ray(
     threads: int | None = None,
     progress: bool = False,
 ) -> Hits:
-    """`search` on the cluster; the same hits, scores and order. Few queries are answered here."""
+    """`search` on the cluster: the same hits, scores and order. Few queries are searched in this process."""
     METRICS[metric]
-    asked, known = shaped(queries, "queries"), shaped(corpus, "corpus")
-    check_same_dim(asked, known, "queries", "corpus rows")
-    group = max(_LEAST_queries, min(_MOST, len(asked) // (_GROUPS * cluster.workers)))
-    if len(asked) <= group or not len(known):
-        return search(asked, known, k, metric, progress=progress)
-    how = {"metric": metric, "threads": threads or cluster.threads}
-    pool = cluster.pool(SearchWorker, cluster.put(known), how, key=object())
-    line = Progress(len(asked), "queries", shown=progress)
+    rows, documents = shaped(queries, "queries"), shaped(corpus, "corpus")
+    check_same_dim(rows, documents, "queries", "corpus rows")
+    group = max(_FEWEST_QUERIES, min(_MOST_QUERIES, len(rows) // (_GROUPS * cluster.workers)))
+    if len(rows) <= group or not len(documents):
+        return search(rows, documents, k, metric, progress=progress)
+    settings = {"metric": metric, "threads": threads or cluster.threads}
+    pool = cluster.pool(SearchWorker, cluster.put(documents), settings, key=object())
+    line = Progress(len(rows), "queries", shown=progress)
     parts = []
 
     def calls() -> Iterator[tuple[Any, ...]]:
-        yield from ((asked[at : at + group], k) for at in range(0, len(asked), group))
+        yield from ((rows[begin : begin + group], k) for begin in range(0, len(rows), group))
 
     for hits in pool.in_order(calls()):
         parts.append(hits)

@@ -73,7 +73,7 @@ class NativeScanner:
         take: Callable[[ScanResult], None],
     ) -> None:
         score, left, right = self._buffers()
-        room = FoundView(left.ctypes.data, right.ctypes.data, score.ctypes.data, self._room)
+        room = PairsView(left.ctypes.data, right.ctypes.data, score.ctypes.data, self._room)
         state = np.array([begin, 0, self._patience(block, end - begin)], dtype=np.int64)
         while state[0] < end:
             packed = block.packed(self._form)
@@ -202,14 +202,14 @@ def library(level: str) -> ctypes.CDLL:
     """The compiled tiles of one level."""
     loaded = ctypes.CDLL(str(_path(level)))
     rows, bounds = ctypes.POINTER(RowsView), ctypes.POINTER(BoundsView)
-    block, found, heaps = (ctypes.POINTER(view) for view in (BlockView, FoundView, HeapsView))
+    block, pairs, heaps = (ctypes.POINTER(view) for view in (BlockView, PairsView, HeapsView))
     loaded.gemel_lane_step.restype = loaded.gemel_least_room.restype = _number
     loaded.gemel_pack.argtypes = (block, bounds, ctypes.c_int)
     loaded.gemel_squares.argtypes = (rows, _number, _number, _pointer)
     loaded.gemel_exact.argtypes = (ctypes.c_int, rows, rows, _pointer, _pointer, _number, _pointer)
     loaded.gemel_scan_pairs.restype = _number
     loaded.gemel_scan_pairs.argtypes = (
-        *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, found),
+        *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, pairs),
         _pointer,
     )
     loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
@@ -263,7 +263,7 @@ class BlockView(ctypes.Structure):
     )
 
 
-class FoundView(ctypes.Structure):
+class PairsView(ctypes.Structure):
     """Buffers for pairs; see scan.cpp."""
 
     _fields_ = (("left", _pointer), ("right", _pointer), ("score", _pointer), ("room", _number))

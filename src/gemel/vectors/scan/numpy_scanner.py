@@ -100,8 +100,8 @@ class NumpyScanner:
                 least = np.maximum(least, own - slack)
             query, column = np.nonzero(sums >= least)
             position = right.positions(start, stop)[column]
-            found = self._exact(query + block.begin, position)
-            score, index = _merge(score, index, query, position, found)
+            scored = self._exact(query + block.begin, position)
+            score, index = _merge(score, index, query, position, scored)
         return Nearest(score, index)
 
     def _exact(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> Vectors:
@@ -131,12 +131,12 @@ def _merge(
     index: NDArray[np.int64],
     query: NDArray[np.int64],
     position: NDArray[np.int64],
-    found: Vectors,
+    scored: Vectors,
 ) -> tuple[Vectors, NDArray[np.int64]]:
-    """The best k of each query, from those it has and those found."""
+    """The best k of each query, from those it has and those scored."""
     count, k = score.shape
     every = np.concatenate([np.repeat(np.arange(count), k), query])
-    scores, indices = np.concatenate([score.ravel(), found]), np.concatenate([index.ravel(), position])
+    scores, indices = np.concatenate([score.ravel(), scored]), np.concatenate([index.ravel(), position])
     order = np.lexsort((indices, -scores, every))
     rank = np.arange(len(order)) - np.searchsorted(every[order], every[order])  # within its query
     best = order[rank < k]
