@@ -93,7 +93,7 @@ def test_no_pairs_have_no_rows():
     [
         (vectors(2, 8), vectors(3, 8), "left has 2 rows but right has 3"),
         (vectors(2, 8), vectors(2, 7), "have 8 dimensions but rows of right have 7"),
-        (vectors(2, 7), vectors(2, 7), "have 7 dimensions, the relation head takes 8"),
+        (vectors(2, 7), vectors(2, 7), "have 7 dimensions, the classification head takes 8"),
         (np.full((1, 8), np.nan), vectors(1, 8), "left must be finite"),
     ],
 )

@@ -1,10 +1,7 @@
-"""Token ids of many texts through an engine: groups of equal length, in batches, spread over the lanes.
+"""Token ids of many texts through an engine, in batches of texts of exactly the same length: nothing is ever padded.
 
-Which texts run together: groups of texts of exactly the same length, so nothing is ever padded.
-
-Batches on cores: each lane is a thread that takes the next batch when it is done with one.
-
-An engine call leaves Python's lock and uses one core, so lanes = cores; which lane runs a batch changes no bit.
+Batches run on lanes: threads that take the next batch when they are done with one. An engine call releases the GIL and
+uses one core, so there are as many lanes as cores; which lane runs a batch changes no bit.
 """
 
 from __future__ import annotations
@@ -38,13 +35,13 @@ def run(
     threads: int | None,
     memory: int | str,
 ) -> None:
-    """Hidden states of all pieces, batch by batch, handed to `keep(positions, hidden)` from any lane.
+    """Hidden states of all pieces, batch by batch, passed to `keep(positions, hidden)` from any lane.
 
-    `threads` None: all usable cores. A piece without tokens is never handed over.
+    `threads` None: all usable cores. A piece without tokens is never passed on.
     """
     threads = threads or usable_cores()
     filled = [len(piece) for piece in pieces]
-    share = -(-sum(filled) // threads)  # few texts: no lane should stand idle
+    share = -(-sum(filled) // threads)  # few texts: every lane gets some
     room = parse_bytes(memory) // threads
     tokens = min(engine.batch_tokens, share)
 
@@ -56,10 +53,10 @@ def run(
     batches = [[group] for group in groups]
     if mixing is not None and len(groups) > 1:
         sizes = [(len(group), filled[group[0]]) for group in groups]
-        # More bytes than a joined batch takes: as if every text were alone.
+        # An upper bound of the bytes of a joined batch: as if every text were alone.
         costs = [(count * length, count * mixing.bytes_per_text(length)) for count, length in sizes]
         batches = joined_batches(groups, costs, (tokens, room))
-    spare = max(1, threads // max(1, len(batches)))  # a lone text gets all cores
+    spare = max(1, threads // max(1, len(batches)))  # a single text gets all cores
 
     def work(batch: list[Positions]) -> None:
         ids = [np.stack([pieces[position] for position in group]) for group in batch]
@@ -71,7 +68,7 @@ def run(
 
 
 def same_length_batches(lengths: Sequence[int], rows_for: Callable[[int], int]) -> list[Positions]:
-    """Positions grouped by exact length, at most `rows_for(length)` to a batch, longest first.
+    """Positions grouped by exact length, at most `rows_for(length)` per batch, longest first.
 
     Longest first, so that the work left for the end is small and the cores finish together.
     """
@@ -89,7 +86,7 @@ def same_length_batches(lengths: Sequence[int], rows_for: Callable[[int], int]) 
 def joined_batches(
     groups: Sequence[Positions], costs: Sequence[tuple[int, int]], limits: tuple[int, int]
 ) -> list[list[Positions]]:
-    """Neighbouring groups in one batch while both of their costs (tokens, bytes) stay within the limits together."""
+    """Adjacent groups in one batch while the sums of their costs (tokens, bytes) stay within the limits."""
     batches: list[list[Positions]] = []
     tokens = size = 0
     for group, (more_tokens, more_bytes) in zip(groups, costs, strict=True):
@@ -106,14 +103,14 @@ Batch = TypeVar("Batch")
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on; a container's limit counts where the system shows it."""
+    """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1
 
 
 class Lanes:
-    """Threads that are kept between calls, because each keeps its working memory."""
+    """A pool of threads that lives between calls, because each thread has its working memory."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -136,13 +133,13 @@ class Lanes:
             for future in futures:
                 future.result()
         finally:
-            with lock:  # after an error: nothing further is started
+            with lock:  # after an error nothing more is started
                 for _ in waiting:
                     pass
 
     def _lanes(self, threads: int) -> ThreadPoolExecutor:
         with self._lock:
-            # Threads do not live on in a forked child, so a pool belongs to one process.
+            # A forked child has no threads of its parent, so a pool belongs to one process.
             if self._pool is None or self._threads < threads or self._process != os.getpid():
                 self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gemel-lane")
                 self._threads, self._process = threads, os.getpid()

@@ -1,12 +1,8 @@
-"""The heads of cross-encoders: the token vectors of a pair -> one number for each label, before any activation.
+"""The heads of cross-encoders: the token vectors of a pair to one number per label, before any activation.
 
-All have one form: the first token's vector (or the mean), a layer, a function, in one case a norm, and a last layer. A
-row of `LAYOUTS` says under which names transformers keeps them. Rows of a batch cannot see each other.
-
-Token types for engines that know only token ids: a second word table, for the tokens of the second text.
-
-A network adds a row for the type of a token to its word's row. `Network` has row 0 among its positions; here row v + i
-of a table of v words is row i for type 1 instead. No engine needs to know.
+All have one form: pooling (the first token or the mean), a layer, an activation, in one case a norm, and a last layer;
+`Architecture.head` has the names of their weights. Token types need no support in engines: they become a second half of
+the word table.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from gemel.types import Vectors
 
 @dataclass(frozen=True, eq=False)
 class CrossHead:
-    """What follows the network: one vector of the token vectors, then layer after layer."""
+    """What follows the network: pooling, then layers."""
 
     pooling: str
     layers: tuple[Dense | Norm, ...]
@@ -39,13 +35,13 @@ class CrossHead:
         return POOLINGS[self.pooling](hidden)
 
     def logits(self, pooled: Vectors) -> Vectors:
-        """(n, d) -> (n, labels); a row has the same bits whatever the others are."""
+        """(n, d) -> (n, labels); the bits of a row do not depend on the other rows."""
         for layer in self.layers:
             pooled = _norm(layer, pooled) if isinstance(layer, Norm) else _linear(layer, pooled)
         if not np.isfinite(pooled).all():
             raise ModelError(
-                "the cross-encoder gives scores that are not numbers: its weights hold NaN or infinite values, or grow "
-                "too large on the way. Fetch or train the model again"
+                "the cross-encoder gives scores that are not numbers: its weights hold NaN or infinite values, or it "
+                "overflows. Fetch or train the model again"
             )
         return pooled
 
@@ -75,13 +71,16 @@ def _linear(layer: Dense, vectors: Vectors) -> Vectors:
 def _norm(norm: Norm, vectors: Vectors) -> Vectors:
     out = np.empty_like(vectors)
     for row, vector in zip(out, vectors, strict=True):
-        centred = vector - vector.mean()
-        row[:] = centred / np.sqrt(np.square(centred).mean() + np.float32(norm.epsilon)) * norm.weight
+        centered = vector - vector.mean()
+        row[:] = centered / np.sqrt(np.square(centered).mean() + np.float32(norm.epsilon)) * norm.weight
     return out if norm.bias is None else out + norm.bias
 
 
 def with_token_types(network: Network, config: Config, weights: Mapping[str, Array]) -> Network:
-    """The network with a word table twice as long: ids from `network.vocabulary` on are words of type 1."""
+    """The network with a word table of twice the rows: ids from `network.vocabulary` on are words of type 1.
+
+    `Network.positions` includes the row of type 0, so row v + i of a table of v words is row i plus the difference.
+    """
     types, width = positive(config, "type_vocab_size", 2), network.word.shape[1]
     table = CheckpointWeights(weights).array("embeddings.token_type_embeddings.weight", types, width)
     return replace(network, word=np.concatenate([network.word, network.word + (table[1] - table[0])]))

@@ -1,8 +1,6 @@
-"""What stands after pooling: dense layers, flows, fewer dimensions, length 1. Rows cannot see each other.
+"""What follows pooling: dense layers, flows, fewer dimensions, normalization; the classification head; NaN checks.
 
-The relation head at work: two arrays of vectors in, a probability for each label out. Rows cannot see each other.
-
-Numbers that are none: vectors that hold NaN or infinity are an error that says where they come from.
+The bits of a row do not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -22,23 +20,8 @@ from gemel.vectors.similarity import check_same_dim, checked, normalize
 _ONE_ROW = "oi,i->o"
 
 
-def _erf(x: Vectors) -> Vectors:
-    from math import erf
-
-    return np.vectorize(erf, otypes=[np.float32])(x) if x.size else x
-
-
-_ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
-    "identity": lambda x: x,
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, np.float32(0)),
-    "sigmoid": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
-    "gelu": lambda x: x * np.float32(0.5) * (np.float32(1) + _erf(x * np.float32(0.5**0.5))),
-}
-
-
 def finish(pooled: Vectors, dense: Sequence[Dense], *, unit: bool, dim: int | None) -> Vectors:
-    """Pooled vectors through the checkpoint's last steps: (n, p) -> (n, dim) float32."""
+    """Pooled vectors through the checkpoint's dense layers: (n, p) -> (n, dim) float32, normalized if `unit`."""
     vectors = pooled
     for layer in dense:
         vectors = _apply(layer, vectors)
@@ -48,7 +31,7 @@ def finish(pooled: Vectors, dense: Sequence[Dense], *, unit: bool, dim: int | No
 
 
 def _apply(layer: Dense, vectors: Vectors) -> Vectors:
-    # A matrix product picks its kernel by the number of rows, and so its bits: one row at a time, without BLAS.
+    # BLAS picks its kernel, and so the bits, by the number of rows: one row at a time instead.
     weight = np.ascontiguousarray(layer.weight)  # the order in memory is the order of summing
     out = np.empty((len(vectors), weight.shape[0]), dtype=np.float32)
     for row, vector in zip(out, vectors, strict=True):
@@ -64,7 +47,7 @@ def _apply(layer: Dense, vectors: Vectors) -> Vectors:
 
 
 def _couple(step: Coupling, vector: Vectors) -> Vectors:
-    """One coupling on one row (d,); the law of `_apply` holds here too."""
+    """One coupling on one row (d,); without BLAS, as in `_apply`."""
     vector = vector[step.order]
     half = len(vector) // 2
     inner = np.maximum(np.einsum(_ONE_ROW, step.w1, vector[:half]) + step.b1, np.float32(0))
@@ -72,6 +55,21 @@ def _couple(step: Coupling, vector: Vectors) -> Vectors:
     scale, move = both[: len(both) // 2], both[len(both) // 2 :]
     vector[half:] = vector[half:] * np.exp(np.tanh(scale)) + move
     return vector
+
+
+_ACTIVATIONS: dict[str, Callable[[Vectors], Vectors]] = {
+    "identity": lambda x: x,
+    "tanh": np.tanh,
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+    "sigmoid": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
+    "gelu": lambda x: x * np.float32(0.5) * (np.float32(1) + _erf(x * np.float32(0.5**0.5))),
+}
+
+
+def _erf(x: Vectors) -> Vectors:
+    from math import erf
+
+    return np.vectorize(erf, otypes=[np.float32])(x) if x.size else x
 
 
 _ROWS = 2048  # pairs at once: the largest part, 2048 x 1024 dimensions x 4 bytes, is 8 MB
@@ -85,7 +83,7 @@ def classification_probabilities(head: ClassificationHead, left: ArrayLike, righ
         raise InputError(f"left has {len(u)} rows but right has {len(v)}; rows are compared one to one")
     if u.shape[1] != head.dim:
         raise InputError(
-            f"vectors have {u.shape[1]} dimensions, the relation head takes {head.dim}. "
+            f"vectors have {u.shape[1]} dimensions, the classification head takes {head.dim}. "
             "Give it the model's vectors as encode gives them by default"
         )
     names = parse_concat(head.concat)
@@ -99,10 +97,10 @@ def classification_probabilities(head: ClassificationHead, left: ArrayLike, righ
 
 
 def _logits(head: ClassificationHead, pieces: dict[str, Vectors], u: Vectors, v: Vectors) -> Vectors:
-    """weight @ joined + bias, part by part: the parts need not be joined."""
+    """weight @ concatenated + bias, part by part, so that nothing is concatenated."""
     logits = np.zeros((len(u), len(head.labels)), dtype=np.float32)
     for name, weight in pieces.items():
-        # Not a matrix product: that picks its kernel by the number of rows, and so its bits.
+        # No matrix product: BLAS picks its kernel, and so the bits, by the number of rows.
         logits += np.einsum("nd,kd->nk", _part(name, u, v), weight)
     return logits if head.bias is None else logits + head.bias
 
@@ -119,7 +117,7 @@ def _softmax(logits: Vectors) -> Vectors:
 
 
 def check_finite(numbers: NDArray[np.float32], checkpoint: Checkpoint) -> None:
-    """An error that names a weight of the checkpoint that is not finite, or says that the numbers grew too large."""
+    """Refuse NaN and infinity; the error names the weight that has them, or says that the numbers overflowed."""
     if np.isfinite(numbers).all():
         return
     name = next(_bad_weights(checkpoint), None)
@@ -129,13 +127,13 @@ def check_finite(numbers: NDArray[np.float32], checkpoint: Checkpoint) -> None:
             "Fetch or save the model again"
         )
     raise ModelError(
-        f"{checkpoint.name} gives vectors that are not numbers, though all of its weights are: they grow beyond the "
-        "range of float32 on the way. Train it again, with a smaller learning rate"
+        f"{checkpoint.name} gives vectors that are not numbers, though all of its weights are: they overflow "
+        "float32 inside the network. Train it again, with a smaller learning rate"
     )
 
 
 def check_weights(checkpoint: Checkpoint) -> None:
-    """As `check_finite`, of the weights themselves: for engines that read the files without us."""
+    """Refuse weights with NaN or infinity, for engines that read the files themselves."""
     name = next(_bad_weights(checkpoint), None)
     if name is not None:
         raise ModelError(

@@ -1,13 +1,7 @@
-"""Weights in int8: one scale per output, so that a large row does not coarsen its neighbours; kept next to the model.
+"""Weights in int8, one scale per output, cached next to the model; and smoothing of channels with large activations.
 
-The integers depend on the weights and on the bits alone. The file is a cache: missing, old, made from other weights or
-unreadable, it is made again; where it cannot be written, nothing is lost but a moment at the next start.
-
-Where a few channels are far larger than the rest, 8 bits for a row leave little for the others.
-
-Dividing channel j of a layer's input by a factor and multiplying column j of its weight by the same changes
-nothing in exact numbers, and evens out both (SmoothQuant, arXiv 2211.10438, exponent 1/2). The large channels
-belong to the network, not to the text: random tokens show the same ones, so no data is needed.
+The cache file is written again when it is missing, old, unreadable or made from other weights; it is not needed where
+it cannot be written.
 """
 
 from __future__ import annotations
@@ -46,13 +40,13 @@ class QuantizedLinear:
     scale: NDArray[np.float32]
     """(out,)"""
     factors: NDArray[np.float32] | None = None
-    """(in,) powers of two that even out loud channels; None: all ones."""
+    """(in,) powers of two that smooth large channels; None: all ones."""
 
 
 def quantize_linear(
     weight: NDArray[np.float32], *, bits: int = 8, factors: NDArray[np.float32] | None = None
 ) -> QuantizedLinear:
-    """Symmetric integers of `bits` bits: 8 where the processor adds products in 32 bits, 7 where in 16."""
+    """Symmetric integers of `bits` bits: 8 where the processor adds products in 32 bits, 7 where it does in 16."""
     weight = weight if factors is None else weight * factors
     most = 2 ** (bits - 1) - 1
     scale = np.abs(weight).max(axis=1, initial=0) / np.float32(most)
@@ -67,10 +61,10 @@ def quantize_linear(
 
 
 class Int8Store:
-    """Quantised layers by name, read from `FOLDER/.gemel/` or made and then kept there."""
+    """Quantized layers by name, cached in `FOLDER/.gemel/`."""
 
     def __init__(self, folder: Path | None = None, sources: Sequence[Path] = ()) -> None:
-        """`sources`: the weight files that the integers are made from. Without a folder nothing is kept."""
+        """`sources`: the weight files that the integers are made from. Without a folder nothing is cached."""
         self._folder = folder / ".gemel" if folder else None
         self._sources = sources
         self._bits = 8
@@ -78,7 +72,7 @@ class Int8Store:
         self._made: dict[str, QuantizedLinear] = {}
 
     def open(self, bits: int) -> Int8Store:
-        """The store for weights of `bits` bits, with what an earlier run has kept."""
+        """The store for weights of `bits` bits, with what an earlier run cached."""
         self._bits = bits
         path = self._path()
         if path and path.is_file():
@@ -89,7 +83,7 @@ class Int8Store:
         return self
 
     def get(self, name: str, linear: Linear, factors: Factors) -> QuantizedLinear:
-        """The layer's integers, as kept or made now; `factors` are asked for only when they must be made."""
+        """The layer's integers, cached or computed now; `factors` is called only when they are computed."""
         known = self._known
         if known is not None and f"{name}.integers" in known and f"{name}.scale" in known:
             integers = np.asarray(known[f"{name}.integers"])
@@ -101,7 +95,7 @@ class Int8Store:
         return self._made[name]
 
     def save(self) -> None:
-        """Keeps what was made, whole or not at all; a folder that cannot be written to is left as it is."""
+        """Cache what was computed, atomically; a folder that cannot be written to is not an error."""
         path = self._path()
         if not path or not self._made or self._known is not None:
             return
@@ -120,7 +114,7 @@ class Int8Store:
             _Source(path, self._sources).note(content)
 
     def _path(self) -> Path | None:
-        """The name holds what the integers depend on, as far as a quick look at the weights tells."""
+        """The name is a hash of what the integers depend on, and of samples of the weights."""
         if self._folder is None:
             return None
         quick = quick_digest(self._sources)
@@ -129,14 +123,14 @@ class Int8Store:
 
 
 class _Source:
-    """The weight files that a kept file was made from: their content, and when it was last compared in full."""
+    """The weight files that a cache file was made from: their content, and when it was last compared in full."""
 
-    def __init__(self, kept: Path, sources: Sequence[Path]) -> None:
+    def __init__(self, cached: Path, sources: Sequence[Path]) -> None:
         self._sources = sources
-        self._note = kept.with_suffix(".json")
+        self._note = cached.with_suffix(".json")
 
     def is_of(self, content: object) -> bool:
-        """Whether the sources have this content. They are read in full once, and again where a file was touched."""
+        """Whether the sources have this content. They are read in full once, and again when a file was changed."""
         stamp = self._stamp()
         if self._read() == {"content": content, "files": stamp}:
             return True
@@ -146,7 +140,7 @@ class _Source:
         return True
 
     def note(self, content: str) -> None:
-        """Remember that the sources have this content; without a place to write, they are compared again."""
+        """Note that the sources have this content; where that cannot be written, they are compared again."""
         working = self._note.with_name(f"{self._note.name}.{os.getpid()}.part")
         try:
             working.write_text(json.dumps({"content": content, "files": self._stamp()}), encoding="utf-8")
@@ -162,13 +156,13 @@ class _Source:
             return None
 
     def _stamp(self) -> list[list[int]]:
-        """The time of the last change of an inode cannot be set by a program that unpacks or copies."""
-        found = [path.stat() for path in self._sources]
-        return [[at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns] for at in found]
+        """With ctime, which a program that unpacks or copies cannot set."""
+        stats = [path.stat() for path in self._sources]
+        return [[at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns] for at in stats]
 
 
 def quick_digest(sources: Sequence[Path]) -> str:
-    """Hex digits of the size, the first part (a safetensors header) and samples of each file: milliseconds."""
+    """sha256 of the size, the first part (a safetensors header) and samples of each file: takes milliseconds."""
     digest = hashlib.sha256()
     for path in sources:
         size = path.stat().st_size
@@ -182,7 +176,7 @@ def quick_digest(sources: Sequence[Path]) -> str:
 
 
 def full_digest(sources: Sequence[Path]) -> str:
-    """Hex digits of everything in the files."""
+    """sha256 of the full content of the files."""
     digest = hashlib.sha256()
     for path in sources:
         with path.open("rb") as stream:
@@ -196,9 +190,12 @@ _TINY = np.float32(1e-6)
 
 
 def smoothing_factors(network: Network) -> dict[Linear, Array]:
-    """(in,) factors for the layers that read a normalised state: queries, keys, values, and feed-forward up.
+    """(in,) factors for the layers that read a normalized state: queries, keys, values, and feed-forward up.
 
-    Powers of two: multiplying by them is exact, and last bits that differ between processors hardly ever matter.
+    Where a few channels are far larger than the rest, 8 bits for a row leave little for the others. Dividing channel j
+    of the input by a factor and multiplying column j of the weight by it changes nothing in exact arithmetic and evens
+    out both (SmoothQuant, arXiv 2211.10438, exponent 1/2). The large channels belong to the network, not to the text:
+    random tokens show the same ones, so no data is needed. Factors are powers of two, so that multiplying is exact.
     """
     smoothed = {linear for block in network.blocks for linear in (block.qkv, block.up)}
     largest: dict[Linear, Array] = {}
@@ -218,7 +215,7 @@ def smoothing_factors(network: Network) -> dict[Linear, Array]:
 def _factors(linear: Linear, inputs: Array) -> Array:
     weights = np.abs(linear.weight).max(axis=0)
     logs = np.log2(np.maximum(inputs, _TINY) / np.maximum(weights, _TINY)) / 2
-    # A channel that random tokens leave silent must not become the loudest when a text does use it.
+    # A channel that random tokens do not use must not become the largest when a text does use it.
     steps = np.maximum(np.rint(logs - logs.mean()), -2)
     factors: Array = np.exp2(steps).astype(np.float32)
     return factors

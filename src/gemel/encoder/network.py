@@ -1,16 +1,12 @@
 """A transformer encoder as data: what an architecture file reads out of a checkpoint, and what an engine runs.
 
-Every encoder of the BERT line is this page with some fields left out. Architectures know names of weights,
+Every encoder of the BERT family is this data with some fields left out. Architectures know the names of weights,
 engines know arithmetic; neither knows the other.
 
     h  = norm(word[ids] + positions[0:t])            then `projection`, if the table is narrower than the network
     post-norm block   h = norm(h + out(attention(qkv(h))));  h = norm(h + down(act(up(h))))
     pre-norm block    h = h + out(attention(qkv(norm(h))));  h = h + down(act(up(norm(h))))
     h  = final_norm(h)                               pre-norm networks only
-
-The angles of rotary positions (RoFormer, arXiv 2104.09864): one table, so that all engines turn by the same bits.
-
-Which row of the position table each token takes, where a text holds the padding token.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Layer normalisation over the last axis."""
+    """Layer normalization over the last axis."""
 
     weight: Array
     bias: Array | None
@@ -61,19 +57,16 @@ class Block:
     rotary_theta: float | None = None
     """Base of the rotary position angles; None: no rotary positions."""
     window: int | None = None
-    """Tokens see others at most this many places away, to each side; None: all."""
+    """Tokens see others at most this many positions away, to each side; None: all."""
 
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """The padding token, where it stands in a text: written there by its author, since no engine pads.
-
-    It is read as any other token, but the tokens after it count as if it were not there.
-    """
+    """The padding token where it is part of a text (no engine pads): it takes no position from the tokens after it."""
 
     id: int
     position: Array
-    """(e,): what is added to it in place of a row of `positions`."""
+    """(e,): what is added to it instead of a row of `positions`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,21 +101,21 @@ class Network:
         return int(self.word.shape[0])
 
 
-def rotary_tables(theta: float, size: int, places: int) -> tuple[Array, Array]:
-    """Cosines and sines (places, size/2) of place / theta^(2i/size).
+def rotary_tables(theta: float, size: int, positions: int) -> tuple[Array, Array]:
+    """Cosines and sines (positions, size/2) of position / theta^(2i/size) (RoFormer, arXiv 2104.09864).
 
-    In float32, as the reference computes them: a model has learnt with these angles, and at place 8,000 their cosines
-    are up to 4e-4 beside the true ones.
+    In float32, as the reference computes them: models were trained with these angles, and at position 8,000 their
+    cosines differ by up to 4e-4 from the exact ones. All engines use these tables, and so the same bits.
     """
     steps = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
-    # The power in float64, rounded once: in float32 numpy's last bit is often not torch's, and places multiply it.
+    # The power in float64, rounded once: in float32 the last bit often differs from torch's, and positions multiply it.
     speeds = np.float32(1) / np.power(theta, steps.astype(np.float64)).astype(np.float32)
-    angles = np.arange(places, dtype=np.float32)[:, None] * speeds
+    angles = np.arange(positions, dtype=np.float32)[:, None] * speeds
     return np.cos(angles), np.sin(angles)
 
 
 def has_padding(network: Network, ids: Ids) -> NDArray[np.bool_]:
-    """(b,) which texts hold the padding token, in a network where it takes no position."""
+    """(b,) which texts contain the padding token, in a network where it takes no position."""
     if network.padding is None or network.positions is None:
         return np.zeros(len(ids), dtype=np.bool_)
     return np.asarray((ids == network.padding.id).any(axis=1))

@@ -1,4 +1,4 @@
-"""Long texts to passages that a model can read: they end at paragraphs, sentences or words; joined they are the text."""
+"""Long texts to passages that a model can read. They end at paragraphs, sentences or words, and joined are the text."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MAX_SIZE = 2**26
 
 _HARMLESS = re.compile(r"(^|\.)(pooler\..*|position_ids|token_type_ids|(.*_)?inv_freq|masked_bias)$")
 
-# What a body does not run: the parts that pretraining and classification add beside it.
+# Heads for pretraining and classification, which the encoder does not run.
 _HEADS = re.compile(
     r"^((bert|roberta|electra|model|transformer)\.)?"
     r"(cls|lm_head|lm_predictions|mlm_head|predictions|generator\w*|discriminator\w*|sop_classifier|seq_relationship"
@@ -62,7 +62,7 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
 
 
 class _RecordedWeights(Mapping[str, Array]):
-    """Weights that remember which of them were read."""
+    """Weights that record which of them were read."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self._weights = weights
@@ -84,7 +84,7 @@ class _RecordedWeights(Mapping[str, Array]):
 
 
 def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
-    """Without a look at the numbers, where the weights can say it."""
+    """Without reading the numbers, where that is possible."""
     return weights.shape(name) if isinstance(weights, Tensors) else weights[name].shape
 
 
@@ -94,7 +94,7 @@ def is_harmless(name: str) -> bool:
 
 
 def is_head(name: str) -> bool:
-    """True for a weight of a head that stands after the network and is not run."""
+    """True for a weight of a head after the network, which is not run."""
     return _HEADS.search(name) is not None
 
 
@@ -122,10 +122,7 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def unexpected_in_body(used: Iterable[str], stored: Iterable[str]) -> list[str]:
-    """Stored weights that lie between those that a network used, and that it did not use.
-
-    A head beside the network, a pooler or a buffer does not count.
-    """
+    """Stored weights inside the network that it did not use; heads, poolers and buffers do not count."""
     taken = set(used)
     start = _common_prefix(taken)
     roots = tuple({f"{start}{name[len(start) :].partition('.')[0]}." for name in taken})
@@ -135,14 +132,14 @@ def unexpected_in_body(used: Iterable[str], stored: Iterable[str]) -> list[str]:
 
 
 def _common_prefix(names: set[str]) -> str:
-    """The path that all names begin with, its last dot included."""
+    """The prefix that all names share, with its last dot."""
     low, high = min(names).split("."), max(names).split(".")
     same = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), 0)
     return "".join(f"{part}." for part in low[:same])
 
 
 def refuse_unexpected(names: list[str], where: str) -> None:
-    """An error that names them, if there are any."""
+    """Raise an error with the first of these names, if there are any."""
     if names:
         raise ModelError(
             f"{where}: the checkpoint holds {listing(names)}, which the network of its config.json does not have. "
@@ -151,10 +148,10 @@ def refuse_unexpected(names: list[str], where: str) -> None:
 
 
 def refuse_missing(names: list[str], where: str) -> None:
-    """An error that names them, if there are any."""
+    """Raise an error with the first of these names, if there are any."""
     if names:
         raise ModelError(
-            f"{where}: the weights {listing(names)} are missing from the checkpoint. The file is not whole, or "
+            f"{where}: the weights {listing(names)} are missing from the checkpoint. The file is incomplete, or "
             "config.json belongs to another model; without them every load would give other vectors"
         )
 
@@ -165,12 +162,12 @@ def listing(names: list[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
-# Checkpoints converted from the first BERT release name the two parts of a norm so.
+# The names of the two parts of a norm in checkpoints converted from the first BERT release.
 _OLD_NAMES = {"weight": "gamma", "bias": "beta"}
 
 
 class CheckpointWeights:
-    """Takes arrays out of a checkpoint by role; every refusal names the weight."""
+    """Arrays of a checkpoint by their role; every error names the weight."""
 
     def __init__(self, weights: Mapping[str, Array], word: str = "embeddings.word_embeddings.weight") -> None:
         self._weights = weights
@@ -186,13 +183,13 @@ class CheckpointWeights:
         self._check_shape(self._word, table, (len(table), width))
         if not len(table):
             raise ModelError(f"the weight {self._prefix + self._word!r} has no rows: the vocabulary is empty")
-        return table  # not read from end to end: it is the largest, and what is wrong with a row shows in its vectors
+        return table  # not checked for NaN: it is the largest weight, and a bad row shows in its vectors
 
     def array(self, name: str, *shape: int) -> Array:
         """The weight as float32 and in exactly this shape; no copy when it is float32 already."""
         array = self._read(name)
         self._check_shape(name, array, shape)
-        # Attention can hide a NaN from everything that comes after it: it is looked for here, once.
+        # Attention can hide a NaN from everything that comes after it, so it is looked for here.
         if not is_finite(array):
             raise ModelError(
                 f"the weight {self._prefix + name!r} holds NaN or infinite values. Fetch or save the model again"
@@ -236,21 +233,21 @@ class CheckpointWeights:
         except KeyError:
             raise ModelError(
                 f"the weight {self._prefix + name!r} is missing from the checkpoint. "
-                "The file is not whole, or config.json belongs to another model"
+                "The file is incomplete, or config.json belongs to another model"
             ) from None
         return np.asarray(array, dtype=np.float32)
 
 
 def _find_prefix(weights: Mapping[str, Array], word: str) -> str:
-    found = [name.removesuffix(word) for name in weights if name == word or name.endswith("." + word)]
-    if not found:
+    prefixes = [name.removesuffix(word) for name in weights if name == word or name.endswith("." + word)]
+    if not prefixes:
         raise ModelError(
             f"the weight {word!r} is missing from the checkpoint, with any prefix. "
             "config.json belongs to another model, or the weights hold no encoder"
         )
-    if len(found) > 1:
+    if len(prefixes) > 1:
         raise ModelError(
-            f"the checkpoint holds {len(found)} encoders (prefixes {', '.join(map(repr, sorted(found)))}). "
+            f"the checkpoint holds {len(prefixes)} encoders (prefixes {', '.join(map(repr, sorted(prefixes)))}). "
             "Save the one to use on its own"
         )
-    return found[0]
+    return prefixes[0]

@@ -1,4 +1,4 @@
-"""ALBERT (arXiv 1909.11942): one block, or a few, run again and again over a narrow word table."""
+"""ALBERT (arXiv 1909.11942): one block, or a few, run repeatedly over a narrow word table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         positions=positions,
         embedding_norm=take.norm("embeddings.LayerNorm", embedding, epsilon_of(config)),
         projection=take.linear("encoder.embedding_hidden_mapping_in", width, embedding),
-        # Layer i belongs to the group in whose equal share of the layers it falls.
+        # The groups divide the layers into equal shares.
         blocks=tuple(block for layer in range(layers) for block in shared[int(layer / (layers / groups))]),
         heads=heads_of(config, width),
         activation=activation_of(config, default="gelu_new"),

@@ -85,7 +85,7 @@ def padding_token(padding: int, table: Array) -> Padding:
 
 
 def position_table(config: Config, weights: CheckpointWeights, embedding: int) -> Array:
-    """Position rows with token type 0 added: a text on its own has no other type."""
+    """Position rows with the row of token type 0 added: a single text has no other type."""
     rows, types = positive(config, "max_position_embeddings"), positive(config, "type_vocab_size", 2)
     positions = weights.array("embeddings.position_embeddings.weight", rows, embedding)
     first_type: Array = weights.array("embeddings.token_type_embeddings.weight", types, embedding)[0]

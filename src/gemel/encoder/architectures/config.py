@@ -1,4 +1,4 @@
-"""What config.json says, checked: a setting that this package would get wrong in silence is refused here."""
+"""Values of config.json, checked; a setting that would silently give wrong vectors is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 def unsupported(message: str) -> ModelError:
-    """A network of a known architecture, but of a kind that only transformers runs."""
+    """An error for a variant of a known architecture that only transformers runs."""
     return ModelError(f"{message}. It may run with engine='torch' (pip install 'gemel[train]')")
 
 
@@ -29,13 +29,13 @@ def positive(config: Config, name: str, default: int | None = None) -> int:
     """A size: a whole number of at least 1."""
     value = config.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST:
-        said = f"config.json must give {name!r} as a whole number of at least 1 and at most {LARGEST:,}"
-        raise ModelError(f"{said}, got {value!r:.60}")
+        rule = f"config.json must give {name!r} as a whole number of at least 1 and at most {LARGEST:,}"
+        raise ModelError(f"{rule}, got {value!r:.60}")
     return value
 
 
 def layers_of(config: Config, name: str = "num_hidden_layers", default: int | None = None) -> int:
-    """A number of layers, of groups or of layers in a group: bounded, since shared weights put no bound to it."""
+    """A number of layers, of groups or of layers in a group: bounded here, because shared weights do not bound it."""
     layers = positive(config, name, default)
     if layers > MOST_LAYERS:
         raise ModelError(f"config.json asks for {layers:,} as {name!r}, at most {MOST_LAYERS:,} are run")
@@ -43,7 +43,7 @@ def layers_of(config: Config, name: str = "num_hidden_layers", default: int | No
 
 
 def epsilon_of(config: Config, name: str = "layer_norm_eps", default: float = 1e-12) -> float:
-    """What a layer norm adds to a variance, so that it never divides by zero."""
+    """The epsilon of a layer norm."""
     value = config.get(name, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
         raise ModelError(f"config.json must give {name!r} as a number from 0 to 1, got {value!r}")
@@ -61,7 +61,7 @@ def heads_of(config: Config, width: int, name: str = "num_attention_heads") -> i
 
 
 LARGEST = 2**20
-"""No size of a real model comes near it; tables are made of these sizes before any weight is compared."""
+"""Far above any size of a real model; tables of these sizes are allocated before weights are compared."""
 
 
 def token_id(config: Config, name: str) -> int | None:
@@ -75,17 +75,17 @@ def token_id(config: Config, name: str) -> int | None:
 
 
 def activation_of(config: Config, name: str = "hidden_act", default: str = "gelu") -> Activation:
-    """The function between the two feed-forward layers, in our words."""
-    asked = config.get(name, default)
-    if not isinstance(asked, str) or asked not in _ACTIVATIONS:
+    """The activation between the two feed-forward layers."""
+    named = config.get(name, default)
+    if not isinstance(named, str) or named not in _ACTIVATIONS:
         raise unsupported(
-            f"unknown activation {asked!r} in config.json. Known: {', '.join(sorted(_ACTIVATIONS))}"
+            f"unknown activation {named!r} in config.json. Known: {', '.join(sorted(_ACTIVATIONS))}"
         )
-    return _ACTIVATIONS[asked]
+    return _ACTIVATIONS[named]
 
 
 def refuse_variants(config: Config) -> None:
-    """Decoders (a token sees only those before it) and relative position kinds are other networks."""
+    """Refuse decoders (a token sees only those before it) and relative positions, which are other networks."""
     positions = config.get("position_embedding_type") or "absolute"
     if positions != "absolute":
         raise ModelError(

@@ -1,4 +1,4 @@
-"""DistilBERT (arXiv 1910.01108): BERT with fewer blocks, no token types, and names of its own."""
+"""DistilBERT (arXiv 1910.01108): BERT with fewer blocks, no token types, and other weight names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ModernBERT (arXiv 2412.13663): norms before the steps, gates, rotary positions, most layers local."""
+"""ModernBERT (arXiv 2412.13663): pre-norm, gated feed-forward, rotary positions, mostly local attention."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) ->
 
 
 def layer_kinds(config: Config) -> list[str]:
-    """The kind of each layer; older configs give only the distance between the full ones."""
+    """Full or sliding attention of each layer; older configs give only how often a layer is full."""
     layers, every = layers_of(config), positive(config, "global_attn_every_n_layers", 3)
     kinds = config.get("layer_types") or [_KINDS[bool(layer % every)] for layer in range(layers)]
     if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in _KINDS for kind in kinds):

@@ -1,4 +1,4 @@
-"""MPNet (arXiv 2004.09297): learned positions as in RoBERTa, and a bias on every score by the distance."""
+"""MPNet (arXiv 2004.09297): learned positions as in RoBERTa, and an attention bias by distance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
             f"config.json gives relative_attention_num_buckets as {buckets}: an MPNet looks up {_BUCKETS} of them, "
             "whatever its config says. The checkpoint cannot be run"
         )
-    # A larger table is run as the reference runs it, which never looks at the rows after these.
+    # As in the reference, rows after these are never used.
     bias = take.array("encoder.relative_attention_bias.weight", buckets, heads)
     distances = np.arange(1 - len(positions), len(positions))
     return Network(
@@ -51,7 +51,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
 
 
 def bucket_of(distances: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of the bias table for key position minus query position: exact up to 7, then wider and wider."""
+    """The row of the bias table for key position minus query position: exact up to 7, then logarithmic."""
     half = _BUCKETS // 2
     exact, away = half // 2, np.abs(distances)
     # In float32, as the reference does: on a border between buckets the last bit decides.

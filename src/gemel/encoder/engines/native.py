@@ -1,7 +1,7 @@
 """The native engine: our C++ kernel over packed weights, loaded with ctypes.
 
-Compiled at install for several processor levels; the best one that this processor runs is taken. Where nothing was
-compiled, or the network is of a shape the kernel does not know, ONNX Runtime does the work instead.
+Compiled at install for several processor levels; the best one that this processor supports is used. Where nothing was
+compiled, or the kernel does not support the network, ONNX Runtime runs it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _library(level: str) -> ctypes.CDLL:
 
 
 class NativeEngine:
-    """Runs a network in float32 or int8, on one core a call or on several."""
+    """Runs a network in float32 or int8, on one core per call or on several."""
 
     name = "native"
 
@@ -146,7 +146,7 @@ class NativeEngine:
         store: Int8Store | None = None,
         level: str | None = None,
     ) -> None:
-        """`store` keeps quantised weights on disk between runs; `level` names a kernel (default: the best)."""
+        """`store` caches quantized weights on disk; `level` names a kernel (default: the best)."""
         reason = why_not(network, precision)
         if reason is not None:
             raise InputError(f"the native engine cannot run this model: {reason}. Use engine='onnxruntime'")
@@ -157,12 +157,10 @@ class NativeEngine:
                 f"no {precision} kernel {self.level!r} for this processor. Known: {', '.join(fitting)}"
             )
         self.width = network.width
-        self.batch_tokens = (
-            256  # weights are read once a batch; the rows of one stay in the second-level cache
-        )
+        self.batch_tokens = 256  # weights are read once per batch, whose rows stay in the second-level cache
         self._library = _library(self.level)
         self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
-        self._kept: list[Any] = []  # everything the C structures point to
+        self._alive: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
         self._rotaries: dict[float, int | None] = {}
         self._head = network.width // network.heads
@@ -209,7 +207,7 @@ class NativeEngine:
         return scratch + 4 * tokens * self.width
 
     def _memory(self, rows: int, longest: int) -> NDArray[np.uint8]:
-        """This thread's working memory, grown to the largest batch it has seen."""
+        """The working memory of this thread, which grows to its largest batch."""
         size = self._library.gemel_scratch_bytes(self._network, rows, longest)
         memory: NDArray[np.uint8] | None = getattr(self._scratch, "memory", None)
         if memory is None or memory.size < size:
@@ -223,7 +221,7 @@ class NativeEngine:
         blocks = (_PackedBlock * len(network.blocks))(
             *(self._block(number, block, scale) for number, block in enumerate(network.blocks))
         )
-        self._kept.append(blocks)
+        self._alive.append(blocks)
         return _Network(
             word=self._address(network.word),
             positions=self._address(network.positions),
@@ -258,15 +256,15 @@ class NativeEngine:
         )
 
     def _rotary(self, theta: float) -> int | None:
-        """Where the table of a base lies: for each place the cosines of all angles, then their sines."""
+        """The address of the table of a base: per position the cosines of all angles, then their sines."""
         if theta not in self._rotaries:
             tables = rotary_tables(theta, self._head, self._max_positions)
             self._rotaries[theta] = self._address(np.concatenate(tables, axis=1))
         return self._rotaries[theta]
 
     def _linear(self, name: str, linear: Linear, query_scale: np.float32 | None = None) -> _Linear:
-        if id(linear) not in self._packed:  # ALBERT's blocks are one block: packed once
-            self._kept.append(linear)
+        if id(linear) not in self._packed:  # shared blocks (ALBERT) are packed once
+            self._alive.append(linear)
             self._packed[id(linear)] = self._pack(name, linear, query_scale)
         return self._packed[id(linear)]
 
@@ -312,18 +310,18 @@ class NativeEngine:
         return self._address(np.concatenate([values, np.zeros(64, np.float32)]))
 
     def _address(self, array: NDArray[Any] | None) -> int | None:
-        """Where the array's numbers lie; the engine keeps it alive."""
+        """The address of the array, which the engine keeps alive."""
         if array is None:
             return None
         array = np.ascontiguousarray(array, dtype=np.float32 if array.dtype.kind == "f" else array.dtype)
-        self._kept.append(array)
+        self._alive.append(array)
         return int(array.ctypes.data)
 
 
 class _Arena:
-    """All packed weights in one piece, each starting at a cache line: a load across two lines costs twice.
+    """All packed weights in one array, each aligned to a cache line.
 
-    One large array, because numpy asks the system for huge pages for those, and weights are read from end to end.
+    One large array, because numpy requests huge pages for those, and weights are read from end to end.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,9 +1,7 @@
 """The ONNX Runtime engine: any Network, on any processor or accelerator that ONNX Runtime drives.
 
-One session serves all threads. On the CPU a call runs in the thread that makes it, so the caller decides how
-many cores work, and no result depends on that.
-
-The one import of onnxruntime in gemel: without its usage reports.
+One session serves all threads. On the CPU a call runs in the thread that makes it, so the caller decides how many cores
+are used; no result depends on that. onnxruntime is imported here only, with its usage reports disabled.
 """
 
 from __future__ import annotations

@@ -178,46 +178,46 @@ class _Attention:
         return nodes.node("Reshape", seen, nodes.integers(-1, self.network.width))
 
     def _rotate(self, x: str, theta: float) -> str:
-        """Turn number i and number i + d/2h of each head together, by an angle that grows with the place."""
+        """Rotate numbers i and i + d/2h of each head together, by an angle that grows with the position."""
         nodes = self.nodes
         if theta not in self._angles:
             cosines, sines = rotary_tables(theta, self.size, self.network.max_positions)
             self._angles[theta] = (nodes.constant(cosines), nodes.constant(sines))
         four = nodes.node("Squeeze", x, nodes.integers(0))  # (b, h, t, d/h)
-        start = nodes.integers(0)  # one number: the place of the first token of every text
+        start = nodes.integers(0)  # one number: the position of the first token of every text
         turned = nodes.fused("RotaryEmbedding", four, start, *self._angles[theta])
         return nodes.node("Unsqueeze", turned, nodes.integers(0))
 
     def _relative_bias(self, table: Array) -> str:
         middle = self.nodes.integers(self.network.max_positions - 1)
-        columns = self.nodes.node("Add", self._place_differences(), middle)
+        columns = self.nodes.node("Add", self._position_differences(), middle)
         return self.nodes.node("Gather", self.nodes.constant(table), columns, axis=1)  # (h, t, t)
 
     def _window(self, window: int) -> str:
         """0 for keys inside the window, far below any score outside; (t, t)."""
         if window not in self._windows:
             nodes = self.nodes
-            distance = nodes.node("Abs", self._place_differences())
+            distance = nodes.node("Abs", self._position_differences())
             outside = nodes.node("Greater", distance, nodes.integers(window))
             self._windows[window] = nodes.node(
                 "Where", outside, nodes.constant(np.array(FAR)), nodes.number(0)
             )
         return self._windows[window]
 
-    def _place_differences(self) -> str:
-        """Place of the key minus place of the query, (t, t)."""
+    def _position_differences(self) -> str:
+        """Position of the key minus position of the query, (t, t)."""
         if self._distances is None:
             nodes = self.nodes
             end = nodes.node("Squeeze", self.tokens, nodes.integers(0))
             zero, one = nodes.constant(np.array(0)), nodes.constant(np.array(1))
-            places = nodes.node("Range", zero, end, one)
-            queries = nodes.node("Unsqueeze", places, nodes.integers(1))
-            self._distances = nodes.node("Sub", places, queries)
+            positions = nodes.node("Range", zero, end, one)
+            queries = nodes.node("Unsqueeze", positions, nodes.integers(1))
+            self._distances = nodes.node("Sub", positions, queries)
         return self._distances
 
 
 def multiply_float32(nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
-    """The weight as it lies in the checkpoint; ONNX Runtime packs it once for its kernel."""
+    """The weight as it is in the checkpoint; ONNX Runtime packs it for its kernel."""
     parts = [part for part in (linear.weight, linear.bias) if part is not None]
     return nodes.node("Gemm", x, *map(nodes.constant, parts), transB=1)
 
@@ -235,7 +235,7 @@ Shape: TypeAlias = tuple[str | int, ...]  # a name stands for a length that diff
 
 @dataclass(frozen=True)
 class Graph:
-    """A serialised model and the arrays that it names but does not hold."""
+    """A serialized model and the arrays that it names but does not contain."""
 
     model: bytes
     arrays: dict[str, NDArray[Any]]
@@ -331,14 +331,14 @@ def safe_weight_bits(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
 
 @dataclass(frozen=True)
 class MultiplyInt8:
-    """`Multiply` in integers of so many bits; shared weights (ALBERT) are quantised once."""
+    """`Multiply` in integers of so many bits; shared weights (ALBERT) are quantized once."""
 
     bits: int
     factors: Mapping[Linear, Array] = field(default_factory=dict)
     """What `smoothing_factors` gives: divide the inputs of the layer by these, multiply its columns by them."""
     low_ends: bool = False
-    """True: the 256 steps of a row go from its smallest number to its largest, as in the native kernel, for a sum more
-    per layer. False: as far to both sides of zero as its largest number, which wastes steps where a row leans."""
+    """True: the 256 steps of a row span its range, as in the native kernel, at the cost of one more sum per layer.
+    False: they are symmetric around zero, which wastes steps where a row is not."""
     _done: dict[Linear, QuantizedLinear] = field(default_factory=dict)  # by identity
     _columns: dict[QuantizedLinear, NDArray[np.int8]] = field(default_factory=dict)
 

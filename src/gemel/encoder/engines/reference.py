@@ -1,6 +1,6 @@
-"""The network as a page of NumPy: to read, to check the engines against, and to watch what enters each layer.
+"""The network in plain NumPy: to read, to test engines against, and to observe the inputs of layers.
 
-Not for work: slower, and its bits move with the batch.
+Not for encoding: it is slow, and its bits depend on the batch.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class PlainNetwork:
         if block.rotary_theta is not None:
             q, k = _rotate(q, block.rotary_theta), _rotate(k, block.rotary_theta)
         scores = q @ k.swapaxes(-1, -2) * np.float32(size**-0.5)  # (b, h, t, t)
-        apart = np.arange(t) - np.arange(t)[:, None]  # place of the key minus place of the query
+        distance = np.arange(t) - np.arange(t)[:, None]  # position of the key minus that of the query
         if self.network.relative_bias is not None:
-            scores = scores + self.network.relative_bias[:, apart + self.network.max_positions - 1]
+            scores = scores + self.network.relative_bias[:, distance + self.network.max_positions - 1]
         if block.window is not None:
-            scores = np.where(np.abs(apart) > block.window, np.float32(-np.inf), scores)
+            scores = np.where(np.abs(distance) > block.window, np.float32(-np.inf), scores)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         seen = (weights / weights.sum(axis=-1, keepdims=True)) @ v  # (b, h, t, d/h)
         return self._linear(block.out, seen.swapaxes(1, 2).reshape(b, t, d))
@@ -90,16 +90,16 @@ class PlainNetwork:
 def _norm(x: Array, norm: Norm | None) -> Array:
     if norm is None:
         return x
-    centred = x - x.mean(axis=-1, keepdims=True)
-    spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(norm.epsilon))
-    scaled: Array = centred / spread * norm.weight
+    centered = x - x.mean(axis=-1, keepdims=True)
+    spread = np.sqrt((centered * centered).mean(axis=-1, keepdims=True) + np.float32(norm.epsilon))
+    scaled: Array = centered / spread * norm.weight
     return scaled if norm.bias is None else scaled + norm.bias
 
 
 def _rotate(x: Array, theta: float) -> Array:
-    """Turn number i and number i + half of each head together, by place / theta^(2i/size)."""
-    places, size = x.shape[-2], x.shape[-1]
-    cosine, sine = rotary_tables(theta, size, places)
+    """Rotate numbers i and i + half of each head together, by position / theta^(2i/size)."""
+    positions, size = x.shape[-2], x.shape[-1]
+    cosine, sine = rotary_tables(theta, size, positions)
     first, second = x[..., : size // 2], x[..., size // 2 :]
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 

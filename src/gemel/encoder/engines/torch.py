@@ -1,4 +1,4 @@
-"""The torch engine: what no architecture file reads, run by transformers. Slower, in the train extra."""
+"""The torch engine: architectures that gemel does not read itself, run by transformers. Slower, in the train extra."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _PROBE = 8  # tokens of the text that a network runs once when it is loaded
 _MOST_ROWS = 32
 _MOST_TOKENS = 2048
-_LEAST_TOKENS = 16  # to a call; with fewer, torch takes other kernels and gives other bits
+_LEAST_TOKENS = 16  # per call; with fewer, torch uses other kernels and gives other bits
 _MOST_FILLED = 64  # what a text alone is filled up to at most, on machines with many cores
-_RANDOM = {"reformer"}  # draws its hash functions anew in every call
+_RANDOM = {"reformer"}  # draws new hash functions in every call
 _SHARED_STATE = {"funnel"}  # keeps numbers of the current batch in its modules
 
 
 class _TorchRunner:
-    """Rows of token ids through a network of transformers; what comes out is named by a subclass.
+    """Rows of token ids through a network of transformers; subclasses name what comes out.
 
-    Law: a row has the same bits alone, among others and after any other. torch picks its kernels by the shape of a
-    batch. So a short text alone is run as a few copies of itself, which takes the kernels of larger batches; a batch is
-    compared with its rows alone when its shape is first seen, and a length whose bits differ is run row by row from
-    then on. Decision 15 has the measurements.
+    Batch invariance: a row has the same bits alone, in any batch and after any other. torch picks its kernels by the
+    shape of a batch. So a short text alone is run as a few copies of itself, which takes the kernels of larger batches;
+    a batch is compared with its rows alone when its shape is first used, and a length whose bits differ is run row by
+    row from then on. Decision 15 has the measurements.
     """
 
     name = "torch"
@@ -87,7 +87,7 @@ class _TorchRunner:
         return states
 
     def bytes_per_text(self, tokens: int) -> int:
-        """A guess for an unknown network: some twenty matrices of its width, and scores of sixteen heads."""
+        """An estimate for an unknown network: twenty matrices of its width, and scores of sixteen heads."""
         return 4 * tokens * (20 * self.width + 16 * tokens)
 
     def _forward(self, tokens: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class _TorchRunner:
             return self._model(**{name: value for name, value in inputs.items() if name in self._takes})
 
     def _copies(self, length: int) -> int:
-        """Rows that a text alone is run as: enough tokens for the kernels that larger batches take, too."""
+        """Copies that a single text is run as: enough tokens for the kernels of larger batches."""
         if self._alone_always:
             return 1
         least = min(max(_LEAST_TOKENS, 8 * _threads()), _MOST_FILLED)
@@ -119,7 +119,7 @@ class _TorchRunner:
         return min(waiting, max(self._copies(length), 1 << (most.bit_length() - 1)))
 
     def _batch(self, tokens: Tensor) -> Tensor:
-        """All rows at once where that is known to give the bits of each row alone."""
+        """All rows at once where that gives the bits of each row alone."""
         import torch
 
         if len(tokens) == 1:
@@ -130,7 +130,7 @@ class _TorchRunner:
         if shape in self._same_bits:
             return self._forward(filled)[: len(tokens)]
         alone = torch.cat([self._alone(row[None]) for row in tokens])
-        # Two threads may compare the same shape at once; both come to the same end.
+        # Two threads may compare the same shape at once; both get the same result.
         if torch.equal(alone, self._forward(filled)[: len(tokens)]):
             self._same_bits.add(shape)
         else:
@@ -142,11 +142,13 @@ class _TorchRunner:
 
     def _check(self, ids: Ids) -> None:
         if ids.ndim != 2 or ids.size == 0 or ids.min() < 0 or ids.max() >= self.vocabulary:
-            known = f"0 to {self.vocabulary - 1}"
-            raise InputError(f"token ids must be (texts, tokens), none empty, from {known}; got {ids.shape}")
+            allowed = f"0 to {self.vocabulary - 1}"
+            raise InputError(
+                f"token ids must be (texts, tokens), none empty, from {allowed}; got {ids.shape}"
+            )
 
     def _probe(self, checkpoint: Checkpoint) -> int:
-        """The width, seen on a short text; a network that cannot read one is refused now, not at the first text."""
+        """The width, measured on a short text; a network that cannot read one is refused at load."""
         import torch
 
         length = min(_PROBE, max_positions(checkpoint.config) or _PROBE)
@@ -181,8 +183,7 @@ class TorchEngine(_TorchRunner):
     _gives = "one vector for each token"
 
     def _forward(self, tokens: Tensor) -> Tensor:
-        found = self._run({"input_ids": tokens})
-        states: Tensor = found.last_hidden_state
+        states: Tensor = self._run({"input_ids": tokens}).last_hidden_state
         return states
 
     def _shape_of(self, length: int) -> tuple[int, int]:
@@ -201,7 +202,7 @@ class TorchPairEngine(_TorchRunner):
     def __init__(self, checkpoint: Checkpoint, *, typed: bool, device: str = "cpu") -> None:
         self._typed = typed
         super().__init__(checkpoint, device=device)
-        # Without a padding id transformers cannot tell where the texts of a batch end, though all are whole here.
+        # Without a padding id transformers cannot tell where the texts of a batch end, though none is padded here.
         self._alone_always = self._alone_always or self._model.config.pad_token_id is None
 
     def _forward(self, tokens: Tensor) -> Tensor:
@@ -237,7 +238,7 @@ def _vocabulary(model: Any, checkpoint: Checkpoint) -> int:  # noqa: ANN401
 
 
 def _state_setters(model: Any) -> list[Callable[[int], None]]:  # noqa: ANN401
-    """What has to be set before a text of so many tokens, so that no earlier text shows in it."""
+    """What has to be set before a text of so many tokens, so that its vector does not depend on earlier texts."""
     setters = [_rope_setter(module) for module in model.modules() if hasattr(module, "max_seq_len_cached")]
     body = getattr(model, "base_model", model)
     if hasattr(body, "set_attention_type"):
@@ -246,7 +247,7 @@ def _state_setters(model: Any) -> list[Callable[[int], None]]:  # noqa: ANN401
 
 
 def _attention_setter(body: Any) -> Callable[[int], None] | None:  # noqa: ANN401
-    """BigBird: a text too short for sparse attention gets the full one. transformers then never goes back."""
+    """BigBird: a text too short for sparse attention gets the full one, from which transformers never switches back."""
     config, sparse = body.config, body.attention_type
     if sparse != "block_sparse":
         return None
@@ -255,17 +256,17 @@ def _attention_setter(body: Any) -> Callable[[int], None] | None:  # noqa: ANN40
 
 
 def _rope_setter(module: nn.Module) -> Callable[[int], None] | None:
-    """Rotary positions that are computed anew for a long text: begin each text as the first one began."""
+    """Rotary positions that are recomputed for a long text: restore them before each text."""
     kinds = getattr(module, "rope_type", None)
     named = kinds.values() if isinstance(kinds, dict) else [kinds]
     if not any("dynamic" in str(kind) or kind == "longrope" for kind in named):
         return None
     ends = ("inv_freq", "max_seq_len_cached", "attention_scaling")
     names = [name for name in (*vars(module), *dict(module.named_buffers())) if name.endswith(ends)]
-    kept = {name: _copy(getattr(module, name)) for name in names}
+    initial = {name: _copy(getattr(module, name)) for name in names}
 
     def restore(_: int) -> None:
-        for name, value in kept.items():
+        for name, value in initial.items():
             setattr(module, name, _copy(value))
 
     return restore
