@@ -54,8 +54,8 @@ def test_a_cross_encoder_is_the_same_in_training_and_in_inference(tmp_path, mode
     model = gemel.load_cross(folder)
     with torch.no_grad():
         start.module.eval()
-        found = start.forward(start.tokens(list(zip(LEFT, RIGHT, strict=True)))).numpy()
-    np.testing.assert_allclose(found, model.logits(LEFT, RIGHT), atol=1e-5)
+        result = start.forward(start.tokens(list(zip(LEFT, RIGHT, strict=True)))).numpy()
+    np.testing.assert_allclose(result, model.logits(LEFT, RIGHT), atol=1e-5)
     if labels == 1:
         np.testing.assert_allclose(start.encoder().scores(LEFT, RIGHT), model.scores(LEFT, RIGHT), atol=1e-5)
     else:
@@ -86,19 +86,19 @@ def _name_the_marks(folder):
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "squared-error"])
-def test_regression_raises_the_score_of_alike_pairs(tmp_path, loss):
+def test_regression_raises_the_score_of_similar_pairs(tmp_path, loss):
     start = network(tiny_bert(tmp_path / "one"), dropout=0.0)
     left, right, alike = ([pair[part] for pair in PAIRS] for part in range(3))
     gold = np.array(alike, dtype=np.float32)
 
-    def apart():
+    def margin():
         scores = start.encoder().scores(left, right)
         return float(scores[gold == 1].mean() - scores[gold == 0].mean())
 
-    before = apart()
+    before = margin()
     train(start, cross_objective("regression", {"loss": loss}), (left, right), gold)
     assert abs(before) < 0.2
-    assert apart() > 0.6
+    assert margin() > 0.6
     start.write(tmp_path / "two", objective=None, about={})
     model = gemel.load_cross(tmp_path / "two")
     assert model.checkpoint.typed
@@ -113,12 +113,12 @@ def test_classification_learns_the_labels(tmp_path):
     assert (start.encoder().relation(left, right).argmax(1) == gold).mean() > 0.9
 
 
-def test_training_goes_on_from_a_cross_encoder_with_its_labels_in_another_order(tmp_path):
+def test_training_starts_from_a_cross_encoder_with_its_labels_in_another_order(tmp_path):
     theirs = {0: "contradiction", 1: "Entailment", 2: "neutral"}
     folder = tiny_cross(tmp_path / "one", labels=3, id2label=theirs)
-    found = network(folder, LABELS).encoder().relation(LEFT, RIGHT)
+    result = network(folder, LABELS).encoder().relation(LEFT, RIGHT)
     expected = gemel.load_cross(folder).probabilities(LEFT, RIGHT)[:, [1, 2, 0]]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_other_labels_get_a_new_last_layer(tmp_path):
@@ -137,7 +137,7 @@ def test_a_plain_encoder_brings_its_pooler(tmp_path):
     np.testing.assert_array_equal(start.head.module["inner"].weight.detach().numpy(), pooler)
 
 
-def test_a_pair_may_be_twice_as_long_as_a_text_within_the_places(tmp_path):
+def test_a_pair_may_be_twice_as_long_as_a_text_within_its_positions(tmp_path):
     assert read_start(tiny_bert(tmp_path / "one", max_length=24)).max_length == 48
     assert read_start(tiny_bert(tmp_path / "two", max_length=100)).max_length == 128
     assert read_start(tiny_cross(tmp_path / "three", max_length=40)).max_length == 40
@@ -157,7 +157,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path):
         read_start(folder)
 
 
-def test_frozen_layers_and_dropout_are_those_asked_for(tmp_path):
+def test_frozen_layers_and_dropout_are_those_requested(tmp_path):
     start = network(tiny_bert(tmp_path / "one"), freeze_layers=1, dropout=0.3)
     assert start.head.module["dropout"].p == 0.3
     assert not start.body.module.embeddings.word_embeddings.weight.requires_grad
@@ -188,7 +188,7 @@ def test_losses_by_hand():
     assert float(three) == pytest.approx(np.log(3))
 
 
-def test_the_scorer_says_what_it_cannot_do(tmp_path):
+def test_the_scorer_refuses_what_it_cannot_do(tmp_path):
     scorer = network(tiny_bert(tmp_path / "one"), LABELS).encoder()
     with pytest.raises(InputError, match="makes no vectors"):
         scorer.encode(["a"])

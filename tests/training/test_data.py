@@ -54,16 +54,16 @@ class FakeDataset:
         def __init__(self, names):
             self.names = names
 
-    def __init__(self, rows, names=None, known=True):
+    def __init__(self, rows, names=None, named=True):
         self.rows = rows
-        self.column_names = list(rows[0]) if known else None
+        self.column_names = list(rows[0]) if named else None
         self.features = {"label": self.Feature(names)} if names else None
 
     def __iter__(self):
         return iter(self.rows)
 
-    def __getitem__(self, place):
-        return self.rows[place]
+    def __getitem__(self, index):
+        return self.rows[index]
 
 
 # Formats
@@ -88,12 +88,12 @@ def test_every_format_gives_the_same_examples(tmp_path, name):
         pq.write_table(
             pa.table({"sentence1": columns[0], "sentence2": columns[1], "score": columns[2]}), path
         )
-    found = open_examples(path, SCORE)
-    batch = everything(found)
+    result = open_examples(path, SCORE)
+    batch = everything(result)
     assert batch.columns == ([row[0] for row in rows], [row[1] for row in rows])
     assert batch.label.tolist() == [0.5, 1.0]
-    assert found.lengths.tolist() == [len(a) + len(b) for a, b, _ in rows]
-    assert (found.name, found.roles) == ("data", ("left", "right"))
+    assert result.lengths.tolist() == [len(a) + len(b) for a, b, _ in rows]
+    assert (result.name, result.roles) == ("data", ("left", "right"))
 
 
 def test_quotes_in_tsv_are_text(tmp_path):
@@ -112,16 +112,16 @@ def test_lists_dicts_and_datasets_give_the_same_examples():
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     prints = {
         open_examples(data, SCORE).fingerprint()
-        for data in (rows, columns, FakeDataset(rows), FakeDataset(rows, known=False))
+        for data in (rows, columns, FakeDataset(rows), FakeDataset(rows, named=False))
     }
     assert len(prints) == 1
 
 
 def test_a_dataset_names_the_classes_of_its_numbers():
     rows = [{"premise": "a", "hypothesis": f"b{i}", "label": i} for i in (2, 0, 1)]
-    found = open_examples(FakeDataset(rows, ["entailment", "neutral", "contradiction"]), CLASS)
-    assert found.classes == ("entailment", "neutral", "contradiction")
-    assert everything(found).label.tolist() == [2, 0, 1]
+    result = open_examples(FakeDataset(rows, ["entailment", "neutral", "contradiction"]), CLASS)
+    assert result.classes == ("entailment", "neutral", "contradiction")
+    assert everything(result).label.tolist() == [2, 0, 1]
 
 
 def test_no_gold_label_in_a_dataset_is_a_bad_row():
@@ -132,7 +132,7 @@ def test_no_gold_label_in_a_dataset_is_a_bad_row():
     assert open_examples(data, CLASS, skip_bad=True).skipped == 1
 
 
-def test_splits_are_asked_for():
+def test_a_split_must_be_chosen():
     with pytest.raises(InputError, match=r"splits train, dev. Give one of them: data\['train'\]"):
         open_examples({"train": FakeDataset(pairs([1])), "dev": FakeDataset(pairs([1]))}, SCORE)
 
@@ -140,10 +140,10 @@ def test_splits_are_asked_for():
 def test_several_files_are_one_data_set(tmp_path):
     one = tsv(tmp_path, ("premise", "hypothesis", "label"), NLI[:2], "one.tsv")
     two = tsv(tmp_path, ("label", "sentence1", "sentence2"), [("neutral", "x", "y")], "two.tsv")
-    found = open_examples([one, two], CLASS)
-    assert everything(found).columns[1] == ["A person rests.", "A man runs.", "y"]
-    assert everything(found).label.tolist() == [0, 2, 1]
-    assert found.name == "one and 1 more"
+    result = open_examples([one, two], CLASS)
+    assert everything(result).columns[1] == ["A person rests.", "A man runs.", "y"]
+    assert everything(result).label.tolist() == [0, 2, 1]
+    assert result.name == "one and 1 more"
 
 
 # Columns
@@ -179,21 +179,21 @@ def test_roles_are_recognised_by_the_names_that_data_sets_use(columns, needs, us
     special = {"vector": [0.5, 1.0]}
     numbers = {"label", "score", "gold_label", "entailment"}
     row = {name: special.get(name, 1 if name in numbers else f"text of {name}") for name in columns.split()}
-    found = open_examples([row], needs)
+    result = open_examples([row], needs)
     *texts, last = used.split()
     expected = texts if needs.label else [*texts, last]
-    assert [column[0] for column in everything(found).columns] == [f"text of {name}" for name in expected]
-    assert (everything(found).label is None) == (needs.label is None)
+    assert [column[0] for column in everything(result).columns] == [f"text of {name}" for name in expected]
+    assert (everything(result).label is None) == (needs.label is None)
 
 
 def test_columns_can_be_given_by_role():
     row = {"a": "x", "b": "y", "c": "z", "d": "w", "gold": 1}
-    found = open_examples(
+    result = open_examples(
         [row], RANKING, columns={"anchor": "a", "positive": "b", "negative1": "c", "negative2": "d"}
     )
-    assert everything(found).columns == (["x"], ["y"], ["z"], ["w"])
-    found = open_examples([row], BINARY, columns={"left": "d", "right": "a", "label": "gold"})
-    assert everything(found).columns == (["w"], ["x"])
+    assert everything(result).columns == (["x"], ["y"], ["z"], ["w"])
+    result = open_examples([row], BINARY, columns={"left": "d", "right": "a", "label": "gold"})
+    assert everything(result).columns == (["w"], ["x"])
 
 
 def test_a_column_or_role_that_is_not_there_is_refused():
@@ -232,9 +232,9 @@ def test_lists_of_positives_make_rows_and_lists_of_negatives_columns():
         {"query": "q", "pos": ["p1", "p2"], "neg": ["n1", "n2"]},
         {"query": "r", "pos": ["s"], "neg": ["m", "l", "k"]},
     ]
-    found = open_examples(data, RANKING)
-    assert found.roles == ("anchor", "positive", "negative", "negative")
-    assert everything(found).columns == (
+    result = open_examples(data, RANKING)
+    assert result.roles == ("anchor", "positive", "negative", "negative")
+    assert everything(result).columns == (
         ["q", "q", "r"],
         ["p1", "p2", "s"],
         ["n1", "n1", "m"],
@@ -247,13 +247,13 @@ def test_lists_of_positives_make_rows_and_lists_of_negatives_columns():
 # Labels
 
 
-def test_nli_labels_are_known_in_any_case_and_have_their_usual_order():
+def test_nli_labels_are_recognized_in_any_case_and_have_their_usual_order():
     rows = [
         {"left": "a", "right": "b", "label": name} for name in ("CONTRADICTION", "Neutral ", "entailment")
     ]
-    found = open_examples(rows, CLASS)
-    assert found.classes == ("entailment", "neutral", "contradiction")
-    assert everything(found).label.tolist() == [2, 1, 0]
+    result = open_examples(rows, CLASS)
+    assert result.classes == ("entailment", "neutral", "contradiction")
+    assert everything(result).label.tolist() == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ def test_other_classes_are_sorted(labels, classes):
     assert open_examples(rows, CLASS).classes == classes
 
 
-def test_known_labels_fix_the_order_and_refuse_others():
+def test_given_labels_fix_the_order_and_refuse_others():
     rows = [{"left": "a", "right": "b", "label": label} for label in ("Yes", "no")]
-    found = open_examples(rows, CLASS, labels=["no", "maybe", "yes"])
-    assert (found.classes, everything(found).label.tolist()) == (("no", "maybe", "yes"), [2, 0])
+    result = open_examples(rows, CLASS, labels=["no", "maybe", "yes"])
+    assert (result.classes, everything(result).label.tolist()) == (("no", "maybe", "yes"), [2, 0])
     with pytest.raises(InputError, match="the label 'no' is not one of yes, maybe"):
         open_examples(rows, CLASS, labels=["yes", "maybe"])
 
@@ -276,9 +276,9 @@ def test_known_labels_fix_the_order_and_refuse_others():
 def test_several_data_sets_share_one_order_of_classes():
     one = [{"left": "a", "right": "b", "label": label} for label in ("zebra", "ant")]
     two = {"left": ["c"], "right": ["d"], "label": ["bee"]}
-    found = open_all([FakeDataset(one), two], CLASS)
-    assert [part.classes for part in found] == [("ant", "bee", "zebra")] * 2
-    assert [everything(part).label.tolist() for part in found] == [[2, 0], [1]]
+    result = open_all([FakeDataset(one), two], CLASS)
+    assert [part.classes for part in result] == [("ant", "bee", "zebra")] * 2
+    assert [everything(part).label.tolist() for part in result] == [[2, 0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -290,16 +290,16 @@ def test_several_data_sets_share_one_order_of_classes():
         ([1, 3, 5], "1..5", [0, 0.5, 1]),
     ],
 )
-def test_the_scale_of_scores_is_detected_and_said(scores, scale, expected):
-    found = open_examples(pairs(scores), SCORE)
-    assert everything(found).label.tolist() == expected
-    assert f"on a scale of {scale} (detected" in found.notes[-1]
+def test_the_scale_of_scores_is_detected_and_reported(scores, scale, expected):
+    result = open_examples(pairs(scores), SCORE)
+    assert everything(result).label.tolist() == expected
+    assert f"on a scale of {scale} (detected" in result.notes[-1]
 
 
-def test_a_declared_scale_is_taken():
-    found = open_examples(pairs([50, 100]), SCORE, score_range=(0, 100))
-    assert everything(found).label.tolist() == [0.5, 1.0]
-    assert "(as declared), rescaled to 0..1" in found.notes[-1]
+def test_a_declared_scale_is_used():
+    result = open_examples(pairs([50, 100]), SCORE, score_range=(0, 100))
+    assert everything(result).label.tolist() == [0.5, 1.0]
+    assert "(as declared), rescaled to 0..1" in result.notes[-1]
 
 
 def test_an_unusual_scale_must_be_declared():
@@ -325,8 +325,8 @@ def test_binary_labels_are_zero_and_one_in_many_spellings():
 
 def test_groups_are_numbered_as_they_come():
     rows = [{"text": f"t{i}", "label": label} for i, label in enumerate(["x", "y", "x", 7])]
-    found = open_examples(rows, GROUP)
-    assert (everything(found).label.tolist(), found.classes) == ([0, 1, 0, 2], ())
+    result = open_examples(rows, GROUP)
+    assert (everything(result).label.tolist(), result.classes) == ([0, 1, 0, 2], ())
 
 
 def test_margins_are_left_as_they_are():
@@ -358,9 +358,9 @@ def test_bad_rows_are_named_by_file_and_line_or_counted(tmp_path):
         InputError, match=r"data\.tsv:6: no gold label \('-'\)\. Fix the row, or .*--skip-bad"
     ):
         open_examples(path, CLASS)
-    found = open_examples(path, CLASS, skip_bad=True)
-    assert (len(found), found.skipped, len(found.bad)) == (4, 8, 5)
-    assert found.bad[1] == f"{path}:7: 2 fields, but the first line names 3 columns"
+    result = open_examples(path, CLASS, skip_bad=True)
+    assert (len(result), result.skipped, len(result.bad)) == (4, 8, 5)
+    assert result.bad[1] == f"{path}:7: 2 fields, but the first line names 3 columns"
 
 
 def test_texts_must_be_strings_of_whole_characters():
@@ -408,8 +408,8 @@ def test_nli_files_become_ranking_rows_with_and_without_a_negative(tmp_path):
 
 def test_nli_files_become_triplets_where_there_is_a_contradiction(tmp_path):
     path = tsv(tmp_path, ("premise", "hypothesis", "label"), NLI)
-    (found,) = open_all(path, TRIPLET)
-    assert everything(found).columns == (["A man sleeps."], ["A person rests."], ["A man runs."])
+    (result,) = open_all(path, TRIPLET)
+    assert everything(result).columns == (["A man sleeps."], ["A person rests."], ["A man runs."])
 
 
 def test_contradictions_are_dealt_in_turn():
@@ -420,14 +420,14 @@ def test_contradictions_are_dealt_in_turn():
         dict(zip(("premise", "hypothesis", "label"), row, strict=True))
         for row in [*rows, ("q", "n", "neutral")]
     ]
-    (found,) = open_all(data, RANKING)
-    assert everything(found).columns == (["p"] * 3, ["e0", "e1", "e2"], ["c0", "c1", "c0"])
+    (result,) = open_all(data, RANKING)
+    assert everything(result).columns == (["p"] * 3, ["e0", "e1", "e2"], ["c0", "c1", "c0"])
 
 
 def test_duplicate_questions_become_ranking_rows():
     data = {"question1": ["a", "a", "b"], "question2": ["x", "y", "z"], "label": ["1", "0", "0"]}
-    (found,) = open_all(data, RANKING)
-    assert everything(found).columns == (["a"], ["x"], ["y"])
+    (result,) = open_all(data, RANKING)
+    assert everything(result).columns == (["a"], ["x"], ["y"])
 
 
 def test_labeled_pairs_without_a_positive_are_refused():
@@ -452,21 +452,21 @@ def test_the_fingerprint_follows_texts_labels_and_order():
     assert open_examples(pairs([0, 0.5, 1]), SCORE).fingerprint() == prints[0]
 
 
-def test_rows_come_in_the_order_that_is_asked_for():
-    found = open_examples(pairs(np.linspace(0, 1, 3000)), SCORE)
+def test_rows_come_in_the_requested_order():
+    result = open_examples(pairs(np.linspace(0, 1, 3000)), SCORE)
     rows = np.random.default_rng(0).permutation(3000)[:50]
-    batch = found.batch(rows)
+    batch = result.batch(rows)
     assert batch.columns[0] == [f"a{row}" for row in rows]
     assert batch.columns[1] == [f"b{row}" for row in rows]
     assert np.allclose(batch.label, rows / 2999)
 
 
 def test_equal_texts_have_equal_hashes():
-    found = open_examples(
+    result = open_examples(
         [{"left": "x", "right": "y", "score": 1}, {"left": "y", "right": "x", "score": 0}], SCORE
     )
-    assert found.hashes[0].tolist() == found.hashes[1, ::-1].tolist()
-    assert len(set(found.hashes.ravel().tolist())) == 2
+    assert result.hashes[0].tolist() == result.hashes[1, ::-1].tolist()
+    assert len(set(result.hashes.ravel().tolist())) == 2
 
 
 def test_texts_are_not_held_in_memory(tmp_path):
@@ -474,15 +474,15 @@ def test_texts_are_not_held_in_memory(tmp_path):
 
     path = tsv(tmp_path, ("left", "right", "score"), [("x" * 3000, f"{i}" * 600, 1) for i in range(4000)])
     tracemalloc.start()
-    found = open_examples(path, SCORE)
+    result = open_examples(path, SCORE)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.lengths.sum() > 18e6
+    assert result.lengths.sum() > 18e6
     assert most < 12e6
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data")
 def test_the_snli_subset_is_read_as_its_table_says():
-    found = open_examples(SHARED / "nli" / "snli-dev.tsv.gz", CLASS, skip_bad=True)
-    assert found.classes == ("entailment", "neutral", "contradiction")
-    assert np.bincount(found.labels).min() > 3000
+    result = open_examples(SHARED / "nli" / "snli-dev.tsv.gz", CLASS, skip_bad=True)
+    assert result.classes == ("entailment", "neutral", "contradiction")
+    assert np.bincount(result.labels).min() > 3000

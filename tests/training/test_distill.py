@@ -35,7 +35,7 @@ def written(path, texts):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distill")
     save_postprocessed(  # centred: a random network sees all texts alike
         gemel.load(tiny_bert(folder / "crowded", layers=3)),
@@ -51,16 +51,16 @@ def place(tmp_path_factory):
 
 
 class FakeTeacher:
-    """Scores a pair by the length of its texts, and counts what it is asked."""
+    """Scores a pair by the length of its texts, and counts the pairs."""
 
     name = identity = scale = "fake"
     files = ()
 
     def __init__(self):
-        self.asked = 0
+        self.scored = 0
 
     def scores(self, left, right):
-        self.asked += len(left)
+        self.scored += len(left)
         return np.array([1 / (1 + len(a) + len(b)) for a, b in zip(left, right, strict=True)], np.float32)
 
 
@@ -68,63 +68,64 @@ class FakeTeacher:
 
 
 @pytest.mark.parametrize("teacher", ["teacher", "cross"])
-def test_a_student_learns_the_scores_of_pairs_that_a_teacher_labels(tmp_path, place, teacher):
-    found = gemel.distill(
-        place / teacher,
-        place / "texts.txt",
+def test_a_student_learns_the_scores_of_pairs_that_a_teacher_labels(tmp_path, workspace, teacher):
+    result = gemel.distill(
+        workspace / teacher,
+        workspace / "texts.txt",
         out=tmp_path / "out",
         how="pairs",
-        student=place / "student",
+        student=workspace / "student",
         epochs=2,
         **FAST,
     )
-    assert found.held_out
+    assert result.held_out
     if teacher == "teacher":  # what a random cross-encoder says of pairs, no cosine can say
-        assert found.after.all > found.before.all + 5
+        assert result.after.all > result.before.all + 5
     assert gemel.load(tmp_path / "out").dim == 16
     rows = [json.loads(line) for line in (tmp_path / "out/distillation/pairs.jsonl").read_text().splitlines()]
-    assert f"{len(rows):,} pairs" == found.learnt_from
+    assert f"{len(rows):,} pairs" == result.learnt_from
     scores = np.array([row["score"] for row in rows])
     assert scores.std() > 0.01
-    assert found.teacher.unit == ("pairs" if teacher == "cross" else "texts")
+    assert result.teacher.unit == ("pairs" if teacher == "cross" else "texts")
     assert (
-        json.loads((tmp_path / "out/distillation/result.json").read_text())["after"]["all"] == found.after.all
+        json.loads((tmp_path / "out/distillation/result.json").read_text())["after"]["all"]
+        == result.after.all
     )
     assert "## Distillation" in (tmp_path / "out/README.md").read_text()
 
 
-def test_given_pairs_are_labeled_as_they_are(tmp_path, place):
+def test_pairs_in_the_data_are_labeled(tmp_path, workspace):
     left, right = some_texts(60), some_texts(60, seed=1)
-    found = gemel.distill(
-        place / "teacher",
+    result = gemel.distill(
+        workspace / "teacher",
         {"sentence1": left, "sentence2": right, "score": [0.5] * 60},
         out=tmp_path / "out",
         how="pairs",
         objective="cosent",
-        student=place / "student",
+        student=workspace / "student",
         max_steps=2,
         **FAST,
     )
-    assert found.learnt_from == "60 pairs"
-    assert not found.held_out
+    assert result.learnt_from == "60 pairs"
+    assert not result.held_out
     rows = [json.loads(line) for line in (tmp_path / "out/distillation/pairs.jsonl").read_text().splitlines()]
     assert {(row["left"], row["right"]) for row in rows} == set(zip(left, right, strict=True))
-    vectors = gemel.load(place / "teacher").encode([rows[0]["left"], rows[0]["right"]])
+    vectors = gemel.load(workspace / "teacher").encode([rows[0]["left"], rows[0]["right"]])
     assert rows[0]["score"] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
 
 
-def test_what_is_labeled_is_not_labeled_again(tmp_path):
+def test_labeled_pairs_are_not_labeled_again(tmp_path):
     teacher, path = FakeTeacher(), tmp_path / "run" / "pairs.jsonl"
     pairs = [(a, b) for a in "abc" for b in "xyz"]
     first = label_pairs(teacher, pairs[:4], path)
     with path.open("a") as stream:
         stream.write('{"left": "a", "rig')  # a kill in the middle of a line
     again = label_pairs(teacher, pairs, path)
-    assert (teacher.asked, again.reused) == (9, 4)
+    assert (teacher.scored, again.reused) == (9, 4)
     np.testing.assert_array_equal(again.score[:4], first.score)
     assert len(path.read_text().splitlines()) == 9
     label_pairs(teacher, pairs, path)
-    assert teacher.asked == 9
+    assert teacher.scored == 9
 
 
 def test_labels_of_another_teacher_are_refused(tmp_path):
@@ -138,14 +139,14 @@ def test_labels_of_another_teacher_are_refused(tmp_path):
 def test_proposed_pairs_are_near_and_random_ones_each_once():
     vectors = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
     vectors[7] = vectors[3]
-    found = propose_pairs(vectors, neighbours=2, random=2, seed=1)
-    pairs = found.all
+    result = propose_pairs(vectors, neighbours=2, random=2, seed=1)
+    pairs = result.all
     assert (pairs[:, 0] < pairs[:, 1]).all()
     assert len(np.unique(pairs, axis=0)) == len(pairs)
-    assert [3, 7] in found.near.tolist()
+    assert [3, 7] in result.near.tolist()
     cosines = [
         np.mean([gemel.search(vectors[[a]], vectors[[b]], k=1).score for a, b in part[:20]])
-        for part in (found.near, found.random)
+        for part in (result.near, result.random)
     ]
     assert cosines[0] > cosines[1] + 0.3
     np.testing.assert_array_equal(pairs, propose_pairs(vectors, neighbours=2, random=2, seed=1).all)
@@ -155,62 +156,62 @@ def test_proposed_pairs_are_near_and_random_ones_each_once():
 # Vectors.
 
 
-def test_a_student_learns_vectors_of_a_larger_size_through_pca(tmp_path, place):
-    found = gemel.distill(
-        place / "teacher",
-        place / "texts.txt",
+def test_a_student_learns_vectors_of_a_larger_size_through_pca(tmp_path, workspace):
+    result = gemel.distill(
+        workspace / "teacher",
+        workspace / "texts.txt",
         out=tmp_path / "out",
-        student=place / "student",
+        student=workspace / "student",
         epochs=8,
         **{**FAST, "learning_rate": 1e-2},
     )
-    assert (found.how, found.dim) == ("vectors", 16)
-    assert found.after.all > found.before.all + 10
+    assert (result.how, result.dim) == ("vectors", 16)
+    assert result.after.all > result.before.all + 10
     lines = read_journal(tmp_path / "out/training/metrics.jsonl")
     losses = [line["loss"] for line in lines if line["kind"] == "step"]
     assert losses[-1] < 0.8 * losses[0]
-    assert any("reduced to 16 by PCA" in note for note in found.notes)
+    assert any("reduced to 16 by PCA" in note for note in result.notes)
 
 
-def test_a_dense_layer_brings_the_student_to_the_teacher_s_size(tmp_path, place):
+def test_a_dense_layer_brings_the_student_to_the_teacher_s_size(tmp_path, workspace):
     out = tmp_path / "out"
-    found = gemel.distill(
-        place / "student",
-        place / "texts.txt",
+    result = gemel.distill(
+        workspace / "student",
+        workspace / "texts.txt",
         out=out,
         how="vectors",
-        student=place / "crowded",
+        student=workspace / "crowded",
         max_steps=3,
         **FAST,
     )
-    assert found.dim == 16
-    assert any("a dense layer" in note for note in found.notes)
+    assert result.dim == 16
+    assert any("a dense layer" in note for note in result.notes)
     assert len(gemel.load(out).checkpoint.dense) == 1
 
 
-def test_translations_get_the_vector_of_the_text(tmp_path, place):
+def test_translations_get_the_vector_of_the_text(tmp_path, workspace):
     english = some_texts(200)
     german = [" ".join(reversed(text.split())) + " ß" for text in english]
-    found = gemel.distill(
-        place / "teacher",
+    result = gemel.distill(
+        workspace / "teacher",
         {"en": english, "de": german},
         out=tmp_path / "out",
         how="vectors",
-        student=place / "teacher",
+        student=workspace / "teacher",
         epochs=4,
         **FAST,
     )
-    assert found.learnt_from == "180 texts and 1 translations of each"
-    assert found.after.all > found.before.all
+    assert result.learnt_from == "180 texts and 1 translations of each"
+    assert result.after.all > result.before.all
 
 
-def test_a_run_that_was_stopped_goes_on_without_reading_the_texts_again(tmp_path, place, monkeypatch):
+def test_a_stopped_run_resumes_without_encoding_the_texts_again(tmp_path, workspace, monkeypatch):
     def make(out, **more):
         return gemel.distill(
-            place / "teacher",
-            place / "texts.txt",
+            workspace / "teacher",
+            workspace / "texts.txt",
             out=out,
-            student=place / "student",
+            student=workspace / "student",
             max_steps=8,
             checkpoint_steps=2,
             **FAST,
@@ -272,7 +273,7 @@ def test_a_model_keeps_some_of_its_layers(tmp_path, model_type):
     assert (folder / "model.safetensors").stat().st_size <= (tmp_path / "m/model.safetensors").stat().st_size
 
 
-def test_the_layers_that_stay_are_those_asked_for(tmp_path):
+def test_the_requested_layers_remain(tmp_path):
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "m", layers=6))
     assert chosen_layers(checkpoint, 3, ()) == (0, 2, 5)
     folder = keep_layers(checkpoint, (1, 4), tmp_path / "cut")
@@ -286,31 +287,31 @@ def test_the_layers_that_stay_are_those_asked_for(tmp_path):
             chosen_layers(checkpoint, layers, keep)
 
 
-def test_a_cut_teacher_learns_to_agree_again(tmp_path, place):
-    found = gemel.distill(
-        place / "teacher", place / "texts.txt", out=tmp_path / "out", layers=1, epochs=4, **FAST
+def test_a_teacher_with_fewer_layers_learns_to_agree_again(tmp_path, workspace):
+    result = gemel.distill(
+        workspace / "teacher", workspace / "texts.txt", out=tmp_path / "out", layers=1, epochs=4, **FAST
     )
-    assert found.how == "layers"
-    assert found.student.megabytes < found.teacher.megabytes
-    assert found.after.all > found.before.all + 5
+    assert result.how == "layers"
+    assert result.student.megabytes < result.teacher.megabytes
+    assert result.after.all > result.before.all + 5
 
 
 # Static.
 
 
-def test_a_static_student_is_fitted_and_measured(tmp_path, place):
+def test_a_static_student_is_fitted_and_measured(tmp_path, workspace):
     texts = {"text": some_texts(800)}
-    found = gemel.distill(place / "shallow", texts, out=tmp_path / "out", dim=16, threads=1)
-    assert (found.how, found.dim, found.trained) == ("static", 16, None)
-    assert found.after.all > found.before.all + 10
+    result = gemel.distill(workspace / "shallow", texts, out=tmp_path / "out", dim=16, threads=1)
+    assert (result.how, result.dim, result.trained) == ("static", 16, None)
+    assert result.after.all > result.before.all + 10
     assert gemel.load(tmp_path / "out").engine_name == "static"
-    assert "before: near pairs" in found.summary()
+    assert "before: near pairs" in result.summary()
 
 
-def test_a_static_student_can_be_trained(tmp_path, place):
-    found = gemel.distill(
-        place / "teacher",
-        place / "texts.txt",
+def test_a_static_student_can_be_trained(tmp_path, workspace):
+    result = gemel.distill(
+        workspace / "teacher",
+        workspace / "texts.txt",
         out=tmp_path / "out",
         dim=16,
         train=True,
@@ -319,32 +320,32 @@ def test_a_static_student_can_be_trained(tmp_path, place):
         device="cpu",
         threads=1,
     )
-    assert found.trained.steps > 0
-    assert any("learning_rate 0.001" in note for note in found.notes)
-    assert found.after.all >= found.before.all - 1
+    assert result.trained.steps > 0
+    assert any("learning_rate 0.001" in note for note in result.notes)
+    assert result.after.all >= result.before.all - 1
 
 
 # What is refused, and the command.
 
 
-def test_a_teacher_that_sees_all_texts_alike_is_named(tmp_path, place):
-    said = []
+def test_a_teacher_that_finds_all_texts_similar_gives_a_warning(tmp_path, workspace):
+    output = []
     gemel.distill(
-        place / "crowded",
-        place / "texts.txt",
+        workspace / "crowded",
+        workspace / "texts.txt",
         out=tmp_path / "out",
         layers=1,
         max_steps=1,
-        say=said.append,
+        say=output.append,
         **FAST,
     )
-    assert any("see gemel postprocess" in line for line in said)
+    assert any("see gemel postprocess" in line for line in output)
 
 
-def test_what_does_not_belong_together_is_refused(tmp_path, place):
+def test_arguments_that_contradict_each_other_are_refused(tmp_path, workspace):
     def ask(teacher="teacher", data="texts.txt", **more):
-        given = None if data is None else place / data
-        return gemel.distill(place / teacher, given, out=tmp_path / "out", **more)
+        given = None if data is None else workspace / data
+        return gemel.distill(workspace / teacher, given, out=tmp_path / "out", **more)
 
     for words, more in (
         ("trains a student", {"how": "pairs"}),
@@ -354,50 +355,50 @@ def test_what_does_not_belong_together_is_refused(tmp_path, place):
         ("give the number of layers", {"how": "layers"}),
         ("how must be one of", {"how": "magic"}),
         ("unknown option 'epoch'", {"epoch": 1}),
-        ("nothing to reduce", {"teacher": "student", "student": place / "teacher", "bridge": "pca"}),
+        ("nothing to reduce", {"teacher": "student", "student": workspace / "teacher", "bridge": "pca"}),
     ):
         with pytest.raises(InputError, match=words):
             ask(**more)
     with pytest.raises(InputError, match="at least 2 different texts"):
-        gemel.distill(place / "teacher", {"text": ["one", "one", " "]}, out=tmp_path / "x", how="static")
+        gemel.distill(workspace / "teacher", {"text": ["one", "one", " "]}, out=tmp_path / "x", how="static")
 
 
-def test_a_cross_encoder_with_labels_needs_one_that_means_alike(tmp_path, place):
+def test_a_cross_encoder_with_labels_needs_a_label_for_similar_texts(tmp_path, workspace):
     with pytest.raises(InputError, match="none of which means that two texts are similar"):
         gemel.distill(tiny_cross(tmp_path / "c", labels=3), {"text": ["a", "b"]}, out=tmp_path / "out")
 
 
-def test_held_rows_are_not_trained_on():
+def test_held_out_rows_are_not_trained_on():
     split = split_rows(200, seed=0)
     assert (len(split.test), len(split.train)) == (20, 180)
     assert not set(split.test.tolist()) & set(split.train.tolist())
     assert not split_rows(30, seed=0).held_out
 
 
-def test_the_command_makes_a_static_student(tmp_path, place, capsys):
+def test_the_command_makes_a_static_student(tmp_path, workspace, capsys):
     out = tmp_path / "out"
-    line = ["distill", str(place / "teacher"), "--how", "static", "--dim", "8", "-o", str(out)]
-    assert main([*line, "--data", str(place / "texts.txt"), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["dim"], said["how"], said["folder"]) == (8, "static", str(out))
-    assert said["after"]["all"] > 0
+    line = ["distill", str(workspace / "teacher"), "--how", "static", "--dim", "8", "-o", str(out)]
+    assert main([*line, "--data", str(workspace / "texts.txt"), "--json"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert (output["dim"], output["how"], output["folder"]) == (8, "static", str(out))
+    assert output["after"]["all"] > 0
     assert main(line) == 2
     assert "--resume" in capsys.readouterr().err
     assert main([*line[:2], "--keep", "a,b", "-o", str(tmp_path / "x")]) == 2
 
 
-def test_the_command_cuts_layers_without_training(tmp_path, place, capsys):
-    line = ["distill", str(place / "teacher"), "--keep", "0,2", "--no-train", "-o", str(tmp_path / "out")]
+def test_the_command_cuts_layers_without_training(tmp_path, workspace, capsys):
+    line = ["distill", str(workspace / "teacher"), "--keep", "0,2", "--no-train", "-o", str(tmp_path / "out")]
     assert main(line) == 0
     assert "layers 0, 2 of 3 remain" in capsys.readouterr().err
     assert gemel.load(tmp_path / "out").checkpoint.config["num_hidden_layers"] == 2
 
 
-def test_a_file_that_is_not_there_leaves_no_folder(place, tmp_path):
+def test_a_missing_file_leaves_no_folder(workspace, tmp_path):
     with pytest.raises(InputError, match="no file at"):
-        gemel.distill(place / "teacher", tmp_path / "none.txt", out=tmp_path / "x", how="static")
+        gemel.distill(workspace / "teacher", tmp_path / "none.txt", out=tmp_path / "x", how="static")
     assert not (tmp_path / "x").exists()
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="no file at"):
-        gemel.distill(place / "teacher", tmp_path / "none.txt", out=tmp_path / "mine", how="static")
+        gemel.distill(workspace / "teacher", tmp_path / "none.txt", out=tmp_path / "mine", how="static")
     assert (tmp_path / "mine").is_dir()

@@ -96,7 +96,7 @@ def test_two_passes_encode_every_text_twice():
 
 @dataclass(frozen=True)
 class OneOfTwo(Processes):
-    """A process whose neighbour's vectors are already known."""
+    """A process that has the vectors of the other one already."""
 
     others: object = None
 

@@ -81,7 +81,7 @@ def test_a_text_does_not_see_its_neighbours_in_the_pack(tmp_path):
     np.testing.assert_allclose(encoder.encode(TEXTS), alone, atol=1e-6)
 
 
-def test_a_shorter_max_length_is_kept_in_the_model(tmp_path):
+def test_a_shorter_max_length_is_saved_with_the_model(tmp_path):
     net = network(tiny_bert(tmp_path / "m"), max_length=5)
     net.write(tmp_path / "out", objective=None, about={})
     model = gemel.load(tmp_path / "out")
@@ -117,18 +117,18 @@ def test_prompts_are_those_of_inference(tmp_path, default, counts):
     np.testing.assert_allclose(learnt, model.encode(TEXTS), atol=1e-5)
 
 
-def test_noise_leaves_a_prompt_whole(tmp_path):
+def test_noise_leaves_a_prompt_intact(tmp_path):
     net = network(prompted(tmp_path / "m", default="query"))
     (ids,) = net.tokens([TEXTS[1]], noise=0.99, rng=np.random.default_rng(0))
     assert net.tokenizer.names(ids)[1:4] == ["how", "do", "i"]
 
 
-def test_a_length_that_a_network_has_no_places_for_is_refused(tmp_path):
+def test_a_length_beyond_the_positions_of_the_network_is_refused(tmp_path):
     folder = tiny_checkpoint(tmp_path / "m", "roberta")
-    places = gemel.load(folder).checkpoint.config["max_position_embeddings"] - 2
-    assert network(folder, max_length=places).max_length == places
-    with pytest.raises(gemel.InputError, match=f"at most {places}"):
-        network(folder, max_length=places + 1)
+    positions = gemel.load(folder).checkpoint.config["max_position_embeddings"] - 2
+    assert network(folder, max_length=positions).max_length == positions
+    with pytest.raises(gemel.InputError, match=f"at most {positions}"):
+        network(folder, max_length=positions + 1)
 
 
 def test_dropout_is_set_where_a_config_writes_it_without_a_point(tmp_path):
@@ -168,7 +168,7 @@ def test_gradient_checkpointing_changes_no_gradient(tmp_path):
     torch.testing.assert_close(gradient(gradient_checkpointing=True), gradient())
 
 
-def test_gradient_checkpointing_goes_with_low_rank_additions(tmp_path):
+def test_gradient_checkpointing_works_with_lora(tmp_path):
     pytest.importorskip("peft", reason="LoRA needs peft")
     net = network(tiny_bert(tmp_path / "m"), gradient_checkpointing=True, lora_rank=2)
     net.module.train()

@@ -271,7 +271,7 @@ def test_the_list_has_every_objective_with_its_columns(capsys):
     assert "triplet --mining all | hard | semi-hard: text; label: group\n" in shown
 
 
-def test_the_list_as_json_says_what_the_data_must_have(capsys):
+def test_the_list_as_json_has_the_columns(capsys):
     assert main(["objectives", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {row["name"] for row in rows} == set(OBJECTIVES)
@@ -338,8 +338,8 @@ def test_regression_is_the_squared_error_of_the_cosine():
 @pytest.mark.parametrize(("metric", "near", "far"), [("euclidean", 5, 3), ("manhattan", 7, 3)])
 def test_a_triplet_is_right_minus_wrong_plus_the_margin(metric, near, far):
     anchor, positive, negative = rows([0, 0]), rows([3, 4]), rows([0, 3])
-    found = value("triplet", {"metric": metric}, (anchor, positive, negative))
-    assert found == pytest.approx(near - far + 1)
+    result = value("triplet", {"metric": metric}, (anchor, positive, negative))
+    assert result == pytest.approx(near - far + 1)
 
 
 def test_a_further_negative_makes_a_further_triplet():
@@ -349,8 +349,8 @@ def test_a_further_negative_makes_a_further_triplet():
 
 def test_cosine_triplets_use_one_minus_the_cosine():
     anchor, positive, negative = rows([1, 0]), rows([0, 2]), rows([1, 1])
-    found = value("triplet", {"metric": "cosine"}, (anchor, positive, negative))
-    assert found == pytest.approx(1 - (1 - sqrt(0.5)) + 1)
+    result = value("triplet", {"metric": "cosine"}, (anchor, positive, negative))
+    assert result == pytest.approx(1 - (1 - sqrt(0.5)) + 1)
 
 
 # Four texts on a line, at 0, 2 (group 0), 3, 7 (group 1).
@@ -368,7 +368,7 @@ LINE, GROUPS = rows([0], [2], [3], [7]), torch.tensor([0, 0, 1, 1])
         ("semi-hard", (0 + 0 + 2 + 0) / 4),
     ],
 )
-def test_triplets_are_found_in_groups(mining, expected):
+def test_triplets_are_mined_from_groups(mining, expected):
     assert value("triplet", {"mining": mining}, (LINE,), GROUPS) == pytest.approx(expected)
 
 
@@ -387,8 +387,8 @@ def test_mined_triplets_equal_a_walk_over_all_three(mining):
     random = torch.Generator().manual_seed(3)
     vectors = torch.randn(12, 4, generator=random)
     groups = torch.randint(4, (12,), generator=random)
-    found = value("triplet", {"mining": mining}, (vectors,), groups)
-    assert found == pytest.approx(walk(vectors, groups, mining), rel=1e-5)
+    result = value("triplet", {"mining": mining}, (vectors,), groups)
+    assert result == pytest.approx(walk(vectors, groups, mining), rel=1e-5)
 
 
 def walk(vectors, groups, mining):
@@ -422,10 +422,10 @@ def test_in_batch_ranking_takes_every_row_s_negatives_as_candidates():
     negative = rows([0, 1], [-1, 0])
     first = log(1 + exp(-1) + exp(-1) + exp(-2))
     second = log(1 + exp(-1) + exp(0) + exp(-1))
-    found = value("in-batch-ranking", {"temperature": 1}, (I2, I2, negative))
-    assert found == pytest.approx((first + second) / 2)
+    result = value("in-batch-ranking", {"temperature": 1}, (I2, I2, negative))
+    assert result == pytest.approx((first + second) / 2)
     twice = value("in-batch-ranking", {"temperature": 1}, (I2, I2, negative, negative))
-    assert twice > found
+    assert twice > result
 
 
 def test_symmetric_ranking_is_the_mean_of_both_ways_and_asks_no_negative_back():
@@ -466,8 +466,8 @@ def test_the_guard_passes_no_gradient():
 def test_cosent_sums_over_all_ordered_pairs():
     # cosines 1, 0, -1 with gold 2, 1, 0: gaps -1, -2, -1
     left, right = rows([1, 0], [1, 0], [1, 0]), rows([2, 0], [0, 1], [-1, 0])
-    found = value("cosent", {"temperature": 1}, (left, right), rows(2, 1, 0))
-    assert found == pytest.approx(log(1 + exp(-1) + exp(-2) + exp(-1)))
+    result = value("cosent", {"temperature": 1}, (left, right), rows(2, 1, 0))
+    assert result == pytest.approx(log(1 + exp(-1) + exp(-2) + exp(-1)))
     wrong = value("cosent", {"temperature": 0.5}, (left, right), rows(0, 1, 1))
     assert wrong == pytest.approx(log(1 + exp(2 * (1 - 0)) + exp(2 * (1 - -1))))
 
@@ -484,8 +484,8 @@ def test_equal_gold_scores_have_no_order(name):
 def test_angle_is_the_complex_quotient_of_the_paper():
     def quotient(left, right):
         z, w = (torch.complex(row[:2], row[2:]) for row in (left, right))
-        found = (z * w.conj()).sum() / (z.norm() * w.norm()).real
-        return abs(float(found.real + found.imag))
+        result = (z * w.conj()).sum() / (z.norm() * w.norm()).real
+        return abs(float(result.real + result.imag))
 
     angles = [quotient(left, right) for left, right in zip(U, V, strict=True)]
     gold = rows(0.1, 0.9, 0.5)
@@ -505,8 +505,10 @@ def test_angle_of_equal_vectors_is_1_and_odd_vectors_are_refused():
 
 def test_contrastive_pulls_ones_and_pushes_zeros_up_to_the_margin():
     left, right = rows([0, 0], [0, 0], [0, 0]), rows([3, 4], [0, 1], [0, 9])
-    found = value("contrastive", {"metric": "euclidean", "margin": 2}, (left, right), torch.tensor([1, 0, 0]))
-    assert found == pytest.approx((25 + (2 - 1) ** 2 + 0) / 2 / 3)
+    result = value(
+        "contrastive", {"metric": "euclidean", "margin": 2}, (left, right), torch.tensor([1, 0, 0])
+    )
+    assert result == pytest.approx((25 + (2 - 1) ** 2 + 0) / 2 / 3)
 
 
 def test_the_online_form_counts_hard_pairs_only():
@@ -536,8 +538,8 @@ def test_margin_mse_compares_the_difference_of_dots():
     anchor, positive, negative = rows([1, 2]), rows([3, 1]), rows([0, 1])
     assert value("margin-mse", {}, (anchor, positive, negative), rows(1)) == pytest.approx((5 - 2 - 1) ** 2)
     cosines = 5 / sqrt(50) - 2 / sqrt(5)
-    found = value("margin-mse", {"score": "cosine"}, (anchor, positive, negative), rows(1))
-    assert found == pytest.approx((cosines - 1) ** 2)
+    result = value("margin-mse", {"score": "cosine"}, (anchor, positive, negative), rows(1))
+    assert result == pytest.approx((cosines - 1) ** 2)
 
 
 def test_vector_distillation_pulls_a_text_and_its_translations():
@@ -580,8 +582,8 @@ def test_denoising_does_not_count_padding():
     decoder = weights_of(objective)
     vectors = torch.randn(1, DIM, generator=torch.Generator().manual_seed(0))
     short, padded = torch.tensor([[3, 5]]), torch.tensor([[3, 5, -100, -100]])
-    found = [objective((vectors,), label, decoder) for label in (short, padded)]
-    assert torch.allclose(found[0], found[1], rtol=1e-5)
+    result = [objective((vectors,), label, decoder) for label in (short, padded)]
+    assert torch.allclose(result[0], result[1], rtol=1e-5)
     assert objective((vectors,), torch.full((1, 3), -100), decoder) == 0
 
 
@@ -612,12 +614,12 @@ def test_the_decoder_fits_any_width(dim):
 # Matryoshka
 
 
-def test_matryoshka_is_the_mean_over_whole_vectors_and_their_starts():
+def test_matryoshka_is_the_mean_over_full_and_truncated_vectors():
     plain = make_objective("regression")
     gold = rows(0.1, 0.5, 0.9)
-    found = Matryoshka(plain, (2, 1))((U, V), gold)
+    result = Matryoshka(plain, (2, 1))((U, V), gold)
     parts = [plain((U[:, :size], V[:, :size]), gold) for size in (4, 2, 1)]
-    assert torch.allclose(found, torch.stack(parts).mean())
+    assert torch.allclose(result, torch.stack(parts).mean())
     assert torch.equal(Matryoshka(plain, (4,))((U, V), gold), parts[0])
 
 
@@ -629,7 +631,7 @@ def test_matryoshka_speaks_for_the_objective_inside():
     assert Matryoshka(make_objective("cosent"), (8,)).weights(DIM, CLASSES) is None
 
 
-def test_matryoshka_has_weights_for_each_size_and_keeps_those_of_whole_vectors():
+def test_matryoshka_has_weights_for_each_size_and_saves_those_of_full_vectors():
     wrapper = Matryoshka(make_objective("classification"), (16, 8))
     weights = wrapper.weights(DIM, CLASSES)
     assert {name: part.weight.shape for name, part in weights.items()} == {
@@ -641,8 +643,8 @@ def test_matryoshka_has_weights_for_each_size_and_keeps_those_of_whole_vectors()
 
 def test_matryoshka_cuts_a_teacher_s_vector_as_its_own():
     teacher = V
-    found = Matryoshka(make_objective("vector-distillation"), (2,))((U,), teacher)
-    assert torch.allclose(found, ((U - V).square().mean() + (U - V)[:, :2].square().mean()) / 2)
+    result = Matryoshka(make_objective("vector-distillation"), (2,))((U,), teacher)
+    assert torch.allclose(result, ((U - V).square().mean() + (U - V)[:, :2].square().mean()) / 2)
     with pytest.raises(InputError, match="vectors have 4 dimensions, the teacher's 3"):
         Matryoshka(make_objective("vector-distillation"), (2,))((U,), V[:, :3])
 
@@ -651,8 +653,8 @@ def test_matryoshka_scales_the_starts_as_encoding_does():
     units = [column / column.norm(dim=1, keepdim=True) for column in (U, V, V.flip(0))]
     starts = [column[:, :2] / column[:, :2].norm(dim=1, keepdim=True).clamp(min=1e-6) for column in units]
     plain = make_objective("triplet")
-    found = Matryoshka(plain, (2,), normalize=True)(tuple(units), None)
-    assert torch.allclose(found, (plain(tuple(units), None) + plain(tuple(starts), None)) / 2)
+    result = Matryoshka(plain, (2,), normalize=True)(tuple(units), None)
+    assert torch.allclose(result, (plain(tuple(units), None) + plain(tuple(starts), None)) / 2)
 
 
 def test_matryoshka_sizes_must_fit():

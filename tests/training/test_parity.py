@@ -97,8 +97,8 @@ def trained(folder, case, *, dtype=torch.float64, **changes):
     def record(step, loss, norm):
         seen["losses"].append(loss)
         seen["norms"].append(norm)
-        found = [(name, w.grad.numpy()) for name, w in weights_of(net, head) if w.grad is not None]
-        for name, values in figures(case, found).items():
+        result = [(name, w.grad.numpy()) for name, w in weights_of(net, head) if w.grad is not None]
+        for name, values in figures(case, result).items():
             seen["gradients"].setdefault(name, []).append(values)
 
     observers = Observers(before=record, step=lambda step: seen["learning_rates"].append(step.learning_rate))
@@ -140,7 +140,7 @@ def test_a_change_of_a_hundred_thousandth_is_seen(folder):
     assert max(worst(ours[group], each) for group, each in theirs.items()) > 5e-6
 
 
-def test_the_gradients_were_clipped_and_the_cases_tell_ways_apart(folder):
+def test_the_gradients_were_clipped_and_the_cases_differ(folder):
     """Were no gradient longer than the clip, or the head's negligible, the figures would prove little."""
     for name, case in CASES.items():
         assert min(REFERENCE["cases"][name]["norms"]) > case.clip
@@ -153,8 +153,8 @@ def test_the_gradients_were_clipped_and_the_cases_tell_ways_apart(folder):
         )
 
 
-def test_the_default_clip_scales_network_and_head_alike(folder):
-    """The direction of the whole gradient is kept; sentence-transformers leaves the head's as it is."""
+def test_the_default_clip_scales_network_and_head_together(folder):
+    """The direction of the gradient stays; sentence-transformers leaves the head's as it is."""
     whole, peer = trained(folder, SOFTMAX, clip_head=True), trained(folder, SOFTMAX)
     assert whole["norms"][0] > peer["norms"][0] > 1
     length = np.linalg.norm([each[0][0] for each in whole["gradients"].values()])

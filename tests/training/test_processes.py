@@ -20,7 +20,7 @@ WORDS = TEXT.split()
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     rng = np.random.default_rng(0)
     rows = [[" ".join(rng.choice(WORDS, size=int(rng.integers(3, 9)))) for _ in range(3)] for _ in range(23)]
@@ -41,8 +41,8 @@ SETTINGS = {
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-on-several-machines.md"
 
 
-def start(places, name, *launcher):
-    model, data, folder = places
+def start(paths, name, *launcher):
+    model, data, folder = paths
     arguments = ["train", data, "--model", model, "--objective", "in-batch-ranking", "-o", folder / name]
     arguments += [word for setting, value in SETTINGS.items() for word in (f"--{setting}", value)]
     return subprocess.Popen(
@@ -54,24 +54,24 @@ def start(places, name, *launcher):
     )
 
 
-def finish(places, name, *processes):
+def finish(paths, name, *processes):
     try:
         for process in processes:
-            _, said = process.communicate(timeout=200)
-            assert process.returncode == 0, said[-3000:]
+            _, output = process.communicate(timeout=200)
+            assert process.returncode == 0, output[-3000:]
     finally:
         for process in processes:
             process.kill()
-    return load_file(places[2] / name / "model.safetensors")
+    return load_file(paths[2] / name / "model.safetensors")
 
 
-def train(places, name, *launcher):
-    return finish(places, name, start(places, name, *launcher))
+def train(paths, name, *launcher):
+    return finish(paths, name, start(paths, name, *launcher))
 
 
 @pytest.fixture(scope="module")
-def one(places):
-    return train(places, "one")
+def one(paths):
+    return train(paths, "one")
 
 
 def assert_same(one, other):
@@ -83,27 +83,27 @@ def assert_same(one, other):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_weights_of_one(places, one):
-    two = train(places, "two", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    start = load_file(places[0] / "model.safetensors")
+def test_two_processes_give_the_weights_of_one(paths, one):
+    two = train(paths, "two", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    start = load_file(paths[0] / "model.safetensors")
     assert_same(one, two)
     assert max(np.abs(one[name] - start[name]).max() for name in one) > 1e-3
 
 
 @pytest.mark.slow
-def test_two_launchers_as_on_two_machines_give_the_weights_of_one(places, one):
+def test_two_launchers_as_on_two_machines_give_the_weights_of_one(paths, one):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     launcher = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     launcher += ["--master-addr", "127.0.0.1", "--master-port", str(port), "--node-rank"]
-    both = [start(places, "machines", *launcher, rank) for rank in ("0", "1")]
-    assert_same(one, finish(places, "machines", *both))
+    both = [start(paths, "machines", *launcher, rank) for rank in ("0", "1")]
+    assert_same(one, finish(paths, "machines", *both))
 
 
 @pytest.mark.skipif(not os.environ.get("GEMEL_SLOW"), reason="starts a Ray cluster: set GEMEL_SLOW=1")
-def test_ray_train_as_the_docs_write_it_gives_the_weights_of_one(places, one):
+def test_ray_train_as_the_docs_write_it_gives_the_weights_of_one(paths, one):
     pytest.importorskip("ray", reason="needs ray")
-    model, data, folder = places
+    model, data, folder = paths
     code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
     settings = {**SETTINGS, "dropout": 0.0}
     given = ", ".join(f"{name.replace('-', '_')}={value!r}" for name, value in settings.items())

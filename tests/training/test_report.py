@@ -137,7 +137,7 @@ def test_the_page_has_all_pictures_and_says_what_they_show(tmp_path):
 
 def test_the_page_says_what_was_done_and_how_to_load_it(tmp_path):
     text = Page(made(tmp_path)).text
-    for said in (
+    for expected in (
         "2026-01-02 03:04+00:00",
         "trained from tinybert",
         "snli (1,234 rows)",
@@ -149,7 +149,7 @@ def test_the_page_says_what_was_done_and_how_to_load_it(tmp_path):
         "untrained 34.39",
         "best 54.39",
     ):
-        assert said in text
+        assert expected in text
 
 
 def test_the_doctor_s_findings_are_there_worst_first(tmp_path):
@@ -159,7 +159,7 @@ def test_the_doctor_s_findings_are_there_worst_first(tmp_path):
     assert "Nothing was found" in Page(made(tmp_path, doctor=[{"findings": []}])).text
 
 
-def test_warnings_and_an_early_end_are_said_at_the_top(tmp_path):
+def test_warnings_and_an_early_end_are_at_the_top(tmp_path):
     lines = [*journal(), {"kind": "warning", "step": 3, "text": "the score fell"}]
     text = Page(made(tmp_path, journal=lines, summary=replace(SUMMARY, stopped="it collapsed"))).text
     assert "Stopped early: it collapsed" in text
@@ -231,23 +231,23 @@ def test_what_is_not_finite_is_left_out():
     assert series(lines, "step", "loss").steps.tolist() == [0, 3]
 
 
-def test_a_few_wild_values_are_cut_off_and_said():
+def test_a_few_wild_values_are_cut_off_and_counted():
     values = np.ones(1000)
     values[3] = 500.0
     curve = Curve("Gradient norm", Series(np.arange(1000.0), values), smooth=True)
     assert curve.hint.endswith("1 above 1.5 are cut off, the highest is 500")
-    assert "highest 500 at step 3" in curve.drawn()
+    assert "highest 500 at step 3" in curve.draw()
 
 
 def test_small_numbers_are_shown_with_their_power_of_ten():
     curve = Curve("Learning rate", Series(np.arange(3.0), np.array([0, 2e-5, 1e-5])))
-    assert "× 10⁻⁵" in curve.drawn()
+    assert "× 10⁻⁵" in curve.draw()
 
 
 @pytest.mark.parametrize("values", [[0.0], [1.0, 1.0], [-3.0, 1e9], [1e-300, 0.0]])
 def test_any_numbers_can_be_drawn(values):
     shown = Series(np.arange(float(len(values))), np.array(values))
-    picture = Curve("x", shown, smooth=True, level=Level("start", values[0]), best_step=0).drawn()
+    picture = Curve("x", shown, smooth=True, level=Level("start", values[0]), best_step=0).draw()
     assert "nan" not in picture
     assert "inf" not in picture.replace("infinity", "")
 
@@ -259,7 +259,7 @@ def test_histograms_share_their_axes_and_work_without_positives():
     assert (one.x, one.y) == (other.x, other.y)
     assert "belong together" in other.hint
     assert "belong together" not in one.hint
-    assert "outline" not in one.drawn()
+    assert "outline" not in one.draw()
 
 
 # The card
@@ -272,7 +272,7 @@ def front_matter(card):
 
 def test_the_card_says_what_it_is_how_to_use_it_and_what_was_measured():
     card = model_card(SUMMARY)
-    for said in (
+    for expected in (
         "pipeline_tag: sentence-similarity",
         "- gemel\n",
         'base_model: "tinybert"',
@@ -286,10 +286,10 @@ def test_the_card_says_what_it_is_how_to_use_it_and_what_was_measured():
         "95 % bootstrap intervals. The step was chosen by these scores",
         "up to 128 tokens",
     ):
-        assert said in card
+        assert expected in card
 
 
-def test_the_card_claims_nothing_that_is_not_known():
+def test_the_card_claims_nothing_unknown():
     card = model_card(replace(SUMMARY, measured=(), best_step=None, dim=None, max_length=None))
     assert "was not evaluated" in card
     for word in ("language:", "license:", "tokens", "None", "intervals", "chosen"):
@@ -315,10 +315,10 @@ def test_the_code_of_a_card_is_python_whatever_the_names():
 
 def test_a_card_s_front_matter_is_yaml_that_others_read():
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
-    found = yaml.safe_load(front_matter(model_card(replace(SUMMARY, base_model="owner/name-1.0"))))
-    assert found["base_model"] == "owner/name-1.0"
+    result = yaml.safe_load(front_matter(model_card(replace(SUMMARY, base_model="owner/name-1.0"))))
+    assert result["base_model"] == "owner/name-1.0"
     assert {"sentence-similarity", "feature-extraction", "gemel", "sentence-transformers"} == set(
-        found["tags"]
+        result["tags"]
     )
 
 
@@ -351,10 +351,10 @@ def test_scores_meet_those_of_the_untrained_model():
     def scores(dataset, value):
         return Scores("sts", dataset, "spearman", {"spearman": Score(value)}, 10, "pairs")
 
-    found = measured([scores("a", 60.0), scores("b", 50.0)], measured([scores("b", 30.0)]))
-    assert [(each.dataset, each.score.value) for each in found] == [("a", 60.0), ("b", 50.0)]
-    assert found[0].untrained is None
-    assert found[1].untrained.value == 30.0
+    result = measured([scores("a", 60.0), scores("b", 50.0)], measured([scores("b", 30.0)]))
+    assert [(each.dataset, each.score.value) for each in result] == [("a", 60.0), ("b", 50.0)]
+    assert result[0].untrained is None
+    assert result[1].untrained.value == 30.0
 
 
 def test_a_data_set_describes_itself():

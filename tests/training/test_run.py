@@ -41,7 +41,7 @@ def sentence(rng, words=6):
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def paths(tmp_path_factory):
     """A tiny model, NLI pairs whose label can be read off them, and scored pairs."""
     folder = tmp_path_factory.mktemp("training")
     rng = np.random.default_rng(0)
@@ -61,20 +61,20 @@ def places(tmp_path_factory):
     }
 
 
-def train(places, out, data="sts", objective="regression", **changes):
+def train(paths, out, data="sts", objective="regression", **changes):
     settings = {"max_steps": 8, "batch_size": 8, "learning_rate": 1e-3, "threads": 1, "device": "cpu"}
-    return gemel.train(places["model"], places[data], objective=objective, out=out, **{**settings, **changes})
+    return gemel.train(paths["model"], paths[data], objective=objective, out=out, **{**settings, **changes})
 
 
-def test_training_raises_the_score_and_keeps_the_best_model(places, tmp_path):
-    result = train(places, tmp_path / "out", max_steps=40, eval_data=places["dev"], eval_steps=10)
+def test_training_raises_the_score_and_saves_the_best_model(paths, tmp_path):
+    result = train(paths, tmp_path / "out", max_steps=40, eval_data=paths["dev"], eval_steps=10)
     assert result.score > result.untrained + 3
-    scores = gemel.evaluate(tmp_path / "out", task="sts", data=places["dev"])
+    scores = gemel.evaluate(tmp_path / "out", task="sts", data=paths["dev"])
     assert scores[0].values["spearman"].value == pytest.approx(result.score, abs=0.05)
 
 
-def test_the_folder_has_the_model_its_card_and_the_run(places, tmp_path):
-    train(places, tmp_path / "out", eval_data=places["dev"])
+def test_the_folder_has_the_model_its_card_and_the_run(paths, tmp_path):
+    train(paths, tmp_path / "out", eval_data=paths["dev"])
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"modules.json", "model.safetensors", "README.md", "training"} <= files
     kinds = {line["kind"] for line in read_journal(tmp_path / "out" / "training" / "metrics.jsonl")}
@@ -84,40 +84,40 @@ def test_the_folder_has_the_model_its_card_and_the_run(places, tmp_path):
     assert "regression" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_classification_head_is_kept_and_knows_the_labels(places, tmp_path):
-    train(places, tmp_path / "out", data="nli", objective="classification", max_steps=30)
+def test_the_classification_head_is_saved_with_its_labels(paths, tmp_path):
+    train(paths, tmp_path / "out", data="nli", objective="classification", max_steps=30)
     model = gemel.load(tmp_path / "out")
     assert model.labels == ("entailment", "neutral", "contradiction")
-    said = model.relation(["the cat is sleeping"], ["the cat is sleeping today"])
-    assert said.shape == (1, 3) and said.sum() == pytest.approx(1, abs=1e-5)
+    reason = model.relation(["the cat is sleeping"], ["the cat is sleeping today"])
+    assert reason.shape == (1, 3) and reason.sum() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_head_has_a_bias_only_if_asked(places, tmp_path, bias):
-    train(places, tmp_path / "out", data="nli", objective="classification", settings={"bias": bias})
+def test_a_head_has_a_bias_only_if_requested(paths, tmp_path, bias):
+    train(paths, tmp_path / "out", data="nli", objective="classification", settings={"bias": bias})
     head = gemel.load(tmp_path / "out").checkpoint.relation
     assert (head.bias is not None) is bias
     assert gemel.load(tmp_path / "out").relation(["the cat"], ["a dog"]).shape == (1, 3)
 
 
-def test_a_head_of_an_earlier_training_does_not_outlive_it(places, tmp_path):
-    train(places, tmp_path / "nli", data="nli", objective="classification", max_steps=2)
-    gemel.train(tmp_path / "nli", places["sts"], objective="regression", out=tmp_path / "sts", max_steps=2)
+def test_a_head_of_an_earlier_training_does_not_outlive_it(paths, tmp_path):
+    train(paths, tmp_path / "nli", data="nli", objective="classification", max_steps=2)
+    gemel.train(tmp_path / "nli", paths["sts"], objective="regression", out=tmp_path / "sts", max_steps=2)
     assert gemel.load(tmp_path / "sts").labels is None
 
 
-def test_the_same_seed_gives_the_same_bytes(places, tmp_path):
+def test_the_same_seed_gives_the_same_bytes(paths, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        train(places, tmp_path / name, seed=seed, max_steps=4)
+        train(paths, tmp_path / name, seed=seed, max_steps=4)
     same, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("b", "c"))
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == same != other
 
 
 @pytest.fixture(scope="module")
-def killed(places, tmp_path_factory):
+def killed(paths, tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     child = Path(__file__).parents[1] / "support" / "train_child.py"
-    arguments = [places["model"], places["nli"], places["dev"], folder, *POINTS]
+    arguments = [paths["model"], paths["nli"], paths["dev"], folder, *POINTS]
     ended = subprocess.run(
         [sys.executable, child, *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
@@ -139,19 +139,21 @@ def test_a_killed_and_resumed_run_ends_with_the_same_bytes(killed, number):
     assert lines[0] == lines[1]
 
 
-def test_a_short_run_is_not_looked_at_after_every_step(places, tmp_path):
-    train(places, tmp_path / "out", max_steps=30)
+def test_a_short_run_is_not_evaluated_after_every_step(paths, tmp_path):
+    train(paths, tmp_path / "out", max_steps=30)
     lines = read_journal(tmp_path / "out" / "training" / "metrics.jsonl")
     assert [line["step"] for line in lines if line["kind"] == "health"] == [0, 25, 30]
 
 
-def test_a_run_is_not_resumed_with_other_settings(places, tmp_path):
-    train(places, tmp_path / "out", max_steps=4)
+def test_a_run_is_not_resumed_with_other_settings(paths, tmp_path):
+    train(paths, tmp_path / "out", max_steps=4)
     with pytest.raises(gemel.InputError, match="another run: max_steps changed"):
-        train(places, tmp_path / "out", max_steps=6, resume=True)
+        train(paths, tmp_path / "out", max_steps=6, resume=True)
 
 
-def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, tmp_path, monkeypatch):
+def test_a_run_of_an_older_version_without_an_option_is_resumed_with_its_default(
+    paths, tmp_path, monkeypatch
+):
     whole = TrainingRun._identity
 
     def older(self):
@@ -163,38 +165,38 @@ def test_a_run_of_a_gemel_without_an_option_is_resumed_with_its_default(places, 
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingRun, "_identity", older)
-        train(places, tmp_path / "out", max_steps=2)
-    assert train(places, tmp_path / "out", max_steps=2, resume=True).steps == 2
+        train(paths, tmp_path / "out", max_steps=2)
+    assert train(paths, tmp_path / "out", max_steps=2, resume=True).steps == 2
     with pytest.raises(gemel.InputError, match="another run: encode_repeats changed"):
-        train(places, tmp_path / "out", max_steps=2, encode_repeats=True, resume=True)
+        train(paths, tmp_path / "out", max_steps=2, encode_repeats=True, resume=True)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         ({"pooling": "cls"}, "pooling changed"),
         ({"kind": "cross-encoder"}, "network"),
         ({"eval_data": "sts", "force": True}, "evaluation changed"),
     ],
 )
-def test_a_run_is_not_resumed_as_another_model_or_judged_by_other_data(places, tmp_path, changes, said):
-    given = {"max_steps": 2, "eval_data": places["dev"]}
-    train(places, tmp_path / "out", **given)
-    changes = {name: places.get(value, value) for name, value in changes.items()}
-    with pytest.raises(gemel.InputError, match=f"another run: {said}"):
-        train(places, tmp_path / "out", **{**given, **changes}, resume=True)
+def test_a_run_is_not_resumed_as_another_model_or_evaluated_on_other_data(paths, tmp_path, changes, reason):
+    given = {"max_steps": 2, "eval_data": paths["dev"]}
+    train(paths, tmp_path / "out", **given)
+    changes = {name: paths.get(value, value) for name, value in changes.items()}
+    with pytest.raises(gemel.InputError, match=f"another run: {reason}"):
+        train(paths, tmp_path / "out", **{**given, **changes}, resume=True)
 
 
-def test_a_resumed_run_knows_the_scores_before_training(places, tmp_path):
+def test_a_resumed_run_has_the_scores_before_training(paths, tmp_path):
     card = tmp_path / "out" / "README.md"
     for resume in (False, True):
-        train(places, tmp_path / "out", max_steps=4, eval_data=places["dev"], resume=resume)
+        train(paths, tmp_path / "out", max_steps=4, eval_data=paths["dev"], resume=resume)
         lines = [line for line in card.read_text(encoding="utf-8").splitlines() if line.startswith("| sts")]
         cells = [line.split("|")[4].strip() for line in lines]
         assert cells and all(cell not in ("", "–") for cell in cells)
 
 
-def test_the_steps_of_a_run_are_counted_once(places, tmp_path, monkeypatch):
+def test_the_steps_of_a_run_are_counted_once(paths, tmp_path, monkeypatch):
     from gemel.training.sampler import EpochSampler
 
     epochs, plan = [], EpochSampler.epoch
@@ -204,30 +206,30 @@ def test_the_steps_of_a_run_are_counted_once(places, tmp_path, monkeypatch):
         return plan(self, number)
 
     monkeypatch.setattr(EpochSampler, "epoch", counted)
-    train(places, tmp_path / "out", max_steps=None, epochs=2)
+    train(paths, tmp_path / "out", max_steps=None, epochs=2)
     assert len(epochs) <= 6
 
 
-def test_a_folder_that_is_not_empty_is_refused(places, tmp_path):
+def test_a_folder_that_is_not_empty_is_refused(paths, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
     with pytest.raises(gemel.InputError, match="not empty"):
-        train(places, tmp_path / "out")
+        train(paths, tmp_path / "out")
 
 
-def test_a_damaged_snapshot_is_refused_and_the_older_one_still_works(places, tmp_path):
+def test_a_damaged_snapshot_is_refused_and_the_older_one_still_works(paths, tmp_path):
     out = tmp_path / "out"
-    train(places, out, max_steps=6, checkpoint_steps=3)
+    train(paths, out, max_steps=6, checkpoint_steps=3)
     whole = (out / "model.safetensors").read_bytes()
     newest = Snapshots(out / "training" / "snapshots", 2).newest()
     file = newest / "optimizer.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(gemel.WorkError, match=r"damaged.*Remove"):
-        train(places, out, max_steps=6, checkpoint_steps=3, resume=True)
+        train(paths, out, max_steps=6, checkpoint_steps=3, resume=True)
     for path in newest.iterdir():
         path.unlink()
     newest.rmdir()
-    train(places, out, max_steps=6, checkpoint_steps=3, resume=True)
+    train(paths, out, max_steps=6, checkpoint_steps=3, resume=True)
     assert (out / "model.safetensors").read_bytes() == whole
 
 
@@ -244,28 +246,28 @@ def test_a_full_disk_leaves_the_older_snapshot(tmp_path, monkeypatch):
     assert read_snapshot(snapshots.newest()).state["position"] == 1
 
 
-def test_a_collapse_stops_the_run_and_says_what_to_try(places, tmp_path):
+def test_a_collapse_stops_the_run_and_says_what_to_try(paths, tmp_path):
     with pytest.raises(gemel.WorkError, match="learning_rate") as error:
-        train(places, tmp_path / "out", max_steps=200, learning_rate=50.0, clip=0.0, eval_steps=10)
+        train(paths, tmp_path / "out", max_steps=200, learning_rate=50.0, clip=0.0, eval_steps=10)
     assert "\n" not in str(error.value)
     assert (tmp_path / "out" / "training" / "report.html").exists()
 
 
-def test_patience_ends_a_run_that_gets_no_better(places, tmp_path):
+def test_patience_ends_a_run_that_gets_no_better(paths, tmp_path):
     given = {
         "max_steps": 60,
         "learning_rate": 1e-9,
-        "eval_data": places["dev"],
+        "eval_data": paths["dev"],
         "eval_steps": 2,
         "patience": 2,
     }
-    result = train(places, tmp_path / "out", **given)
+    result = train(paths, tmp_path / "out", **given)
     assert result.steps < 60 and result.stopped
-    assert train(places, tmp_path / "out", **given, resume=True).steps == result.steps
+    assert train(paths, tmp_path / "out", **given, resume=True).steps == result.steps
 
 
-def test_matryoshka_trains_short_vectors_too(places, tmp_path):
-    train(places, tmp_path / "out", matryoshka=(8, 16), max_steps=3)
+def test_matryoshka_trains_short_vectors_too(paths, tmp_path):
+    train(paths, tmp_path / "out", matryoshka=(8, 16), max_steps=3)
     assert gemel.load(tmp_path / "out").encode(["hello"], dim=8).shape == (1, 8)
 
 
@@ -285,29 +287,29 @@ def test_matryoshka_trains_short_vectors_too(places, tmp_path):
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_every_option_trains(places, tmp_path, changes):
-    assert train(places, tmp_path / "out", max_steps=3, **changes).steps == 3
+def test_every_option_trains(paths, tmp_path, changes):
+    assert train(paths, tmp_path / "out", max_steps=3, **changes).steps == 3
     assert gemel.load(tmp_path / "out").encode(["hello"]).shape == (1, 32)
 
 
-def test_low_rank_additions_are_merged_when_saved(places, tmp_path):
+def test_lora_is_merged_when_saved(paths, tmp_path):
     pytest.importorskip("peft", reason="LoRA needs peft")
-    train(places, tmp_path / "out", lora_rank=2, max_steps=5)
-    before, after = (gemel.load(path).encode(["the cat"]) for path in (places["model"], tmp_path / "out"))
+    train(paths, tmp_path / "out", lora_rank=2, max_steps=5)
+    before, after = (gemel.load(path).encode(["the cat"]) for path in (paths["model"], tmp_path / "out"))
     assert np.abs(before - after).max() > 1e-5
 
 
-def test_a_cross_encoder_is_trained_scored_and_loaded(places, tmp_path):
+def test_a_cross_encoder_is_trained_scored_and_loaded(paths, tmp_path):
     out = tmp_path / "out"
-    result = train(places, out, kind="cross-encoder", max_steps=30, eval_data=places["dev"], eval_steps=10)
+    result = train(paths, out, kind="cross-encoder", max_steps=30, eval_data=paths["dev"], eval_steps=10)
     assert result.score is not None
     assert gemel.load_cross(out).scores(["the cat"], ["the cat today"]).shape == (1,)
-    scores = gemel.evaluate(out, task="sts", data=places["dev"])
+    scores = gemel.evaluate(out, task="sts", data=paths["dev"])
     assert scores[0].values["spearman"].value == pytest.approx(result.score, abs=0.05)
 
 
-def test_a_cross_encoder_of_labels_is_trained_and_loaded(places, tmp_path):
-    train(places, tmp_path / "out", data="nli", objective="classification", kind="cross-encoder", max_steps=4)
+def test_a_cross_encoder_of_labels_is_trained_and_loaded(paths, tmp_path):
+    train(paths, tmp_path / "out", data="nli", objective="classification", kind="cross-encoder", max_steps=4)
     model = gemel.load_cross(tmp_path / "out")
     assert model.labels == ("entailment", "neutral", "contradiction")
     assert model.probabilities(["the cat"], ["the cat today"]).shape == (1, 3)
@@ -315,27 +317,27 @@ def test_a_cross_encoder_of_labels_is_trained_and_loaded(places, tmp_path):
     assert "probabilities(" in card and "scores(" not in card
 
 
-def test_an_unknown_option_names_the_known_ones(places, tmp_path):
+def test_an_unknown_option_names_the_known_ones(paths, tmp_path):
     with pytest.raises(gemel.InputError, match="unknown option 'batchsize'"):
-        train(places, tmp_path / "out", batchsize=4)
+        train(paths, tmp_path / "out", batchsize=4)
 
 
-def test_sentence_transformers_reads_what_was_trained(places, tmp_path):
+def test_sentence_transformers_reads_what_was_trained(paths, tmp_path):
     st = pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
-    train(places, tmp_path / "out", data="nli", objective="classification", max_steps=3)
+    train(paths, tmp_path / "out", data="nli", objective="classification", max_steps=3)
     texts = ["the cat is sleeping", "hello world"]
     theirs = st.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
     np.testing.assert_allclose(gemel.load(tmp_path / "out").encode(texts), theirs, atol=1e-5)
 
 
-def test_the_options_are_written_down(places, tmp_path):
-    train(places, tmp_path / "out", max_steps=2)
+def test_the_options_are_saved(paths, tmp_path):
+    train(paths, tmp_path / "out", max_steps=2)
     written = json.loads((tmp_path / "out" / "training" / "options.json").read_text())
     assert written["options"]["max_steps"] == 2 and written["request"]["objective"] == "regression"
 
 
-def test_data_in_memory_is_not_written_down(places, tmp_path):
+def test_data_in_memory_is_not_saved(paths, tmp_path):
     rows = [{"sentence1": "the cat", "sentence2": f"a dog {n}", "score": n / 10} for n in range(10)]
-    gemel.train(places["model"], rows, objective="regression", out=tmp_path / "out", max_steps=2, threads=1)
+    gemel.train(paths["model"], rows, objective="regression", out=tmp_path / "out", max_steps=2, threads=1)
     written = json.loads((tmp_path / "out" / "training" / "options.json").read_text())
     assert written["request"]["data"] == "list in memory"

@@ -103,7 +103,7 @@ def test_rows_of_like_length_share_a_batch():
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3  # short ones do not come first
 
 
-def test_batches_are_a_random_choice_of_rows_unless_grouping_is_asked_for():
+def test_batches_are_a_random_choice_of_rows_unless_grouping_is_requested():
     lengths = np.arange(1600, dtype=np.int32)
     examples = Fake(np.arange(3200).reshape(-1, 2), lengths)
     assert TrainOptions().group_by_length is False
@@ -142,7 +142,7 @@ def test_a_text_twice_in_one_row_is_no_clash():
     assert [len(batch) for batch in drawn(epoch)] == [16, 16]
 
 
-def test_rows_that_cannot_be_kept_apart_are_dropped_and_counted():
+def test_rows_that_fit_into_no_batch_are_dropped_and_counted():
     examples = Fake([[0, row + 1] for row in range(90)] + [[row, row] for row in range(1000, 1010)])
     epoch = EpochSampler([examples], batch_size=10, seed=0, distinct=True).epoch(0)
     batches = drawn(epoch)
@@ -164,7 +164,7 @@ def test_proportional_mixing_draws_all_of_all_data_sets_in_a_random_order():
     sampler = EpochSampler([unlike(400), unlike(100)], batch_size=10, seed=0)
     epoch = sampler.epoch(0)
     assert [sorted(flat(drawn(epoch, part))) for part in (0, 1)] == [list(range(400)), list(range(100))]
-    second = [place for place, draw in enumerate(epoch) if draw.dataset == 1]
+    second = [index for index, draw in enumerate(epoch) if draw.dataset == 1]
     assert 15 < np.mean(second) < 35
     assert second != list(range(40, 50))
 

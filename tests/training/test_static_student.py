@@ -42,8 +42,8 @@ def test_a_static_student_is_a_model_that_agrees_with_its_teacher(tmp_path, teac
 def test_fitting_to_texts_makes_it_agree_more_on_other_texts(tmp_path, teacher):
     plain = gemel.load(make_static(teacher, dim=32, out=tmp_path / "plain"))
     fitted = gemel.load(make_static(teacher, some_texts(400), dim=32, out=tmp_path / "fitted"))
-    held = some_texts(60, seed=1)
-    assert agreement(teacher, fitted, held) > agreement(teacher, plain, held) + 0.1
+    texts = some_texts(60, seed=1)
+    assert agreement(teacher, fitted, texts) > agreement(teacher, plain, texts) + 0.1
 
 
 def test_two_runs_give_the_same_bytes(tmp_path, teacher):
@@ -66,7 +66,7 @@ def test_pieces_inside_a_word_get_vectors_of_their_own(tmp_path, teacher):
     assert np.abs(inner.vectors[-1]).max() > 0
 
 
-def test_a_student_without_a_place_is_made_once_and_kept_in_the_cache(tmp_path, teacher, monkeypatch):
+def test_a_student_without_a_folder_is_made_once_and_cached(tmp_path, teacher, monkeypatch):
     monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
     first = make_static(teacher, dim=8)
     changed = (first / "modules.json").stat().st_mtime_ns
@@ -134,9 +134,9 @@ def test_a_fitted_table_is_the_ridge_solution():
 def test_a_projection_keeps_the_cosines_of_vectors_that_lie_in_a_plane():
     random = np.random.default_rng(0)
     flat = (random.normal(size=(20, 2)) @ random.normal(size=(2, 9))).astype(np.float32)
-    found = widest_directions(flat, 2)
-    np.testing.assert_allclose(scores(found.apply(flat), found.apply(flat)), scores(flat, flat), atol=1e-5)
-    assert found.kept == pytest.approx(1)
+    result = widest_directions(flat, 2)
+    np.testing.assert_allclose(scores(result.apply(flat), result.apply(flat)), scores(flat, flat), atol=1e-5)
+    assert result.kept == pytest.approx(1)
 
 
 def test_frequent_tokens_count_less():

@@ -45,9 +45,9 @@ def run(watched, losses, norms=None):
     """All warnings of a run with these losses."""
     norms = norms if norms is not None else [1.0] * len(losses)
     return [
-        said
+        warning
         for step, (loss, norm) in enumerate(zip(losses, norms, strict=True))
-        for said in watched.step(step, loss, norm)
+        for warning in watched.step(step, loss, norm)
     ]
 
 
@@ -70,8 +70,10 @@ def test_uniformity_and_alignment_are_the_paper_s_by_hand():
 
 
 def test_equal_vectors_have_uniformity_zero_cosine_one_and_no_direction():
-    found = geometry(np.ones((5, 3), np.float32))
-    assert (found.mean_cosine, found.uniformity, found.effective_rank) == pytest.approx((1, 0, 0), abs=1e-6)
+    result = geometry(np.ones((5, 3), np.float32))
+    assert (result.mean_cosine, result.uniformity, result.effective_rank) == pytest.approx(
+        (1, 0, 0), abs=1e-6
+    )
 
 
 def test_length_does_not_matter():
@@ -84,11 +86,11 @@ def test_length_does_not_matter():
 def test_histograms_hold_each_pair_once():
     vectors = np.random.default_rng(0).normal(size=(30, 8))
     pairs = [[0, 1], [1, 0], [2, 3], [4, 4]]
-    found = similarities(vectors, pairs)
-    assert sum(found.positive) == 4
-    assert sum(found.random) == 30 * 29 // 2 - 2
-    assert len(found.random) == BINS
-    assert SimilaritySample.from_json(json.loads(json.dumps(found.to_json()))) == found
+    result = similarities(vectors, pairs)
+    assert sum(result.positive) == 4
+    assert sum(result.random) == 30 * 29 // 2 - 2
+    assert len(result.random) == BINS
+    assert SimilaritySample.from_json(json.loads(json.dumps(result.to_json()))) == result
     assert sum(similarities(vectors).random) == 30 * 29 // 2
     assert similarities(vectors).positive is None
 
@@ -116,14 +118,14 @@ def test_vectors_that_are_not_finite_are_a_collapse():
 
 
 def test_fp16_may_overflow_while_it_finds_its_scale_but_not_for_ever():
-    found = watch(fp16=True)
-    assert run(found, [1.0] * 16 + [0.9], [math.inf] * 16 + [1.0]) == []
-    assert run(found, [1.0] * OVERFLOWS, [math.inf] * OVERFLOWS) == []
+    result = watch(fp16=True)
+    assert run(result, [1.0] * 16 + [0.9], [math.inf] * 16 + [1.0]) == []
+    assert run(result, [1.0] * OVERFLOWS, [math.inf] * OVERFLOWS) == []
     with pytest.raises(Collapse, match="gradient is NaN"):
-        found.step(99, 1.0, math.inf)
+        result.step(99, 1.0, math.inf)
 
 
-def test_all_texts_at_one_place_are_a_collapse():
+def test_equal_vectors_for_all_texts_are_a_collapse():
     with pytest.raises(Collapse, match=r"nearly the same vector at step 100.*is 0.990.*it was 0.860\. Lower"):
         watch().evaluated(at(mean_cosine=0.99, score=12.0))
 
@@ -146,8 +148,10 @@ def test_few_directions_are_a_collapse():
 
 def test_fewer_directions_than_a_quarter_are_worth_a_warning():
     first, now = at(0, score=None, alignment=None), at(effective_rank=10.0, score=None, alignment=None)
-    (said,) = watch(first=first).evaluated(now)
-    assert "an effective rank of 10.0, at the start it was 60.0" in said and "lower learning_rate" in said
+    (warning,) = watch(first=first).evaluated(now)
+    assert (
+        "an effective rank of 10.0, at the start it was 60.0" in warning and "lower learning_rate" in warning
+    )
     assert watch().evaluated(at(effective_rank=10.0, score=40.0)) == []
     assert watch(first=first).evaluated(replace(now, effective_rank=16.0)) == []
 
@@ -183,9 +187,9 @@ def test_a_loss_that_explodes_stops_the_run():
 
 def test_force_turns_a_stop_into_one_warning():
     forced = watch(force=True)
-    said = [forced.evaluated(at(step, mean_cosine=0.99, score=12.0)) for step in (10, 20)]
-    assert [len(each) for each in said] == [2, 0]  # the vectors, and the score
-    assert said[0][0].endswith("Training continues because of force")
+    warning = [forced.evaluated(at(step, mean_cosine=0.99, score=12.0)) for step in (10, 20)]
+    assert [len(each) for each in warning] == [2, 0]  # the vectors, and the score
+    assert warning[0][0].endswith("Training continues because of force")
     assert len(run(forced, [1.0] * 200)) == 1
 
 
@@ -198,16 +202,16 @@ def test_a_collapse_is_an_error_of_the_work():
 
 
 def test_a_score_far_below_the_untrained_model_s_warns_once():
-    found = watch()
-    assert found.evaluated(at(score=30.0)) == []
-    (said,) = found.evaluated(at(200, score=20.0))
-    assert "20.00 at step 200, far below the 34.40 of the untrained model" in said
-    assert found.evaluated(at(300, score=19.0)) == []
+    result = watch()
+    assert result.evaluated(at(score=30.0)) == []
+    (warning,) = result.evaluated(at(200, score=20.0))
+    assert "20.00 at step 200, far below the 34.40 of the untrained model" in warning
+    assert result.evaluated(at(300, score=19.0)) == []
 
 
 def test_a_loss_of_zero_for_long_warns_because_all_is_learned():
-    (said,) = run(watch(), falling(50, 1.0, 0.1) + [0.0] * 200, [1.0] * 50 + [0.0] * 200)
-    assert "nothing is left to learn" in said
+    (warning,) = run(watch(), falling(50, 1.0, 0.1) + [0.0] * 200, [1.0] * 50 + [0.0] * 200)
+    assert "nothing is left to learn" in warning
 
 
 def test_vectors_of_few_groups_are_no_collapse():
@@ -219,13 +223,13 @@ def test_vectors_of_few_groups_are_no_collapse():
     ends = np.eye(64)[groups] + 0.01 * random.normal(size=(300, 64))
     now = health(500, ends, pairs, None)
     assert now.effective_rank < 0.15 * first.effective_rank
-    (said,) = Watch(first=replace(first, effective_rank=64.0)).evaluated(replace(now, effective_rank=5.0))
-    assert said.endswith("so training continues")
+    (warning,) = Watch(first=replace(first, effective_rank=64.0)).evaluated(replace(now, effective_rank=5.0))
+    assert warning.endswith("so training continues")
 
 
 def test_crowded_vectors_that_score_better_are_no_collapse():
-    (said,) = watch().evaluated(at(mean_cosine=0.985, score=60.0))
-    assert said.endswith("the score is not lower (60.00), so training continues")
+    (warning,) = watch().evaluated(at(mean_cosine=0.985, score=60.0))
+    assert warning.endswith("the score is not lower (60.00), so training continues")
 
 
 # What is normal
@@ -233,9 +237,9 @@ def test_crowded_vectors_that_score_better_are_no_collapse():
 
 @pytest.mark.parametrize("start", [0.8, 0.86, 0.9, 0.97, 0.986])
 def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
-    found = watch(first=at(0, mean_cosine=start))
+    result = watch(first=at(0, mean_cosine=start))
     for step, cosine in enumerate(np.linspace(start, 0.3, 10)):
-        assert found.evaluated(at(step, mean_cosine=float(cosine), score=40.0, effective_rank=50.0)) == []
+        assert result.evaluated(at(step, mean_cosine=float(cosine), score=40.0, effective_rank=50.0)) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -277,9 +281,9 @@ def test_a_resumed_watch_sees_what_the_first_would_have_seen():
         run(before, whole[:cut])
         after.restore(json.loads(json.dumps(before.state())))
         steps = []
-        for found in (before, after):
+        for result in (before, after):
             with pytest.raises(Collapse) as stopped:
-                run(found, whole[cut:])
+                run(result, whole[cut:])
             steps.append(str(stopped.value))
         assert steps[0] == steps[1]
 
@@ -420,7 +424,7 @@ def test_a_message_gets_a_line_of_its_own(capsys):
     assert "\nthe score fell\n" in re.sub(r" *[\r\n]", "\n", capsys.readouterr().err)
 
 
-def test_nothing_is_written_when_nobody_watches(capsys):
+def test_nothing_is_written_unless_progress_is_shown(capsys):
     bar = Bar(10, shown=False)
     bar.step(1, loss=1.0, texts=1)
     bar.evaluated("spearman 1")

@@ -16,7 +16,8 @@ import numpy as np
 
 from gemel.errors import WorkError
 from gemel.evaluation.report.content import score_cell
-from gemel.evaluation.report.html import STYLE as EVALUATION
+from gemel.evaluation.report.html import STYLE as EVALUATION_STYLE
+from gemel.evaluation.report.html import figure, page, panels
 from gemel.evaluation.report.markup import (
     PLOT_HEIGHT,
     AxisRange,
@@ -56,7 +57,7 @@ def write_report(
     `doctor` are the diagnoses of the data sets as JSON; None: the data was not checked. `date` defaults to now.
     """
     moment = (date or datetime.now(UTC)).isoformat(sep=" ", timespec="minutes")
-    text = page(Content(summary, journal, moment, before, after, doctor))
+    text = _page(Content(summary, journal, moment, before, after, doctor))
     path = Path(folder) / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,15 +88,7 @@ class Content:
     """A diagnosis for each data set."""
 
 
-def page(content: Content) -> str:
-    """The HTML page."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"Training: {content.summary.name}"),
-        element("style", Markup(STYLE)),
-    )
+def _page(content: Content) -> str:
     sections = [
         ("Scores", _scores(content)),
         ("Training", _training(content)),
@@ -105,16 +98,13 @@ def page(content: Content) -> str:
         ("Settings", settings_table(content.summary)),
     ]
     links = (element("a", name, href=f"#{name.lower()}") for name, _ in sections)
-    body = element(
-        "body",
-        element("header", _top(content), element("nav", *links)),
-        element(
-            "main",
-            _warnings(content),
-            *(element("section", element("h2", name), inner, id=name.lower()) for name, inner in sections),
-        ),
+    main = element(
+        "main",
+        _warnings(content),
+        *(element("section", element("h2", name), inner, id=name.lower()) for name, inner in sections),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    header = element("header", _top(content), element("nav", *links))
+    return page(f"Training: {content.summary.name}", EVALUATION_STYLE + _STYLE, header, main)
 
 
 def _top(content: Content) -> Markup:
@@ -170,7 +160,7 @@ def _scores(content: Content) -> Markup:
         first = over_time.values[0] if over_time.steps[0] == 0 else None
         level = None if first is None else Level("untrained", float(first))
         curve = Curve("Score over the steps", over_time, level=level, best_step=summary.best_step)
-        blocks.append(_panels([_figure(curve.title, "higher is better", curve.drawn())]))
+        blocks.append(panels([figure(curve.title, "higher is better", curve.draw())]))
     return join(blocks)
 
 
@@ -186,7 +176,7 @@ def _training(content: Content) -> Markup:
     ]
     if not curves:
         return element("p", "The journal has no steps.", class_="soft")
-    return _panels([_figure(curve.title, curve.hint, curve.drawn()) for curve in curves])
+    return panels([figure(curve.title, curve.hint, curve.draw()) for curve in curves])
 
 
 def _vectors(content: Content) -> Markup:
@@ -203,24 +193,16 @@ def _vectors(content: Content) -> Markup:
         )
     ]
     if named:
-        pictures = [_figure(each.title, each.hint, each.drawn()) for each in histograms(named)]
-        blocks += [element("h3", "Cosines"), _panels(pictures)]
+        pictures = [figure(each.title, each.hint, each.draw()) for each in histograms(named)]
+        blocks += [element("h3", "Cosines"), panels(pictures)]
     curves = [
-        _figure(title, hint, Curve(title, values, zero=True).drawn())
+        figure(title, hint, Curve(title, values, zero=True).draw())
         for name, title, hint in _VECTORS
         if len(values := series(content.journal, "health", name))
     ]
     if curves:
-        blocks += [element("h3", "Over the steps"), _panels(curves)]
+        blocks += [element("h3", "Over the steps"), panels(curves)]
     return join(blocks) if named or curves else element("p", "Nothing was measured.", class_="soft")
-
-
-def _figure(caption: str, hint: str, picture: Markup) -> Markup:
-    return element("figure", element("figcaption", caption, element("small", hint)), picture)
-
-
-def _panels(pictures: Sequence[Markup]) -> Markup:
-    return element("div", *pictures, class_="panels")
 
 
 _LEVELS = ("error", "warning", "note")
@@ -363,7 +345,7 @@ class Curve:
             parts.append(f"{above} above {top:.4g} are cut off, the highest is {most}")
         return "; ".join(parts) or f"last: {self.values.values[-1]:.4g}"
 
-    def drawn(self) -> Markup:
+    def draw(self) -> Markup:
         values, top = self.values.values, self._top()[0]
         factor, unit = _factor(values)
         shown = Series(self.values.steps, np.minimum(values, top) * factor)
@@ -479,7 +461,7 @@ class CosineHistogram:
             text += f"; line: texts that belong together, mean {_mean(self.counts.positive):.2f}"
         return text
 
-    def drawn(self) -> Markup:
+    def draw(self) -> Markup:
         axes = frame(self.x, self.y)
         shapes = [
             axes.draw("cosine", "% of pairs"),
@@ -523,9 +505,7 @@ def _outline(shares: Floats, axes: Frame) -> str:
     return "".join(path) + f"V{axes.y(0):.1f}"
 
 
-STYLE = (
-    EVALUATION
-    + """
+_STYLE = """
 .thin { fill: none; stroke: currentColor; stroke-width: 1; opacity: .4; } .thin + .track { stroke-width: 2; }
 .ring { fill: none; stroke: var(--ink); stroke-width: 1.5; }
 .filled { fill: currentColor; fill-opacity: .35; stroke: currentColor; stroke-width: 1; }
@@ -536,4 +516,3 @@ pre { margin: .6em 0; padding: 10px 12px; background: var(--panel); border-radiu
 .level { display: inline-block; min-width: 5em; font-weight: 600; }
 .stopped { border-left: 4px solid var(--c1); padding-left: 12px; }
 """
-)

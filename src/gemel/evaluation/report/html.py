@@ -56,23 +56,24 @@ def html(results: Sequence[Scores], comparisons: Sequence[NamedComparison], head
     """The page as text."""
     tasks = grids(results)
     title = f"Evaluation: {', '.join(model_names(results))}"
+    main = element(
+        "main",
+        *(_task(grid, number) for number, grid in enumerate(tasks)),
+        *([_comparisons(comparisons)] if comparisons else []),
+    )
+    return page(title, STYLE, _top(results, comparisons, heading, tasks), main)
+
+
+def page(title: str, style: str, *body: Markup) -> str:
+    """An HTML page as text, with a style sheet inside; training reports use it too."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", title),
-        element("style", Markup(STYLE)),
+        element("style", Markup(style)),
     )
-    body = element(
-        "body",
-        _top(results, comparisons, heading, tasks),
-        element(
-            "main",
-            *(_task(grid, number) for number, grid in enumerate(tasks)),
-            *([_comparisons(comparisons)] if comparisons else []),
-        ),
-    )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, element('body', *body), lang='en')}\n"
 
 
 def _top(
@@ -244,8 +245,8 @@ def bar_panels(grid: Grid) -> Markup:
     pictures = []
     for names in chunks(grid.datasets, _GROUPS):
         title = f"{grid.name}: {', '.join(grid.mains)}"
-        pictures.append(_figure("", "", Bars(grid, names, grid.models, span).draw(title)))
-    return _row(pictures)
+        pictures.append(figure("", "", Bars(grid, names, grid.models, span).draw(title)))
+    return panels(pictures)
 
 
 def part_panels(part_grids: list[Grid], models: tuple[str, ...]) -> Markup:
@@ -253,8 +254,8 @@ def part_panels(part_grids: list[Grid], models: tuple[str, ...]) -> Markup:
     pictures = []
     for grid in part_grids:
         bars = Bars(grid, grid.datasets, models, span_of(grid))
-        pictures.append(_figure(grid.name, ", ".join(grid.mains), bars.draw(f"sub-sets of {grid.name}")))
-    return _row(pictures)
+        pictures.append(figure(grid.name, ", ".join(grid.mains), bars.draw(f"sub-sets of {grid.name}")))
+    return panels(pictures)
 
 
 def scatter_panels(grid: Grid) -> Markup:
@@ -279,8 +280,8 @@ def difference_panels(comparisons: Sequence[NamedComparison]) -> Markup:
     for first, second in pairs:
         own = [named for named in comparisons if (named.first, named.second) == (first, second)]
         caption, hint = f"{second} minus {first}", f"right of zero: {second} is ahead; hollow: cannot tell"
-        pictures.append(_figure(caption, hint, differences(own, title=caption)))
-    return _row(pictures)
+        pictures.append(figure(caption, hint, differences(own, title=caption)))
+    return panels(pictures)
 
 
 class _Draw(Protocol):
@@ -301,8 +302,8 @@ def _point_panels(grid: Grid, draw: _Draw, *, binary: bool) -> Markup:
             position, title = grid.models.index(result.model), f"{dataset} by {result.model}"
             number = f"{result.main} {score_cell(result.values[result.main])}"
             picture = draw(points, every, title=title, position=position)
-            pictures.append(_figure(dataset, f"{result.model} · {number}", picture))
-    return _row(pictures)
+            pictures.append(figure(dataset, f"{result.model} · {number}", picture))
+    return panels(pictures)
 
 
 def _scatter(points: ScatterPoints, every: list[ScatterPoints], *, title: str, position: int) -> Markup:
@@ -323,11 +324,13 @@ def _ends(columns: list[Floats]) -> AxisRange:
     return range_of([float(end) for column in columns for end in (column.min(), column.max())])
 
 
-def _figure(caption: str, hint: str, picture: Markup) -> Markup:
+def figure(caption: str, hint: str, picture: Markup) -> Markup:
+    """A plot with its caption; an empty caption is left out."""
     if not caption:
         return element("figure", picture)
     return element("figure", element("figcaption", caption, element("small", hint)), picture)
 
 
-def _row(pictures: list[Markup]) -> Markup:
+def panels(pictures: Sequence[Markup]) -> Markup:
+    """Figures side by side."""
     return element("div", *pictures, class_="panels") if pictures else join([])

@@ -83,12 +83,12 @@ def choose_columns(
     columns: Sequence[str], needs: Needs, given: Mapping[str, str] | None = None
 ) -> ColumnChoice:
     """A column for each role that the objective needs, and all columns of the role that may repeat."""
-    search = _Search(columns, dict(given or {}))
-    texts = search.texts(needs.texts)
-    extra = search.numbered(needs.more) if needs.more else []
+    finder = _ColumnFinder(columns, dict(given or {}))
+    texts = finder.texts(needs.texts)
+    extra = finder.numbered(needs.more) if needs.more else []
     label = None
     if needs.label not in (None, "tokens"):
-        label = search.label(str(needs.label))
+        label = finder.label(str(needs.label))
     missing = [role for role in needs.texts if role not in texts]
     if label is None and needs.label not in (None, "tokens"):
         missing.append(str(needs.label))
@@ -121,11 +121,11 @@ def labeled_pair(
 
 def _label_column(columns: Sequence[str], given: Mapping[str, str] | None = None) -> str | None:
     """A column that says how two texts are related, by any kind of label."""
-    search = _Search(columns, dict(given or {}))
-    return next((name for kind in ("class", "binary", "score") if (name := search.label(kind))), None)
+    finder = _ColumnFinder(columns, dict(given or {}))
+    return next((name for kind in ("class", "binary", "score") if (name := finder.label(kind))), None)
 
 
-class _Search:
+class _ColumnFinder:
     """The columns without a role so far, and the names that the caller gave."""
 
     def __init__(self, columns: Sequence[str], given: dict[str, str]) -> None:

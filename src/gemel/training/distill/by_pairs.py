@@ -86,7 +86,7 @@ def _proposed(job: DistillJob, student: Model) -> tuple[list[Pair], AgreementTes
     return [(texts[a], texts[b]) for a, b in proposed.all.tolist()], test
 
 
-def _summary(job: DistillJob, labeled: LabeledPairs) -> str:
+def _summary(job: DistillJob, labeled: TeacherLabels) -> str:
     low, high = float(labeled.score.min()), float(labeled.score.max())
     again = f"; {labeled.reused:,} of them from an earlier run" if labeled.reused else ""
     return (
@@ -101,7 +101,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
-class LabeledPairs:
+class TeacherLabels:
     """Pairs and their scores."""
 
     left: list[str]
@@ -116,7 +116,7 @@ class LabeledPairs:
 
 def label_pairs(
     teacher: Teacher, pairs: Sequence[Pair], path: Path, *, progress: bool = False
-) -> LabeledPairs:
+) -> TeacherLabels:
     """The score of each pair, from the file at `path` or else from the teacher, which is then added to the file."""
     scored = _read(path, teacher)
     missing = [pair for pair in dict.fromkeys(pairs) if pair not in scored]
@@ -137,7 +137,7 @@ def label_pairs(
         raise WorkError(f"cannot write the labeled pairs to {path}: {error.strerror or error}") from error
     line.close()
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return LabeledPairs(left, right, np.array([scored[pair] for pair in pairs], dtype=np.float32), reused)
+    return TeacherLabels(left, right, np.array([scored[pair] for pair in pairs], dtype=np.float32), reused)
 
 
 def _read(path: Path, teacher: Teacher) -> dict[Pair, float]:

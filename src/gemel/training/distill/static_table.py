@@ -41,9 +41,8 @@ from gemel.vectors.similarity import normalize, row_scores
 
 DIM = 256
 
-_VERSION = (
-    "1"  # raise it when the same teacher and texts give other numbers: cached students are then made again
-)
+# Raise it when the same teacher and texts give other numbers, so that no cached student is used.
+_VERSION = "1"
 
 
 def make_static(
@@ -173,6 +172,51 @@ def write_static(teacher: Checkpoint, table: Vectors, folder: Path, *, overwrite
     return folder
 
 
+_UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|\|\|\|.*\|\|\|")
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The tokens that can occur in a text, and the model's vector of each."""
+
+    size: int
+    """Number of token ids, with special and unused tokens."""
+    ids: NDArray[np.int64]
+    """(v,) of the tokens below, in the order of the vocabulary."""
+    vectors: Vectors
+    """(v, dim) as `encode` gives them without normalization."""
+
+
+def read_vocabulary(model: Model, *, threads: int | None = None, progress: bool = False) -> Vocabulary:
+    """The vectors of all tokens of `model`, each encoded alone; special tokens and placeholders are left out."""
+    checkpoint = model.checkpoint
+    if checkpoint.kind == "static":
+        raise InputError(f"{model.name} is a static model already. Give the model to distill")
+    tokenizer = load_tokenizer(checkpoint)
+    marks = TextTokenizer(tokenizer).special
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    vocabulary = tokenizer.get_vocab()
+    rows = checkpoint.config.get("vocab_size")
+    limit = rows if isinstance(rows, int) else max(vocabulary.values(), default=-1) + 1
+    ids = sorted(
+        number
+        for token, number in vocabulary.items()
+        if number not in special and number < limit and not _UNUSED.fullmatch(token)
+    )
+    vectors = np.zeros((len(ids), model.width * len(checkpoint.pooling.modes)), dtype=np.float32)
+    line = Progress(len(ids), "tokens", shown=progress)
+
+    def store(positions: Positions, hidden: Vectors) -> None:
+        vectors[positions] = pool(hidden, checkpoint.pooling.modes)
+        line.add(len(positions))
+
+    pieces = [marks.around(np.array([number], dtype=np.int32)) for number in ids]
+    run(model.engine, pieces, store, lanes=Lanes(), threads=threads, memory="256MB")
+    line.close()
+    finished = finish(vectors, checkpoint.dense, unit=False, dim=None)
+    return Vocabulary(max(vocabulary.values(), default=-1) + 1, np.array(ids, dtype=np.int64), finished)
+
+
 _SHARES = (1.0, 0.5, 0.25, 0.0)
 
 _SAMPLE_PAIRS = 2000
@@ -272,6 +316,70 @@ def _reduced(before: int, after: int, kept: float) -> str:
     return f"{before} dimensions reduced to {after} by PCA, which keep {kept:.1%} of their variance"
 
 
+_SIF = 1e-4  # a token of this frequency has weight 1/2
+
+
+def token_weights(tokens: int, counts: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+    """(tokens,) SIF weights from 0 to 1 (Arora et al. 2017): small for frequent tokens.
+
+    Without `counts` the vocabulary is assumed to be sorted by frequency, as most are, and Zipf's law gives the
+    frequencies; with few counts, both are mixed.
+    """
+    zipf = 1.0 / np.arange(1, tokens + 1)
+    share = zipf / zipf.sum()
+    if counts is not None:
+        share = (counts + tokens * share) / (counts.sum() + tokens)
+    return np.asarray(_SIF / (_SIF + share), dtype=np.float32)
+
+
+def fit_table(
+    table: Vectors, texts: Sequence[TokenIds], targets: Vectors, *, ridge: float = 0.1, rounds: int = 15
+) -> Vectors:
+    """`table` (v, d), changed so that the mean over the tokens of text i is close to `targets[i]`.
+
+    Ridge regression towards `table`, by conjugate gradients: tokens that few texts have change little. Texts without
+    tokens are ignored.
+    """
+    filled = [index for index, ids in enumerate(texts) if len(ids)]
+    if not filled:
+        return table
+    flat = np.concatenate([texts[index] for index in filled]).astype(np.int64)
+    used, rows = np.unique(flat, return_inverse=True)
+    means = _Means.of(rows, np.array([len(texts[index]) for index in filled], dtype=np.int64))
+    missing = targets[filled] - means.texts(table[used])
+    fitted = table.copy()
+    fitted[used] += _solve(means, missing, ridge, rounds)
+    return fitted
+
+
+def _solve(means: _Means, missing: Vectors, ridge: float, rounds: int) -> Vectors:
+    """x of (AᵀA + ridge) x = Aᵀ missing, by conjugate gradients with a step size for each dimension.
+
+    Preconditioned by how often the texts use a row, so that frequent tokens do not slow down the rare ones.
+    """
+    scale = (1.0 / (means.weight() + ridge)).astype(np.float32)[:, None]
+    residual = means.tokens(missing)
+    direction = scale * residual
+    solution = np.zeros_like(residual)
+    square = first = _dots(residual, direction)
+    for _ in range(rounds):
+        if (square <= first * _ENOUGH**2).all():
+            break
+        image = means.tokens(means.texts(direction)) + np.float32(ridge) * direction
+        along = _dots(direction, image)
+        step = np.where(along > 0, square / np.where(along > 0, along, 1), 0).astype(np.float32)
+        solution += step * direction
+        residual -= step * image
+        scaled = scale * residual
+        before, square = square, _dots(residual, scaled)
+        direction = scaled + (square / np.where(before > 0, before, 1)).astype(np.float32) * direction
+    return solution
+
+
+def _dots(left: Vectors, right: Vectors) -> Vectors:
+    return np.asarray(np.einsum("ud,ud->d", left, right))
+
+
 _TOKENS = 65_536  # tokens whose rows are gathered at once
 
 _LONG = 32  # rows: longer groups are summed one by one
@@ -344,112 +452,3 @@ def _sums(source: Vectors, rows: NDArray[np.int64], starts: NDArray[np.int64]) -
 def _long_sum(source: Vectors, rows: NDArray[np.int64]) -> Vectors:
     parts = [source[rows[at : at + _TOKENS]].sum(axis=0) for at in range(0, len(rows), _TOKENS)]
     return np.asarray(sum(parts[1:], parts[0]))
-
-
-def fit_table(
-    table: Vectors, texts: Sequence[TokenIds], targets: Vectors, *, ridge: float = 0.1, rounds: int = 15
-) -> Vectors:
-    """`table` (v, d), changed so that the mean over the tokens of text i is close to `targets[i]`.
-
-    Ridge regression towards `table`, by conjugate gradients: tokens that few texts have change little. Texts without
-    tokens are ignored.
-    """
-    filled = [index for index, ids in enumerate(texts) if len(ids)]
-    if not filled:
-        return table
-    flat = np.concatenate([texts[index] for index in filled]).astype(np.int64)
-    used, rows = np.unique(flat, return_inverse=True)
-    means = _Means.of(rows, np.array([len(texts[index]) for index in filled], dtype=np.int64))
-    missing = targets[filled] - means.texts(table[used])
-    fitted = table.copy()
-    fitted[used] += _solve(means, missing, ridge, rounds)
-    return fitted
-
-
-def _solve(means: _Means, missing: Vectors, ridge: float, rounds: int) -> Vectors:
-    """x of (AᵀA + ridge) x = Aᵀ missing, by conjugate gradients with a step size for each dimension.
-
-    Preconditioned by how often the texts use a row, so that frequent tokens do not slow down the rare ones.
-    """
-    scale = (1.0 / (means.weight() + ridge)).astype(np.float32)[:, None]
-    residual = means.tokens(missing)
-    direction = scale * residual
-    solution = np.zeros_like(residual)
-    square = first = _dots(residual, direction)
-    for _ in range(rounds):
-        if (square <= first * _ENOUGH**2).all():
-            break
-        image = means.tokens(means.texts(direction)) + np.float32(ridge) * direction
-        along = _dots(direction, image)
-        step = np.where(along > 0, square / np.where(along > 0, along, 1), 0).astype(np.float32)
-        solution += step * direction
-        residual -= step * image
-        scaled = scale * residual
-        before, square = square, _dots(residual, scaled)
-        direction = scaled + (square / np.where(before > 0, before, 1)).astype(np.float32) * direction
-    return solution
-
-
-def _dots(left: Vectors, right: Vectors) -> Vectors:
-    return np.asarray(np.einsum("ud,ud->d", left, right))
-
-
-_SIF = 1e-4  # a token of this frequency has weight 1/2
-
-
-def token_weights(tokens: int, counts: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-    """(tokens,) SIF weights from 0 to 1 (Arora et al. 2017): small for frequent tokens.
-
-    Without `counts` the vocabulary is assumed to be sorted by frequency, as most are, and Zipf's law gives the
-    frequencies; with few counts, both are mixed.
-    """
-    zipf = 1.0 / np.arange(1, tokens + 1)
-    share = zipf / zipf.sum()
-    if counts is not None:
-        share = (counts + tokens * share) / (counts.sum() + tokens)
-    return np.asarray(_SIF / (_SIF + share), dtype=np.float32)
-
-
-_UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|\|\|\|.*\|\|\|")
-
-
-@dataclass(frozen=True, eq=False)
-class Vocabulary:
-    """The tokens that can occur in a text, and the model's vector of each."""
-
-    size: int
-    """Number of token ids, with special and unused tokens."""
-    ids: NDArray[np.int64]
-    """(v,) of the tokens below, in the order of the vocabulary."""
-    vectors: Vectors
-    """(v, dim) as `encode` gives them without normalization."""
-
-
-def read_vocabulary(model: Model, *, threads: int | None = None, progress: bool = False) -> Vocabulary:
-    """The vectors of all tokens of `model`, each encoded alone; special tokens and placeholders are left out."""
-    checkpoint = model.checkpoint
-    if checkpoint.kind == "static":
-        raise InputError(f"{model.name} is a static model already. Give the model to distill")
-    tokenizer = load_tokenizer(checkpoint)
-    marks = TextTokenizer(tokenizer).special
-    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    vocabulary = tokenizer.get_vocab()
-    rows = checkpoint.config.get("vocab_size")
-    limit = rows if isinstance(rows, int) else max(vocabulary.values(), default=-1) + 1
-    ids = sorted(
-        number
-        for token, number in vocabulary.items()
-        if number not in special and number < limit and not _UNUSED.fullmatch(token)
-    )
-    vectors = np.zeros((len(ids), model.width * len(checkpoint.pooling.modes)), dtype=np.float32)
-    line = Progress(len(ids), "tokens", shown=progress)
-
-    def store(positions: Positions, hidden: Vectors) -> None:
-        vectors[positions] = pool(hidden, checkpoint.pooling.modes)
-        line.add(len(positions))
-
-    pieces = [marks.around(np.array([number], dtype=np.int32)) for number in ids]
-    run(model.engine, pieces, store, lanes=Lanes(), threads=threads, memory="256MB")
-    line.close()
-    finished = finish(vectors, checkpoint.dense, unit=False, dim=None)
-    return Vocabulary(max(vocabulary.values(), default=-1) + 1, np.array(ids, dtype=np.int64), finished)

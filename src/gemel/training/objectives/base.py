@@ -116,7 +116,7 @@ def check_one_of(name: str, value: str, choices: Any) -> None:  # noqa: ANN401 -
 
 
 @dataclass(frozen=True)
-class Setting:
+class ObjectiveSetting:
     """A setting that some objectives have."""
 
     name: str
@@ -127,9 +127,9 @@ class Setting:
     """The class whose field has the docstring to show."""
 
 
-def all_settings() -> list[Setting]:
+def all_settings() -> list[ObjectiveSetting]:
     """Every setting once, by name; objectives that share a name share its meaning."""
-    settings: dict[str, Setting] = {}
+    settings: dict[str, ObjectiveSetting] = {}
     for name in OBJECTIVES:
         cls = OBJECTIVES[name]
         types = get_type_hints(cls)
@@ -137,7 +137,7 @@ def all_settings() -> list[Setting]:
             earlier = settings.get(field.name)
             defaults = {**(earlier.defaults if earlier else {}), name: field.default}
             owner = earlier.owner if earlier else cls
-            settings[field.name] = Setting(field.name, types[field.name], defaults, owner)
+            settings[field.name] = ObjectiveSetting(field.name, types[field.name], defaults, owner)
     return [settings[name] for name in sorted(settings)]
 
 
