@@ -2,5 +2,5 @@
 
 A target is one reader with seeds and a rule for what may come out (`targets/`). `child.py` feeds one target in a
 process of its own, guided by coverage; `run.py` shares the minutes among the targets, watches the processes and writes
-`results.json`. What was found once lies in `cases/` and is replayed by `tests/project/test_fuzz.py`.
+`results.json`. Inputs that once broke something are in `cases/` and are replayed by `tests/project/test_fuzz.py`.
 """

@@ -1,4 +1,4 @@
-"""Damage to a folder, said in bytes: each eight of them change one file. So folders are fuzzed as any input is."""
+"""Damage to a folder, described by bytes: every eight bytes change one file, so folders are fuzzed like any input."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def files_of(folder: Path) -> list[str]:
 
 def seeds(files: list[str]) -> list[bytes]:
     """Each change to each file, alone, at its start, in its middle or at its end; of very many files, some of it."""
-    places = (0, 2**31, 2**32 - 1)
+    positions = (0, 2**31, 2**32 - 1)
     all_of_them = [
         STEP.pack(number, change, at, 255)
         for number in range(len(files))
         for change in range(CHANGES)
-        for at in places
+        for at in positions
     ]
     return all_of_them[:: 1 + len(all_of_them) // SEEDS]
 
 
 def damaged_copy(source: Path, files: list[str], target: Path, program: bytes) -> None:
-    """`target` becomes a copy of `source` with the damage that the program says."""
+    """`target` becomes a copy of `source` with the damage that the bytes describe."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
     for step in range(min(MOST, len(program) // STEP.size)):

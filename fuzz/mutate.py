@@ -43,14 +43,14 @@ def _json(data: bytes, rng: random.Random) -> bytes:
 
 
 def _changed_tree(holder: list[Any], rng: random.Random) -> bytes:
-    places = list(_places(holder))
-    where, key = rng.choice(places)
+    positions = list(_positions(holder))
+    where, key = rng.choice(positions)
     change = rng.randrange(7)
-    if change == 0 and len(places) > 1:
-        where, key = rng.choice(places[1:])
+    if change == 0 and len(positions) > 1:
+        where, key = rng.choice(positions[1:])
         del where[key]
     elif change == 1:
-        other, name = rng.choice(places)
+        other, name = rng.choice(positions)
         where[key] = json.loads(json.dumps(other[name]))
     elif change == 2 and isinstance(where, dict):
         where[rng.choice(("", "a", "type", "path", "id", "__metadata__", str(key) + "x"))] = where[key]
@@ -67,7 +67,7 @@ def _changed_tree(holder: list[Any], rng: random.Random) -> bytes:
     return json.dumps(holder[0]).encode("utf-8", "surrogatepass")
 
 
-def _places(node: list[Any]) -> list[tuple[Any, Any]]:
+def _positions(node: list[Any]) -> list[tuple[Any, Any]]:
     """(container, key) of every value, at most some thousands."""
     found: list[tuple[Any, Any]] = []
     waiting: list[Any] = [node]

@@ -1,4 +1,4 @@
-"""What one process did: every input is written down before it runs, so that it is known even when the process dies."""
+"""What one process did; every input is written to disk before it runs, so it is known even if the process dies."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Finding:
         path = folder / f"{self.target}-{self.key}.json"
         if not path.exists():
             path.with_suffix(".input").write_bytes(data)
-            said = {"target": self.target, "what": self.what, "where": self.where, "trace": self.trace}
-            path.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+            report = {"target": self.target, "what": self.what, "where": self.where, "trace": self.trace}
+            path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 class Recorder:

@@ -37,7 +37,7 @@ TRIES = 20  # processes for one target, where they die
 
 @dataclass
 class Outcome:
-    """What is known of one target after its time."""
+    """The result of one target."""
 
     engine: str
     inputs: int = 0
@@ -226,7 +226,7 @@ class _Watch:
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
-    """SIGABRT first: Python's fault handler then says where it was."""
+    """SIGABRT first: Python's fault handler then prints where it was."""
     for number in (signal.SIGABRT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)

@@ -12,7 +12,6 @@ from fuzz.target import Job, WrongAnswerError, target
 READERS = (
     "gemel.checkpoint.folder",
     "gemel.checkpoint.files",
-    "gemel.checkpoint.folder",
     "gemel.checkpoint.head",
 )
 TEXTS = ["a man is playing", "", "the cat \U0001f600 [SEP] <pad>", "hello world " * 40]
@@ -26,8 +25,8 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
     import numpy as np
 
     import gemel
-    from gemel.checkpoint.files import read_object_if_there
     from gemel.checkpoint.architecture import model_types
+    from gemel.checkpoint.files import read_object_if_there
 
     known = read_object_if_there(folder / "config.json").get("model_type") in [*model_types(), "model2vec"]
     model = gemel.load(folder, engine=engine or ("auto" if known else "native"))  # type: ignore[arg-type]
@@ -159,7 +158,7 @@ def cross_config(folder: Path) -> Job:
     return _one_file(folder / "cross", "config.json", score)
 
 
-@target("static-config", "json", "gemel.checkpoint.folder", "gemel.checkpoint.folder")
+@target("static-config", "json", "gemel.checkpoint.folder")
 def static_config(folder: Path) -> Job:
     """A model2vec folder: a table of token vectors."""
     import numpy as np
@@ -240,7 +239,7 @@ def model_weights(folder: Path) -> Job:
     return _one_file(folder / "model", "model.safetensors", _encoded)
 
 
-@target("weights-index", "json", "gemel.checkpoint.files", "gemel.checkpoint.files")
+@target("weights-index", "json", "gemel.checkpoint.files")
 def weights_index(folder: Path) -> Job:
     from safetensors.numpy import load_file
 

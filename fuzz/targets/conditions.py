@@ -45,11 +45,9 @@ NEWER_TEXTS = [
 ]
 COVERS = (
     "gemel.index.where_parse",
-    "gemel.index.where_parse",
-    "gemel.index.where_parse",
     "gemel.index.where",
 )
-STORES = ("gemel.index.lance.columns", "gemel.index.postgres.where", "gemel.index.memory")
+STORES = ("gemel.index.lance.columns", "gemel.index.postgres.search", "gemel.index.memory")
 
 
 @target("where-text", "text", *COVERS, *STORES, postgres=True)
@@ -77,12 +75,12 @@ def _job(folder: Path, seeds: list[bytes], where_of: Any) -> Job:  # noqa: ANN40
     from gemel.index.open import open_index
     from gemel.index.port import FieldType
 
-    places = {"memory": ":memory:", "lance": str(folder / "index")}
+    locations = {"memory": ":memory:", "lance": str(folder / "index")}
     if address := os.environ.get("GEMEL_FUZZ_POSTGRES"):
-        places["postgres"] = f"{address}#fuzz_{os.getpid()}"
+        locations["postgres"] = f"{address}#fuzz_{os.getpid()}"
     newer = set(NEWER.values()) <= set(get_args(FieldType))
     fields = {**FIELDS, **NEWER} if newer else FIELDS
-    stores = {name: open_index(place, dim=2, fields=fields) for name, place in places.items()}
+    stores = {name: open_index(location, dim=2, fields=fields) for name, location in locations.items()}
     more = NEWER_ROWS if newer else [{}]
     rows = [{**row, **more[number % len(more)]} for number, row in enumerate(ROWS)]
     for index in stores.values():

@@ -52,8 +52,8 @@ def _index(folder: Path, rows: int, large: int) -> Job:
     from gemel.index.lance.store import LanceStore
     from gemel.index.open import open_index
 
-    def opened(place: Path, **settings: object) -> object:
-        return open_index(LanceStore(place, large=large, many=large, durable=False), **settings)
+    def opened(copy: Path, **settings: object) -> object:
+        return open_index(LanceStore(copy, large=large, many=large, durable=False), **settings)
 
     texts, vectors = _rows(rows)
     with opened(folder / "index", dim=8, fields={"year": "int", "lang": "text"}) as index:
@@ -66,8 +66,8 @@ def _index(folder: Path, rows: int, large: int) -> Job:
             texts[:2], vectors=vectors[:2], ids=[0, 1], fields={"year": [1, 2], "lang": ["de", None]}
         )
 
-    def read(place: Path) -> None:
-        with opened(place, create=False) as index:
+    def read(copy: Path) -> None:
+        with opened(copy, create=False) as index:
             index.count("year > 3")
             index.get([1, 2])
             index.search(np.ones(8), 3, where="lang = 'en'")
@@ -101,18 +101,18 @@ def _add_encoded(format: str) -> None:
         gemel.encode_to_folder(model, rows, folder / "vectors", **settings)
         good = gemel.read_folder(folder / "vectors").vectors[:].copy()
 
-        def read(place: Path) -> None:
+        def read(copy: Path) -> None:
             refused = None
             try:
-                _look(place)
+                _look(copy)
             except gemel.GemelError as error:
                 refused = error
-            gemel.encode_to_folder(model, more, place, **settings)
+            gemel.encode_to_folder(model, more, copy, **settings)
             if refused is not None:
                 raise refused
 
-        def _look(place: Path) -> None:
-            found = gemel.read_folder(place)
+        def _look(copy: Path) -> None:
+            found = gemel.read_folder(copy)
             vectors, ids, texts = found.vectors, found.ids, found.texts
             if not len(vectors) == len(ids) == len(texts) == len(found):
                 raise WrongAnswerError(
@@ -120,7 +120,7 @@ def _add_encoded(format: str) -> None:
                 )
             found.verify()
             if vectors.shape != good.shape or (vectors != good).any():
-                raise WrongAnswerError("verify says that vectors are right which are not")
+                raise WrongAnswerError("verify accepts vectors that are wrong")
 
         return _folder_job(folder / "vectors", read)
 
@@ -194,22 +194,20 @@ _add_json(
     "manifest.json",
     "gemel.texts.encode_folder",
     "gemel.texts.journal",
-    "gemel.texts.encode_folder",
-    "gemel.texts.journal",
 )
 _add_json("encoded-progress", "progress.json", "gemel.texts.journal", "gemel.texts.encode_folder")
 
 
 @target("pair-folder", "bytes", "gemel.vectors.pair_folder")
 def pair_folder(folder: Path) -> Job:
-    """A finished folder of pairs, asked for again."""
+    """A finished folder of pairs, opened by a second request."""
     import gemel
 
     _, vectors = _rows(30)
     gemel.similar_pairs(vectors, min_score=0.2, out=folder / "pairs")
 
-    def read(place: Path) -> None:
-        found = gemel.similar_pairs(vectors, min_score=0.2, out=place)
+    def read(copy: Path) -> None:
+        found = gemel.similar_pairs(vectors, min_score=0.2, out=copy)
         if not len(found.score) == len(found.left) == len(found.right):
             raise WrongAnswerError("columns of different lengths")
 
@@ -236,9 +234,7 @@ def pair_progress(folder: Path) -> Job:
     return Job([json.dumps(state).encode(), json.dumps({**state, "next_row": 30, "pairs": 3}).encode()], read)
 
 
-@target(
-    "cluster-folder", "bytes", "gemel.groups.cluster", "gemel.groups.cluster", "gemel.groups.cluster_folder"
-)
+@target("cluster-folder", "bytes", "gemel.groups.cluster", "gemel.groups.cluster_folder")
 def cluster_folder(folder: Path) -> Job:
     import gemel
     from gemel.groups.cluster_folder import ClusteredTexts, read_cluster_folder, write_cluster_folder
@@ -248,11 +244,11 @@ def cluster_folder(folder: Path) -> Job:
     found = ClusteredTexts([str(n) for n in range(30)], texts, vectors, clusters, {"name": "m"})
     write_cluster_folder(folder / "clusters", found, title="t", map=None)
     return _folder_job(
-        folder / "clusters", lambda place: read_cluster_folder(place).clusters.assign(vectors[:2])
+        folder / "clusters", lambda copy: read_cluster_folder(copy).clusters.assign(vectors[:2])
     )
 
 
-@target("clusters-json", "json", "gemel.groups.cluster", "gemel.groups.cluster")
+@target("clusters-json", "json", "gemel.groups.cluster")
 def clusters_json(folder: Path) -> Job:
     import gemel
 

@@ -168,7 +168,6 @@ class _Transport(asyncio.Transport):
     "lines",
     "gemel.serve.connection",
     "gemel.serve.middleware",
-    "gemel.serve.connection",
     limit_seconds=60.0,
 )
 def http_bytes(folder: Path) -> Job:

@@ -42,9 +42,9 @@ def gemel_toml(folder: Path) -> Job:
     return Job(TOML, read)
 
 
-@target("api-keys", "lines", "gemel.serve.keys")
+@target("api-keys", "lines", "gemel.serve.access")
 def api_keys(folder: Path) -> Job:
-    from gemel.serve.keys import read_keys
+    from gemel.serve.access import read_keys
 
     path = folder / "keys"
 
