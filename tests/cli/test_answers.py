@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_place import make_place
 from cli_walk import commands, options
+from cli_workspace import make_workspace
 from gemel.cli.main import main
 
 COMMANDS = dict(commands())
@@ -72,16 +72,16 @@ def skip_without_torch(line):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = make_place(tmp_path_factory.mktemp("place"))
+def workspace(tmp_path_factory):
+    folder = make_workspace(tmp_path_factory.mktemp("workspace"))
     (folder / "path" / "to" / "a" / "folder").rename(folder / "cache" / "models" / "spare")
     return folder
 
 
 @pytest.fixture(autouse=True)
-def here(place, monkeypatch):
-    monkeypatch.chdir(place)
-    for name, value in {"CACHE": str(place / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
+def here(workspace, monkeypatch):
+    monkeypatch.chdir(workspace)
+    for name, value in {"CACHE": str(workspace / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
         monkeypatch.setenv(f"GEMEL_{name}", value)
     monkeypatch.setenv("GEMEL_THREADS", "1")
     monkeypatch.setattr("gemel.texts.benchmark.BATCH_TOKENS", (256,))
@@ -96,7 +96,7 @@ def test_every_verb_that_prints_has_json():
     assert without <= set(NO_JSON)
 
 
-def test_every_verb_with_json_is_asked_here():
+def test_every_verb_with_json_is_tested_here():
     assert set(COMMANDS) - set(NO_JSON) == {*ANSWERS, *TRAINS}
 
 
@@ -219,7 +219,7 @@ def test_a_missing_model_is_one_line_and_exit_2(line, capsys):
         "index search notes dog -o {}/hits.tsv",
     ],
 )
-def test_a_place_that_cannot_be_written_is_one_line(line, capsys):
+def test_an_output_that_cannot_be_written_is_one_line(line, capsys):
     make_notes(capsys)
     code = main(line.format("texts.txt/below").split())
     shown = capsys.readouterr()
@@ -286,7 +286,7 @@ def on_a_terminal(line, **environment):
     return shown
 
 
-def test_colours_are_for_terminals_and_no_color_is_honoured():
+def test_colors_are_for_terminals_and_no_color_is_honored():
     line = ["explain", "a dog", "a cat"]
     coloured, plain = on_a_terminal(line), on_a_terminal(line, NO_COLOR="1")
     assert COLOUR.search(coloured())
@@ -294,7 +294,7 @@ def test_colours_are_for_terminals_and_no_color_is_honoured():
 
 
 @pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "models list"])
-def test_what_is_piped_has_no_colours(line, capsys, monkeypatch):
+def test_piped_output_has_no_colors(line, capsys, monkeypatch):
     monkeypatch.setattr("gemel.cli.verbs.demo.sentences", lambda: ["a dog", "a cat", "the rain", "a man"] * 3)
     assert main(line.split()) == 0
     shown = capsys.readouterr()

@@ -13,7 +13,7 @@ NEWS = [f"stock market fell {word} today" for word in ("far", "fast", "hard", "m
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny_bert(tmp_path / "model")
     rows = [f"t{number}\t{text}" for number, text in enumerate([*PETS, *NEWS])]
@@ -27,7 +27,7 @@ def run(capsys, *words):
     return code, captured.out, captured.err
 
 
-def test_clusters_are_json_lines_when_piped(place, capsys):
+def test_clusters_are_json_lines_when_piped(workspace, capsys):
     code, out, err = run(capsys, "texts.tsv", "--k", "2")
     assert code == 0
     found = [json.loads(line) for line in out.splitlines()]
@@ -37,11 +37,11 @@ def test_clusters_are_json_lines_when_piped(place, capsys):
     assert "2 clusters of 8 texts, 0 in none" in err
 
 
-def test_the_folder_has_all_that_was_promised(place, capsys):
+def test_the_folder_has_all_that_was_promised(workspace, capsys):
     code, out, err = run(capsys, "texts.tsv", "--k", "2", "--id-column", "name", "-o", "c", "--map", "pca")
     assert (code, out) == (0, "")
     assert err.startswith("c: 2 clusters")
-    names = {path.name for path in (place / "c").iterdir()}
+    names = {path.name for path in (workspace / "c").iterdir()}
     assert names == {
         "assignments.tsv",
         "clusters.json",
@@ -50,33 +50,33 @@ def test_the_folder_has_all_that_was_promised(place, capsys):
         "run.json",
         "vectors.npy",
     }
-    lines = (place / "c" / "assignments.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (workspace / "c" / "assignments.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "id\tcluster\tname\ttext"
     assert lines[1].startswith("t0\t")
     assert lines[1].endswith(f"\t{PETS[0]}")
     assert len(lines) == 9
-    page = (place / "c" / "map.html").read_text(encoding="utf-8")
+    page = (workspace / "c" / "map.html").read_text(encoding="utf-8")
     assert "Clusters of texts.tsv" in page
 
 
-def test_texts_are_added_to_an_earlier_folder(place, capsys):
+def test_texts_are_added_to_an_earlier_folder(workspace, capsys):
     assert run(capsys, "texts.tsv", "--min-score", "0.8", "-o", "c", "--map", "none")[0] == 0
     first = Clusters.load("c")
-    (place / "new.txt").write_text(f"{PETS[0]}\nsomething else\n", encoding="utf-8")
+    (workspace / "new.txt").write_text(f"{PETS[0]}\nsomething else\n", encoding="utf-8")
     code, _, err = run(capsys, "new.txt", "--earlier", "c", "-o", "c", "--map", "pca")
     assert code == 0, err
     grown = Clusters.load("c")
     assert grown.labels[:8].tolist() == first.labels.tolist()
     assert len(grown.labels) == 10
-    lines = (place / "c" / "assignments.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (workspace / "c" / "assignments.tsv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 11
     assert [line.split("\t")[0] for line in lines[-2:]] == ["8", "9"]
-    assert (place / "c" / "map.html").exists()
+    assert (workspace / "c" / "map.html").exists()
 
 
-def test_vectors_of_two_models_are_not_mixed(place, capsys):
+def test_vectors_of_two_models_are_not_mixed(workspace, capsys):
     assert run(capsys, "texts.tsv", "--k", "2", "-o", "c", "--map", "none")[0] == 0
-    tiny_bert(place / "other", seed=5)
+    tiny_bert(workspace / "other", seed=5)
     code = main(["cluster", "texts.tsv", "--earlier", "c", "--model", "other"])
     assert code == 2
     assert "vectors cannot be compared" in capsys.readouterr().err
@@ -93,21 +93,21 @@ def test_vectors_of_two_models_are_not_mixed(place, capsys):
         (("texts.tsv", "--earlier", "c", "--k", "3"), "takes the method and its settings from that folder"),
     ],
 )
-def test_a_wrong_request_exits_2_with_one_line(place, capsys, words, message):
+def test_a_wrong_request_exits_2_with_one_line(workspace, capsys, words, message):
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
 
 
-def test_no_texts_make_no_clusters(place, capsys):
-    (place / "empty.txt").write_text("", encoding="utf-8")
+def test_no_texts_make_no_clusters(workspace, capsys):
+    (workspace / "empty.txt").write_text("", encoding="utf-8")
     code, out, err = run(capsys, "empty.txt", "-o", "c")
     assert (code, out) == (0, "")
     assert err == "c: 0 clusters of 0 texts, 0 in none\n"
 
 
-def test_a_terminal_gets_a_table(place, capsys, monkeypatch):
+def test_a_terminal_gets_a_table(workspace, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     code, out, _ = run(capsys, "texts.tsv", "--k", "2")
     assert code == 0

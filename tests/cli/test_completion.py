@@ -97,9 +97,13 @@ def test_completing_a_verb_imports_none(tmp_path):
         "import sys; from gemel.cli.main import main; main([]); "
         "print([name for name in sys.modules if name in ('gemel.cli.verbs.encode', 'gemel.cli.verbs.train', 'numpy')])"
     )
-    asked = {"_GEMEL_COMPLETE": "bash_complete", "COMP_WORDS": "gemel ", "COMP_CWORD": "1"}
+    variables = {"_GEMEL_COMPLETE": "bash_complete", "COMP_WORDS": "gemel ", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **asked}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **variables},
     )
     assert done.stdout.endswith("[]\n")
 

@@ -197,7 +197,7 @@ def test_no_file_sets_what_one_run_writes_nor_secrets(request, refused, kind, li
         ("train", 'tracker = ["wandb"]'),
     ],
 )
-def test_a_file_of_the_working_folder_opens_no_door(project, refused, user, table, line):
+def test_a_file_of_the_working_folder_cannot_open_access(project, refused, user, table, line):
     project(f"[{table}]\n{line}\n")
     verb = {"defaults": "encode"}.get(table, table)
     shown = refused(verb, *([] if verb == "serve" else ["x"]))
@@ -220,7 +220,7 @@ def test_the_user_s_own_file_may_do_that(user, encoded):
     assert encoded()["on"] == "ray"
 
 
-def test_a_chosen_file_takes_the_place_of_both(encoded, user, project, tmp_path, monkeypatch):
+def test_a_chosen_file_replaces_both(encoded, user, project, tmp_path, monkeypatch):
     user("[defaults]\nthreads = 1\n")
     project("[defaults]\nthreads = 2\n")
     chosen = tmp_path / "other.toml"
@@ -237,7 +237,7 @@ def test_a_chosen_file_has_to_exist(refused, monkeypatch):
     assert "GEMEL_CONFIG names missing.toml, which is no file. Name one, or write none" in refused()
 
 
-def test_words_that_mean_another_thing_do_not_hear_the_defaults(project, monkeypatch, capsys):
+def test_options_of_another_meaning_ignore_the_defaults(project, monkeypatch, capsys):
     from gemel.cli.verbs import plan
 
     seen = {}

@@ -127,12 +127,12 @@ def test_every_exception_is_an_option():
     assert known >= NOT_SHARED
 
 
-def test_switches_that_a_stranger_may_turn_are_those_that_somebody_looked_at():
+def test_flags_that_a_project_file_may_set_were_reviewed():
     found = {key for _, _, key, option in OPTIONS if option.is_flag and rule_of(key, option).who == "all"}
     assert found == HARMLESS
 
 
-def test_nothing_that_names_a_place_may_come_from_a_stranger():
+def test_no_path_may_come_from_a_project_file():
     for words, _, key, option in OPTIONS:
         if isinstance(option.type, click.Path) and rule_of(key, option).who == "all":
             pytest.fail(f"gemel {' '.join(words)} --{key} is a path that a gemel.toml may set")

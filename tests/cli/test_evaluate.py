@@ -95,7 +95,7 @@ def test_two_models_are_compared_in_the_lines_of_the_second(run, models, data):
     assert {"low", "high", "p_value", "sure", "better"} <= set(compared)
 
 
-def test_two_folders_of_one_name_are_told_apart(run, models, data, tmp_path):
+def test_two_folders_of_one_name_are_distinguished(run, models, data, tmp_path):
     again = str(tiny_bert(tmp_path / "one", seed=5))
     _, out, _ = run(models[0], again, "--task", "sts", "--data", data / "sts1-test.tsv", "--rounds", 5)
     assert [json.loads(line)["model"] for line in out.splitlines()] == ["one", again]
@@ -136,7 +136,7 @@ def test_a_terminal_says_why_a_number_is_missing(run, models, tmp_path, terminal
     assert "a correlation needs two pairs or more" in out
 
 
-def test_options_of_encoding_are_used_and_told(run, models, data):
+def test_options_of_encoding_are_used_and_reported(run, models, data):
     arguments = ("--task", "sts", "--data", data / "sts1-test.tsv", "--rounds", 5)
     _, plain, _ = run(models[0], *arguments)
     _, cut, _ = run(models[0], *arguments, "--pooling", "cls", "--max-length", 8, "--prompt", "the ")
@@ -185,7 +185,7 @@ def test_a_wrong_request_is_one_line_and_exit_2(run, models, data, arguments, me
     assert err.count("\n") == 1
 
 
-def test_settings_become_numbers_truths_and_words():
+def test_settings_become_numbers_bools_and_strings():
     assert module._settings(("k=20", "skip-same-id=true", "split=dev")) == {
         "k": 20,
         "skip_same_id": True,

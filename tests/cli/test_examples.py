@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from cli_place import make_place
 from cli_walk import everything, examples
+from cli_workspace import make_workspace
 from gemel.cli.main import VERBS, cli, main
 
 EXAMPLES = {words: examples(command) for words, command in everything()}
@@ -42,13 +42,13 @@ BEFORE = {
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    return make_place(tmp_path_factory.mktemp("place"))
+    return make_workspace(tmp_path_factory.mktemp("workspace"))
 
 
 @pytest.fixture
-def place(source, tmp_path, monkeypatch):
+def workspace(source, tmp_path, monkeypatch):
     """A copy for each command, whose examples run one after the other as a reader would type them."""
-    folder = tmp_path / "place"
+    folder = tmp_path / "workspace"
     shutil.copytree(source, folder)
     monkeypatch.chdir(folder)
     for name, value in {"CACHE": str(folder / "cache"), "OFFLINE": "1", "CONFIG": "none"}.items():
@@ -86,7 +86,7 @@ def run(line, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [words for words, lines in EXAMPLES.items() if lines])
-def test_the_examples_run(words, place, monkeypatch, capsys):
+def test_the_examples_run(words, workspace, monkeypatch, capsys):
     for line in (*BEFORE.get(words, ()), *EXAMPLES[words]):
         if any(re.search(pattern, line) for pattern in PARSED):
             parse(line)

@@ -92,7 +92,7 @@ def kind(option):
     )
 
 
-def test_progress_is_shown_when_somebody_looks():
+def test_progress_is_shown_on_a_terminal():
     users = by_key()["progress"]
     for words, option in users.items():
         assert option.secondary_opts == ["--no-progress"], words
@@ -107,7 +107,7 @@ def test_a_short_name_means_one_thing():
     assert len(meant) == len({short for short, _ in meant})
 
 
-def test_what_is_written_says_whether_it_is_a_file_or_a_folder():
+def test_out_has_a_metavar_of_file_or_folder():
     for words, option in by_key()["out"].items():
         assert option.metavar in ("FILE", "FOLDER", "PATH"), words
 

@@ -20,7 +20,7 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, model):
+def workspace(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GEMEL_MODEL", model)
     monkeypatch.setenv("GEMEL_THREADS", "1")
@@ -39,9 +39,9 @@ def run(capsys, *words):
 
 
 def refused(capsys, *words):
-    code, rows, said = run(capsys, *words)
+    code, rows, message = run(capsys, *words)
     assert (code, rows) == (2, [])
-    return said.splitlines()[-1]
+    return message.splitlines()[-1]
 
 
 def typed_input(monkeypatch, data):
@@ -51,9 +51,9 @@ def typed_input(monkeypatch, data):
 # What is shown.
 
 
-def test_a_field_never_takes_the_place_of_our_own_columns(place, capsys):
+def test_a_field_never_replaces_a_column_of_the_result(workspace, capsys):
     fields = {"query": "q", "rank": 7, "score": 99, "cosine": 5.5, "passages": 8, "field_rank": 1}
-    write_lines(place / "a.jsonl", [{"id": "a", "body": "a man", "text": "other", **fields}])
+    write_lines(workspace / "a.jsonl", [{"id": "a", "body": "a man", "text": "other", **fields}])
     run(capsys, "build", "notes", "a.jsonl", "--text-column", "body")
     _, (row,), _ = run(capsys, "search", "notes", "a man", "--hybrid")
     assert (row["rank"], row["text"], row["id"]) == (1, "a man", "a")
@@ -77,11 +77,11 @@ def test_a_field_never_takes_the_place_of_our_own_columns(place, capsys):
 # Rows of JSON lines with different keys.
 
 
-def test_a_key_that_comes_late_is_a_field_and_one_that_is_missing_is_null(place, capsys):
+def test_a_key_that_comes_late_is_a_field_and_one_that_is_missing_is_null(workspace, capsys):
     rows = [{"text": f"a man {n}", "id": n} for n in range(30)]
     rows[3]["author"] = "x"
     rows[25] |= {"author": "y", "year": 2020}
-    write_lines(place / "a.jsonl", rows)
+    write_lines(workspace / "a.jsonl", rows)
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     with gemel.open_index("notes") as index:
         assert index.fields == {"author": "text", "year": "int"}
@@ -93,8 +93,10 @@ def test_a_key_that_comes_late_is_a_field_and_one_that_is_missing_is_null(place,
     ]
 
 
-def test_a_named_field_may_come_late_too(place, capsys):
-    write_lines(place / "a.jsonl", [*({"text": f"a man {n}"} for n in range(30)), {"text": "b", "year": 1}])
+def test_a_named_field_may_come_late_too(workspace, capsys):
+    write_lines(
+        workspace / "a.jsonl", [*({"text": f"a man {n}"} for n in range(30)), {"text": "b", "year": 1}]
+    )
     assert run(capsys, "build", "notes", "a.jsonl", "--field", "year:int")[0] == 0
     with gemel.open_index("notes") as index:
         assert index.count("year = 1").documents == 1
@@ -102,7 +104,7 @@ def test_a_named_field_may_come_late_too(place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"id": "b"}, "a.jsonl:2: no field 'text'; this row has 'id'"),
         ({"text": "b"}, "a.jsonl:2: no field 'id'; this row has 'text'"),
@@ -110,23 +112,23 @@ def test_a_named_field_may_come_late_too(place, capsys):
         ({"text": "b", "id": None}, "a.jsonl:2: 'id' must be a string or a whole number, got null"),
     ],
 )
-def test_a_row_without_its_text_or_id_is_refused_by_its_place(place, capsys, row, said):
-    write_lines(place / "a.jsonl", [{"text": "a", "id": "a"}, row])
-    assert said in refused(capsys, "build", "notes", "a.jsonl")
+def test_a_row_without_its_text_or_id_is_refused_with_file_and_line(workspace, capsys, row, message):
+    write_lines(workspace / "a.jsonl", [{"text": "a", "id": "a"}, row])
+    assert message in refused(capsys, "build", "notes", "a.jsonl")
 
 
 @pytest.mark.parametrize(
     ("kind", "value"),
     [("int", 1.5), ("int", True), ("float", "x"), ("bool", 1), ("float", [2]), ("int", "x")],
 )
-def test_a_value_of_another_type_is_refused_by_its_place(place, capsys, kind, value):
-    write_lines(place / "a.jsonl", [{"text": "a", "n": None}, {"text": "b", "n": value}])
-    said = refused(capsys, "build", "notes", "a.jsonl", "--field", f"n:{kind}")
-    assert f"a.jsonl:2: n is {value!r}, which is no {kind}" in said
+def test_a_value_of_another_type_is_refused_with_file_and_line(workspace, capsys, kind, value):
+    write_lines(workspace / "a.jsonl", [{"text": "a", "n": None}, {"text": "b", "n": value}])
+    message = refused(capsys, "build", "notes", "a.jsonl", "--field", f"n:{kind}")
+    assert f"a.jsonl:2: n is {value!r}, which is no {kind}" in message
 
 
-def test_whole_numbers_of_a_float_column_fit_an_int_field(place, capsys):
-    write_lines(place / "a.jsonl", [{"text": "a", "n": 2.0}, {"text": "b", "n": 3}])
+def test_whole_numbers_of_a_float_column_fit_an_int_field(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"text": "a", "n": 2.0}, {"text": "b", "n": 3}])
     assert run(capsys, "build", "notes", "a.jsonl", "--field", "n:int")[0] == 0
     with gemel.open_index("notes") as index:
         assert index.count("n in (2, 3)").documents == 2
@@ -136,30 +138,30 @@ def test_whole_numbers_of_a_float_column_fit_an_int_field(place, capsys):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
-def test_the_text_is_the_only_column_with_strings(place, capsys, name):
+def test_the_text_is_the_only_column_with_strings(workspace, capsys, name):
     rows = [{"id": n, "body": f"a man {n}", "year": 2000 + n} for n in range(3)]
     if name == "a.csv":
-        (place / name).write_text("id,body\n" + "".join(f"{n},a man {n}\n" for n in range(3)))
+        (workspace / name).write_text("id,body\n" + "".join(f"{n},a man {n}\n" for n in range(3)))
     elif name == "a.jsonl":
-        write_lines(place / name, rows)
+        write_lines(workspace / name, rows)
     else:
         parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
-        parquet.write_table(pyarrow.Table.from_pylist(rows), place / name)
+        parquet.write_table(pyarrow.Table.from_pylist(rows), workspace / name)
     assert run(capsys, "build", "notes", name)[0] == 0
     with gemel.open_index("notes") as index:
         assert index.get(["2"])[0].text == "a man 2"
         assert index.fields == ({} if name == "a.csv" else {"year": "int"})
 
 
-def test_two_columns_with_strings_ask_which(place, capsys):
-    (place / "a.csv").write_text("title,body\na,b\n")
+def test_two_columns_with_strings_ask_which(workspace, capsys):
+    (workspace / "a.csv").write_text("title,body\na,b\n")
     assert "which column holds the texts?" in refused(capsys, "build", "notes", "a.csv")
 
 
 # Files of bytes that are no text.
 
 
-def test_standard_input_is_read_as_files_are(place, capsys, monkeypatch):
+def test_standard_input_is_read_as_files_are(workspace, capsys, monkeypatch):
     run(capsys, "create", "notes")
     typed_input(monkeypatch, b"\xef\xbb\xbfa man\r\n\nthe\rrain\n")
     assert run(capsys, "add", "notes", "-")[0] == 0
@@ -169,12 +171,12 @@ def test_standard_input_is_read_as_files_are(place, capsys, monkeypatch):
     assert "<stdin>:2: not UTF-8" in refused(capsys, "add", "notes", "-")
 
 
-def test_a_file_of_ids_is_read_as_files_are(place, capsys):
-    write_lines(place / "a.jsonl", [{"text": each, "id": each} for each in ("a", "b", "c")])
+def test_a_file_of_ids_is_read_as_files_are(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"text": each, "id": each} for each in ("a", "b", "c")])
     run(capsys, "build", "notes", "a.jsonl")
-    (place / "ids.txt").write_bytes(b"\xef\xbb\xbfa\r\n\nb\n")
+    (workspace / "ids.txt").write_bytes(b"\xef\xbb\xbfa\r\n\nb\n")
     assert "2 documents deleted" in run(capsys, "delete", "notes", "--ids-file", "ids.txt")[2]
-    (place / "ids.txt").write_bytes(b"c\n\xff\n")
+    (workspace / "ids.txt").write_bytes(b"c\n\xff\n")
     assert "ids.txt:2: not UTF-8" in refused(capsys, "delete", "notes", "--ids-file", "ids.txt")
     assert "notes is a folder, not a file" in refused(capsys, "delete", "notes", "--ids-file", "notes")
     with gemel.open_index("notes") as index:
@@ -184,10 +186,10 @@ def test_a_file_of_ids_is_read_as_files_are(place, capsys):
 # Another model.
 
 
-def test_a_migration_keeps_the_settings_of_the_index(place, capsys, model):
-    other = str(tiny_bert(place / "other", seed=3, width=48))
+def test_a_migration_keeps_the_settings_of_the_index(workspace, capsys, model):
+    other = str(tiny_bert(workspace / "other", seed=3, width=48))
     run(capsys, "create", "notes", "--dim", "16", "--precision", "int8", "--passage-tokens", "12")
-    write_lines(place / "a.jsonl", [{"text": "a man is playing a guitar in the rain. " * 3}])
+    write_lines(workspace / "a.jsonl", [{"text": "a man is playing a guitar in the rain. " * 3}])
     run(capsys, "add", "notes", "a.jsonl")
 
     def settings():
@@ -206,7 +208,7 @@ def test_a_migration_keeps_the_settings_of_the_index(place, capsys, model):
 # Lists and times.
 
 
-def test_lists_and_dates_of_a_file_keep_their_types(place, capsys):
+def test_lists_and_dates_of_a_file_keep_their_types(workspace, capsys):
     rows = [
         {
             "id": "a",
@@ -218,7 +220,7 @@ def test_lists_and_dates_of_a_file_keep_their_types(place, capsys):
         },
         {"id": "b", "text": "a cat", "tags": [], "mixed": ["x", 1]},
     ]
-    write_lines(place / "a.jsonl", rows)
+    write_lines(workspace / "a.jsonl", rows)
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     code, found, _ = run(capsys, "get", "notes", "a", "b")
     assert code == 0
@@ -232,12 +234,12 @@ def test_lists_and_dates_of_a_file_keep_their_types(place, capsys):
         assert index.fields == {"day": "date", "tags": "texts"}
     assert len(run(capsys, "search", "typed", "man", "--where", "day < '2025-01-01'")[1]) == 1
     assert run(capsys, "get", "typed", "a")[1][0]["day"] == "2024-02-29"
-    write_lines(place / "b.jsonl", [{"id": "c", "text": "x", "day": "yesterday"}])
-    said = refused(capsys, "add", "typed", "b.jsonl", "--field", "day")
-    assert "b.jsonl:1: day is 'yesterday', which is no date" in said
+    write_lines(workspace / "b.jsonl", [{"id": "c", "text": "x", "day": "yesterday"}])
+    message = refused(capsys, "add", "typed", "b.jsonl", "--field", "day")
+    assert "b.jsonl:1: day is 'yesterday', which is no date" in message
 
 
-def test_lists_and_times_of_parquet_go_in_and_out(place, capsys):
+def test_lists_and_times_of_parquet_go_in_and_out(workspace, capsys):
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
@@ -260,7 +262,7 @@ def test_lists_and_times_of_parquet_go_in_and_out(place, capsys):
     assert run(capsys, "get", "notes", "a", "-o", "out.parquet")[0] == 0
     assert pq.read_table("out.parquet")["day"].to_pylist() == [date(2024, 2, 29)]
     assert run(capsys, "get", "notes", "a", "-o", "out.csv")[0] == 0
-    shown = (place / "out.csv").read_text()
+    shown = (workspace / "out.csv").read_text()
     assert '"[""x""]",2024-02-29' in shown
     assert run(capsys, "build", "again", "out.csv", "--field", "tags:texts", "--field", "day:date")[0] == 0
     assert run(capsys, "get", "again", "a")[1][0]["tags"] == ["x"]
@@ -269,10 +271,10 @@ def test_lists_and_times_of_parquet_go_in_and_out(place, capsys):
 # Words and recall.
 
 
-def test_words_are_rebuilt_with_stemming(place, capsys):
+def test_words_are_rebuilt_with_stemming(workspace, capsys):
     pytest.importorskip("Stemmer", reason="needs the extra stemming")
     write_lines(
-        place / "a.jsonl", [{"id": "a", "text": "two connections"}, {"id": "b", "text": "東京タワー"}]
+        workspace / "a.jsonl", [{"id": "a", "text": "two connections"}, {"id": "b", "text": "東京タワー"}]
     )
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     assert run(capsys, "search", "notes", "東京", "--hybrid", "-k", "1")[1][0]["id"] == "b"
@@ -285,7 +287,7 @@ def test_words_are_rebuilt_with_stemming(place, capsys):
     assert "no stemming for 'klingon'" in refused(capsys, "create", "third", "--stemming", "klingon")
 
 
-def test_a_recall_is_asked_for(place, capsys):
-    write_lines(place / "a.jsonl", [{"id": "a", "text": "a man"}])
+def test_a_recall_can_be_requested(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"id": "a", "text": "a man"}])
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     assert len(run(capsys, "search", "notes", "man", "--recall", "0.99")[1]) == 1

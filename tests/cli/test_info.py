@@ -40,7 +40,7 @@ def test_the_facts_of_the_machine_are_there(info):
     assert facts["versions"]["click"]
 
 
-def test_the_cache_has_a_place_and_a_size(info, work):
+def test_the_cache_has_a_folder_and_a_size(info, work):
     assert info("--json")["cache"] == {"folder": str(work / "cache"), "size_mb": 0, "models": []}
     folder = work / "cache" / "models" / "m"
     folder.mkdir(parents=True)
@@ -50,7 +50,7 @@ def test_the_cache_has_a_place_and_a_size(info, work):
     assert f"{work / 'cache'} (3 MB)" in info()
 
 
-def test_extras_are_told_with_what_they_lack(monkeypatch):
+def test_extras_are_listed_with_missing_packages(monkeypatch):
     class Facts:
         lines = (
             "numpy>=1.26",
@@ -109,7 +109,7 @@ def test_which_file_gave_which_value(info, work, monkeypatch):
     assert f"[serve] host = '::1', {own}" in shown
 
 
-def test_variables_are_told_with_their_meaning_and_without_secrets(info, monkeypatch):
+def test_variables_are_shown_with_their_meaning_and_without_secrets(info, monkeypatch):
     monkeypatch.setenv("GEMEL_API_KEYS", "very-secret")
     monkeypatch.setenv("GEMEL_SERVE_INDEX", "postgresql://me:very-secret@host/db#notes")
     monkeypatch.setenv("GEMEL_THREAD", "very-secret")
@@ -122,7 +122,7 @@ def test_variables_are_told_with_their_meaning_and_without_secrets(info, monkeyp
     assert "GEMEL_THREADS=3: --threads of " in shown
 
 
-def test_a_wrong_file_is_told_and_nothing_breaks(info, work):
+def test_a_wrong_file_is_reported_and_nothing_breaks(info, work):
     (work / "gemel.toml").write_text("[train]\nepoch = 2\n")
     assert "wrong: gemel.toml: [train] has no key 'epoch'. Did you mean 'epochs'?" in info()
     (work / "gemel.toml").write_text("[index.serch]\nk = 2\n")

@@ -79,7 +79,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest_one(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "start"),
     [
         ("index add nowhere nofile.txt", "gemel index add: "),
         ("index migrate nowhere", "gemel index migrate: Missing option"),
@@ -89,13 +89,13 @@ def test_an_unknown_verb_is_answered_with_the_nearest_one(capsys):
         ),
     ],
 )
-def test_an_error_names_the_whole_verb(capsys, words, said):
+def test_an_error_names_the_whole_verb(capsys, words, start):
     assert main(words.split()) == 2
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(start)
 
 
 def test_an_unknown_option_before_the_verb_is_refused(capsys):
-    assert main(["--colour"]) == 2
+    assert main(["--color"]) == 2
     assert capsys.readouterr().err.startswith("gemel: No such option")
 
 

@@ -10,12 +10,12 @@ from tiny import tiny_bert
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("GEMEL_MODEL", str(tiny_bert(tmp_path / "model")))
     monkeypatch.setenv("GEMEL_THREADS", "1")
-    lines = [f"n{place}\t{'en' if place % 2 else 'de'}\t{text}" for place, text in enumerate(TEXTS)]
+    lines = [f"n{number}\t{'en' if number % 2 else 'de'}\t{text}" for number, text in enumerate(TEXTS)]
     (tmp_path / "texts.tsv").write_text("\n".join(["name\tlang\ttext", *lines]) + "\n", encoding="utf-8")
     return tmp_path
 
@@ -26,7 +26,7 @@ def run(capsys, *words):
     return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
 
 
-def test_pairs_are_json_lines_when_piped(place, capsys):
+def test_pairs_are_json_lines_when_piped(workspace, capsys):
     code, rows, said = run(capsys, "pairs", "texts.tsv", "--id-column", "name", "-k", "3", "--calibrate")
     assert code == 0
     assert len(rows) == 3
@@ -43,44 +43,44 @@ def test_pairs_are_json_lines_when_piped(place, capsys):
     assert "random pairs are expected" in said
 
 
-def test_twenty_pairs_are_the_default(place, capsys):
+def test_twenty_pairs_are_the_default(workspace, capsys):
     assert len(run(capsys, "pairs", "texts.tsv")[1]) == 20
 
 
-def test_pairs_go_to_a_file_and_the_working_folder_goes_away(place, capsys):
+def test_pairs_are_written_to_a_file_and_the_working_folder_is_removed(workspace, capsys):
     code, rows, said = run(capsys, "pairs", "texts.tsv", "--min-score", "0.6", "-o", "pairs.tsv")
     assert (code, rows) == (0, [])
-    lines = (place / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (workspace / "pairs.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "score\tleft\tright\tleft_text\tright_text"
     scores = [float(line.split("\t")[0]) for line in lines[1:]]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) >= 0.6
     assert f"pairs.tsv: {len(scores):,} rows" in said
-    assert not (place / ".pairs.tsv.pairs").exists()
+    assert not (workspace / ".pairs.tsv.pairs").exists()
 
 
-def test_pairs_between_two_files(place, capsys):
-    (place / "other.txt").write_text("a man is sleeping\n", encoding="utf-8")
+def test_pairs_between_two_files(workspace, capsys):
+    (workspace / "other.txt").write_text("a man is sleeping\n", encoding="utf-8")
     code, rows, said = run(capsys, "pairs", "texts.tsv", "--other", "other.txt", "-k", "2")
     assert code == 0
     assert [row["right_text"] for row in rows] == ["a man is sleeping"] * 2
     assert "120 compared" in said
 
 
-def test_a_fast_student_is_made_once_and_its_recall_is_said(place, capsys):
+def test_a_fast_student_is_created_once_and_its_recall_is_shown(workspace, capsys):
     code, rows, said = run(capsys, "pairs", "texts.tsv", "-k", "5", "--fast", "20")
     assert code == 0
     assert len(rows) == 5
     assert "not complete, recall about" in said
-    assert len(list((place / "cache" / "models").iterdir())) == 1
+    assert len(list((workspace / "cache" / "models").iterdir())) == 1
     code, rows, said = run(capsys, "search", "texts.tsv", "a man", "-k", "2", "--fast", "20")
     assert code == 0
     assert "recall about" in said
-    assert len(list((place / "cache" / "models").iterdir())) == 1
+    assert len(list((workspace / "cache" / "models").iterdir())) == 1
 
 
-def test_search_answers_each_query(place, capsys):
-    (place / "queries.txt").write_text("rain\nstock market\n", encoding="utf-8")
+def test_search_answers_each_query(workspace, capsys):
+    (workspace / "queries.txt").write_text("rain\nstock market\n", encoding="utf-8")
     words = (TEXTS[7], "--queries", "queries.txt", "-k", "2", "--id-column", "name")
     code, rows, said = run(capsys, "search", "texts.tsv", *words)
     assert code == 0
@@ -89,19 +89,19 @@ def test_search_answers_each_query(place, capsys):
     assert said == "3 queries, 120 texts, scored by cosine, every text compared\n"
 
 
-def test_search_among_some_rows(place, capsys):
+def test_search_among_some_rows(workspace, capsys):
     code, rows, _ = run(capsys, "search", "texts.tsv", "rain", "--where", "lang = 'en'", "--hybrid")
     assert code == 0
     assert len(rows) == 10
     assert all(int(row["id"]) % 2 == 1 for row in rows)
 
 
-def test_a_condition_knows_the_types_of_columns(place, capsys):
+def test_a_condition_knows_the_types_of_columns(workspace, capsys):
     years = [1999, 2001, 2024]
     lines = [json.dumps({"text": text, "year": year}) for text, year in zip(TEXTS, years, strict=False)]
-    (place / "years.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (workspace / "years.jsonl").write_text("\n".join(lines), encoding="utf-8")
     rows = [f"{year},{text}" for year, text in zip(years, TEXTS, strict=False)]
-    (place / "years.csv").write_text("\n".join(["year,text", *rows]), encoding="utf-8")
+    (workspace / "years.csv").write_text("\n".join(["year,text", *rows]), encoding="utf-8")
     for file, more in (("years.jsonl", ()), ("years.csv", ("--field", "year:int"))):
         code, found, _ = run(capsys, "search", file, "a man", "--where", "year between 2000 and 2010", *more)
         assert code == 0
@@ -112,13 +112,13 @@ def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def test_a_condition_reads_only_the_columns_that_it_names(place, capsys):
+def test_a_condition_reads_only_the_columns_that_it_names(workspace, capsys):
     rows = [{"body": text, "year": 2000 + n} for n, text in enumerate(TEXTS[:40])]
     rows[1]["odd"] = 5
     rows[2]["odd"] = [1, {"x": None}]
     del rows[4]["year"]
     rows[38]["late"] = True
-    write_lines(place / "a.jsonl", rows)
+    write_lines(workspace / "a.jsonl", rows)
 
     def found(where, *more):
         code, hits, said = run(capsys, "search", "a.jsonl", "a man", "--where", where, *more)
@@ -132,22 +132,22 @@ def test_a_condition_reads_only_the_columns_that_it_names(place, capsys):
     assert found("year < 2002", "--field", "odd:int") == [0, 1]
 
 
-def test_ids_and_texts_are_the_same_with_a_condition_and_without(place, capsys):
-    write_lines(place / "a.jsonl", [{"body": text, "key": n, "n": n} for n, text in enumerate(TEXTS[:4])])
+def test_ids_and_texts_are_the_same_with_a_condition_and_without(workspace, capsys):
+    write_lines(workspace / "a.jsonl", [{"body": text, "key": n, "n": n} for n, text in enumerate(TEXTS[:4])])
     words = ("search", "a.jsonl", "a man", "--id-column", "key")
     assert run(capsys, *words, "--where", "n >= 0")[1] == run(capsys, *words)[1]
     for bad in ({"body": "b", "key": None}, {"body": "b"}, {"body": "b", "key": 1.5}, {"body": 3, "key": 1}):
-        write_lines(place / "a.jsonl", [{"body": "a", "key": "a", "n": 1}, bad])
+        write_lines(workspace / "a.jsonl", [{"body": "a", "key": "a", "n": 1}, bad])
         told = [run(capsys, *words, *more) for more in ((), ("--where", "n = 1"))]
         assert [(code, rows) for code, rows, _ in told] == [(2, [])] * 2
         assert all("a.jsonl:2: " in said for _, _, said in told)
 
 
-def test_search_reranks_by_a_cross_encoder(place, capsys):
+def test_search_reranks_by_a_cross_encoder(workspace, capsys):
     pytest.importorskip("transformers", reason="the tiny cross-encoder is made with transformers")
     from tiny_cross import tiny_cross
 
-    folder = str(tiny_cross(place / "cross"))
+    folder = str(tiny_cross(workspace / "cross"))
     code, rows, said = run(
         capsys, "search", "texts.tsv", "rain", "-k", "3", "--rerank", folder, "--candidates", "9"
     )
@@ -177,7 +177,7 @@ def test_search_reranks_by_a_cross_encoder(place, capsys):
         (("pairs", "nowhere.tsv"), "no file at nowhere.tsv"),
     ],
 )
-def test_a_wrong_request_is_one_line(place, capsys, words, said):
+def test_a_wrong_request_is_one_line(workspace, capsys, words, said):
     code = main(list(words))
     error = capsys.readouterr().err
     assert code == 2
@@ -185,7 +185,7 @@ def test_a_wrong_request_is_one_line(place, capsys, words, said):
     assert len(error.splitlines()) == 1
 
 
-def test_a_screen_gets_a_table(place, capsys, monkeypatch):
+def test_a_screen_gets_a_table(workspace, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["pairs", "texts.tsv", "-k", "150", "--calibrate"]) == 0
     captured = capsys.readouterr()

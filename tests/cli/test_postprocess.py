@@ -14,7 +14,7 @@ from tiny import tiny_bert
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny_bert(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("\n".join([*MANY, MANY[0]]) + "\n", encoding="utf-8")
@@ -27,7 +27,7 @@ def run(capsys, *words):
     return code, captured.out, captured.err
 
 
-def test_a_person_reads_what_was_done_and_how_even_it_became(place, capsys):
+def test_a_person_reads_what_was_done_and_how_even_it_became(workspace, capsys):
     code, out, _ = run(capsys, "model", "--data", "texts.txt", "-o", "new", "--dim", "6")
     assert code == 0
     first, before, after = out.splitlines()
@@ -37,7 +37,7 @@ def test_a_person_reads_what_was_done_and_how_even_it_became(place, capsys):
     assert gemel.load("new").encode(["hello world"]).shape == (1, 6)
 
 
-def test_json_is_one_object(place, capsys):
+def test_json_is_one_object(workspace, capsys):
     code, out, _ = run(capsys, "model", "--method", "centring", "--data", "texts.txt", "-o", "new", "--json")
     assert code == 0
     found = json.loads(out)
@@ -46,16 +46,16 @@ def test_json_is_one_object(place, capsys):
     assert abs(found["after"]["mean_cosine"]) < found["before"]["mean_cosine"]
 
 
-def test_texts_of_several_columns(place, capsys):
+def test_texts_of_several_columns(workspace, capsys):
     rows = [f"{left}\t{right}\t1" for left, right in zip(MANY[::2], MANY[1::2], strict=True)]
-    (place / "pairs.tsv").write_text("\n".join(["one\ttwo\tscore", *rows]) + "\n", encoding="utf-8")
+    (workspace / "pairs.tsv").write_text("\n".join(["one\ttwo\tscore", *rows]) + "\n", encoding="utf-8")
     columns = ("--text-column", "one", "--text-column", "two")
     code, out, _ = run(capsys, "model", "--data", "pairs.tsv", *columns, "-o", "new", "--json")
     assert code == 0
     assert json.loads(out)["texts"] == len(MANY)
 
 
-def test_a_flow_is_trained_with_torch_and_used_without_it(place, capsys):
+def test_a_flow_is_trained_with_torch_and_used_without_it(workspace, capsys):
     pytest.importorskip("torch", reason="training a flow needs the extra train")
     flow = ("--method", "flow", "--epochs", "1")
     code, out, _ = run(capsys, "model", "--data", "texts.txt", "-o", "new", *flow)
@@ -85,8 +85,8 @@ def test_a_flow_is_trained_with_torch_and_used_without_it(place, capsys):
         (("nowhere", "--data", "texts.txt", "-o", "new"), "nowhere"),
     ],
 )
-def test_a_wrong_request_ends_with_2_and_one_line(place, capsys, monkeypatch, words, message):
-    monkeypatch.setenv("GEMEL_CACHE", str(place / "cache"))
+def test_a_wrong_request_ends_with_2_and_one_line(workspace, capsys, monkeypatch, words, message):
+    monkeypatch.setenv("GEMEL_CACHE", str(workspace / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     code, out, err = run(capsys, *words)
     assert code == 2
@@ -94,10 +94,10 @@ def test_a_wrong_request_ends_with_2_and_one_line(place, capsys, monkeypatch, wo
     assert err.startswith("gemel postprocess: ")
     assert len(err.splitlines()) == 1
     assert message in err
-    assert not (place / "new").exists()
+    assert not (workspace / "new").exists()
 
 
-def test_overwrite_replaces_the_model(place, capsys):
+def test_overwrite_replaces_the_model(workspace, capsys):
     for dim in ("4", "5"):
         assert run(capsys, "model", "--data", "texts.txt", "-o", "new", "--dim", dim, "--overwrite")[0] == 0
     assert gemel.load("new").dim == 5

@@ -41,7 +41,7 @@ STYLE = re.compile("\x1b\\[[0-9;]*m")
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_every_attack_is_shown_and_not_sent(attack):
+def test_control_characters_are_escaped(attack):
     assert not STEERS.search(printable(attack))
     assert not STEERS.search(cell(attack).plain)
     assert printable("\x1b[2J \u202e é 漢 🙂\n\t") == "\\x1b[2J \\u202e é 漢 🙂\n\t"
@@ -66,9 +66,9 @@ def test_printable_text_can_be_encoded_and_stays_when_cleaned_twice(text):
 def test_messages_are_clean_on_both_streams(capsys):
     echo(f"a {CLEAR}")
     echo(f"b {TITLE}", err=True)
-    said = capsys.readouterr()
-    assert said.out == "a \\x1b[2J\\x1b[H\n"
-    assert said.err == "b \\x1b]0;pwned\\x07\n"
+    output = capsys.readouterr()
+    assert output.out == "a \\x1b[2J\\x1b[H\n"
+    assert output.err == "b \\x1b]0;pwned\\x07\n"
 
 
 def test_a_path_is_exact_for_a_program(capsys, monkeypatch):
@@ -83,9 +83,9 @@ def test_a_path_is_exact_for_a_program(capsys, monkeypatch):
 def test_a_name_of_a_file_in_an_error_is_clean(capsys, verb):
     arguments = [verb, f"no{CLEAR}such{TITLE}.txt", "--debug", *(["-o", "out"] if verb == "dedupe" else [])]
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert "\\x1b[2J" in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().err
+    assert "\\x1b[2J" in output
+    assert "\x1b" not in output
 
 
 def test_warnings_are_clean_lines():
@@ -93,9 +93,9 @@ def test_warnings_are_clean_lines():
         assert warnings.formatwarning(UserWarning(f"a\n{CLEAR}"), UserWarning, "x.py", 1) == (
             "warning: a \\x1b[2J\\x1b[H\n"
         )
-        said = warnings.formatwarning(RuntimeWarning(CLEAR), RuntimeWarning, f"{TITLE}.py", 1, CLEAR)
-        assert "\\x1b[2J" in said
-        assert "\x1b" not in said
+        output = warnings.formatwarning(RuntimeWarning(CLEAR), RuntimeWarning, f"{TITLE}.py", 1, CLEAR)
+        assert "\\x1b[2J" in output
+        assert "\x1b" not in output
     assert "\x1b" in warnings.formatwarning(UserWarning(CLEAR), UserWarning, "x.py", 1, "")
 
 
@@ -130,7 +130,7 @@ def on_a_terminal(folder: Path, *commands: list[str]) -> str:
     return b"".join(chunks).decode("utf-8")
 
 
-def test_no_table_of_any_verb_steers_the_terminal(tmp_path):
+def test_no_table_of_any_verb_controls_the_terminal(tmp_path):
     model = ["--model", str(tiny_bert(tmp_path / "model"))]
     texts = [f"a man {attack} plays a guitar" for attack in ATTACKS for _ in range(2)]
     rows = [
@@ -188,7 +188,7 @@ FORMULAS = ['=HYPERLINK("http://x")', "+1", "-1", "@SUM(A1)", "\t=1", "＝1"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_formulas_are_texts_when_asked_for_and_data_otherwise(tmp_path, kind):
+def test_formulas_are_escaped_on_request(tmp_path, kind):
     rows = [{"text": text, "score": -0.5, "=name": "x"} for text in (*FORMULAS, "plain", "a=b", "")]
     for escape in (False, True):
         path = tmp_path / f"{escape}.{kind}"
@@ -208,7 +208,7 @@ def test_jsonl_and_parquet_are_never_changed(tmp_path):
     assert json.loads(path.read_text(encoding="utf-8")) == {"text": "=1"}
 
 
-def test_a_command_escapes_formulas_when_it_is_told_to(tmp_path):
+def test_a_command_escapes_formulas_with_the_flag(tmp_path):
     model = str(tiny_bert(tmp_path / "model"))
     (tmp_path / "texts.txt").write_text("=1+1 man\n=1+1 woman\n", encoding="utf-8")
     for flags in ([], ["--escape-formulas"]):

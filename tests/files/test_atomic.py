@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_locked_says_why(tmp_path, monkeypatch):
         pass
 
 
-def test_where_there_are_no_such_locks_the_job_goes_on(tmp_path, monkeypatch):
+def test_without_locks_the_job_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(locks.sys, "platform", "win32")
     with lock_folder(tmp_path, "busy"), lock_folder(tmp_path, "busy"):
         assert list(tmp_path.iterdir()) == []

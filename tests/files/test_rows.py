@@ -165,7 +165,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "data", "line", "reason"), BAD)
-def test_a_bad_row_is_reported_with_its_place(tmp_path, name, data, line, reason):
+def test_a_bad_row_is_reported_with_its_line(tmp_path, name, data, line, reason):
     path = write(tmp_path, name, data)
     with pytest.raises(InputError) as caught:
         texts(path)

@@ -139,11 +139,11 @@ def written(home: Path) -> list[str]:
     return sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
 
 
-def test_info_writes_nothing_and_asks_nobody(tmp_path):
+def test_info_writes_nothing_and_uses_no_network(tmp_path):
     assert written(run(tmp_path, COMMAND, "info")) == []
 
 
-def test_an_export_writes_nothing_elsewhere_and_asks_nobody(tmp_path):
+def test_an_export_writes_nothing_elsewhere_and_uses_no_network(tmp_path):
     model = str(tiny_bert(tmp_path / "model"))
     assert written(run(tmp_path, COMMAND, "export", model, "-o", str(tmp_path / "out"))) == []
 

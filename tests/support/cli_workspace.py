@@ -23,23 +23,23 @@ TEXTS = [
 ]
 ROWS = [
     {
-        "id": str(place + 1),
-        "number": f"t{place}",
-        "title": f"{text.split()[1]} {place}",
+        "id": str(number + 1),
+        "number": f"t{number}",
+        "title": f"{text.split()[1]} {number}",
         "body": text,
         "text": text,
-        "lang": "en" if place % 2 else "de",
-        "year": 2012 + place % 12,
+        "lang": "en" if number % 2 else "de",
+        "year": 2012 + number % 12,
     }
-    for place, text in enumerate(TEXTS)
+    for number, text in enumerate(TEXTS)
 ]
 PAIRS = [
-    {"sentence1": one, "sentence2": other, "score": place % 6, "label": place % 2}
-    for place, (one, other) in enumerate(pairwise(TEXTS))
+    {"sentence1": one, "sentence2": other, "score": number % 6, "label": number % 2}
+    for number, (one, other) in enumerate(pairwise(TEXTS))
 ]
 
 
-def make_place(folder: Path) -> Path:
+def make_workspace(folder: Path) -> Path:
     """Files and models in `folder`; the cache is the folder "cache" in it."""
     tiny_bert(folder / "cache" / "models" / MODEL, layers=1, width=384, heads=12)
     tiny_bert(folder / "my-model", layers=1, width=384, heads=12, seed=1)
