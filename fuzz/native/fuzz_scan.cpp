@@ -8,14 +8,14 @@
 
 struct Set {
     std::vector<float> values;
-    std::vector<double> inverse, centre;
+    std::vector<double> inverse, center;
     Rows rows;
     double longest = 0;
 
-    Set(Input &in, long n, long dim, int kind, bool odd) : values(in.numbers(n * dim)), inverse(n), centre(dim, 0.05) {
+    Set(Input &in, long n, long dim, int kind, bool odd) : values(in.numbers(n * dim)), inverse(n), center(dim, 0.05) {
         for (long i = 0; odd && i < n; i++)  // rows of other lengths, and some that are all zero
             for (long k = 0; k < dim; k++) values[i * dim + k] *= i % 5 == 0 ? 0.f : i % 3 == 0 ? 1e-6f : 1.f;
-        rows = {values.data(), nullptr, nullptr, kind == EUCLIDEAN ? centre.data() : nullptr, 1, dim};
+        rows = {values.data(), nullptr, nullptr, kind == EUCLIDEAN ? center.data() : nullptr, 1, dim};
         std::vector<double> squares(n);
         gemel_squares(&rows, 0, n, squares.data());
         for (long i = 0; i < n; i++) {
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     std::vector<int32_t> start(lanes);
     float widest;
     Block block = {&left.rows, 0, n, packed.data(), own.data(), step.data(), start.data(), &widest};
-    gemel_pack(&block, &bounds, 1);
+    gemel_pack_rows(&block, &bounds);
 
     using Pair = std::tuple<long, long, float>;
     std::vector<Pair> expected, got;
@@ -60,9 +60,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     long room = gemel_least_room() + in.upto(100);
     std::vector<int32_t> i(room), j(room);
     std::vector<float> score(room);
-    Found found = {i.data(), j.data(), score.data(), room};
+    Pairs pairs = {i.data(), j.data(), score.data(), room};
     for (int64_t state[3] = {0, 0, (int64_t)in.upto(500)}; state[0] < columns; state[2] = 1000) {
-        long count = gemel_scan_pairs(&block, &right.rows, &bounds, columns, floor, same, &found, state);
+        long count = gemel_pairs(&block, &right.rows, &bounds, columns, floor, same, &pairs, state);
         for (long at = 0; at < count; at++) got.emplace_back(i[at], j[at], score[at]);
     }
     std::sort(expected.begin(), expected.end());
@@ -71,9 +71,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     std::vector<float> best(n * k, -INFINITY), bias(lanes, INFINITY);
     std::vector<int64_t> index(n * k), filled(n);
-    Heaps heaps = {best.data(), index.data(), filled.data(), bias.data(), k, 1};
+    Heaps heaps = {best.data(), index.data(), filled.data(), bias.data(), k};
     for (int64_t state[2] = {0, (int64_t)in.upto(500)}; state[0] < columns; state[1] = 1000)
-        gemel_scan_nearest(&block, &right.rows, &bounds, columns, &heaps, state);
+        gemel_nearest(&block, &right.rows, &bounds, columns, &heaps, state);
     for (long row = 0; row < n; row++) {
         std::vector<std::pair<float, long>> all;
         for (long other = 0; other < columns; other++)

@@ -6,14 +6,14 @@
 
 struct Set {
     std::vector<float> values;
-    std::vector<double> inverse, centre;
+    std::vector<double> inverse, center;
     std::vector<int64_t> chosen;
     Rows rows;
 
-    Set(long n, long dim, int kind, bool some) : values(n * dim), inverse(n), centre(dim, 0.1) {
+    Set(long n, long dim, int kind, bool some) : values(n * dim), inverse(n), center(dim, 0.1) {
         for (long i = 0; i < n * dim; i++) values[i] = ((i * 7919 + n) % 1000) / 1000.f - .5f;
         for (long i = 0; some && i < n; i += 2) chosen.push_back(i);
-        rows = {values.data(), some ? chosen.data() : nullptr, nullptr, kind == EUCLIDEAN ? centre.data() : nullptr,
+        rows = {values.data(), some ? chosen.data() : nullptr, nullptr, kind == EUCLIDEAN ? center.data() : nullptr,
                 0.01, dim};
         if (kind == PRODUCT) {
             gemel_squares(&rows, 0, n, inverse.data());
@@ -32,28 +32,28 @@ static long run(int kind, int form, long n, long m, long dim) {
     std::vector<int32_t> start(lanes);
     float widest;
     Block block = {&left.rows, 0, n, packed.data(), own.data(), step.data(), start.data(), &widest};
-    gemel_pack(&block, &bounds, 1);
+    gemel_pack_rows(&block, &bounds);
     long total = 0;
-    right.rows.chosen = nullptr;  // pairs know no filter
+    right.rows.chosen = nullptr;  // pairs have no filter
     for (float floor : {-INFINITY, 0.1f, -5.0f}) {
         long room = gemel_least_room();
         std::vector<int32_t> i(room), j(room);
         std::vector<float> score(room);
-        Found found = {i.data(), j.data(), score.data(), room};
+        Pairs pairs = {i.data(), j.data(), score.data(), room};
         for (int64_t state[3] = {0, 0, 10}; state[0] < m; state[2] = 10)
-            total += gemel_scan_pairs(&block, &right.rows, &bounds, m, floor, n == m, &found, state);
+            total += gemel_pairs(&block, &right.rows, &bounds, m, floor, n == m, &pairs, state);
     }
     if (form == FLOAT) right.rows.chosen = right.chosen.data();
     const long k = 3, count = right.size(m);
-    auto search = [&](int exact) {
+    auto search = [&] {
         std::vector<float> score(n * k, -INFINITY), bias(lanes, INFINITY);
         std::vector<int64_t> index(n * k), filled(n);
-        Heaps heaps = {score.data(), index.data(), filled.data(), bias.data(), k, exact};
+        Heaps heaps = {score.data(), index.data(), filled.data(), bias.data(), k};
         for (int64_t state[2] = {0, 10}; state[0] < count; state[1] = 10)
-            gemel_scan_nearest(&block, &right.rows, &bounds, state[0] < count / 2 ? count / 2 : count, &heaps, state);
+            gemel_nearest(&block, &right.rows, &bounds, state[0] < count / 2 ? count / 2 : count, &heaps, state);
     };
-    std::thread other(search, 1);  // threads share the packed block
-    search(0);
+    std::thread other(search);  // threads share the packed block
+    search();
     other.join();
     return total;
 }

@@ -78,7 +78,7 @@ class NativeScanner:
         while state[0] < end:
             packed = block.packed(self._form)
             least, same = floor(), self._comparison.same
-            count = self._library.gemel_scan_pairs(
+            count = self._library.gemel_pairs(
                 packed.view, self._right, packed.bounds, end, least, same, room, state.ctypes.data
             )
             if count:
@@ -103,7 +103,7 @@ class NativeScanner:
                 if own.packed is not packed:
                     own.heaps.move_to(packed, self._comparison)
                     own.packed = packed
-                self._library.gemel_scan_nearest(
+                self._library.gemel_nearest(
                     packed.view, self._right, packed.bounds, end, own.heaps.view, state.ctypes.data
                 )
                 if state[1] < 0:
@@ -204,15 +204,15 @@ def library(level: str) -> ctypes.CDLL:
     rows, bounds = ctypes.POINTER(RowsView), ctypes.POINTER(BoundsView)
     block, pairs, heaps = (ctypes.POINTER(view) for view in (BlockView, PairsView, HeapsView))
     loaded.gemel_lane_step.restype = loaded.gemel_least_room.restype = _number
-    loaded.gemel_pack.argtypes = (block, bounds, ctypes.c_int)
+    loaded.gemel_pack_rows.argtypes = (block, bounds)
     loaded.gemel_squares.argtypes = (rows, _number, _number, _pointer)
     loaded.gemel_exact.argtypes = (ctypes.c_int, rows, rows, _pointer, _pointer, _number, _pointer)
-    loaded.gemel_scan_pairs.restype = _number
-    loaded.gemel_scan_pairs.argtypes = (
+    loaded.gemel_pairs.restype = _number
+    loaded.gemel_pairs.argtypes = (
         *(block, rows, bounds, _number, ctypes.c_float, ctypes.c_int, pairs),
         _pointer,
     )
-    loaded.gemel_scan_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
+    loaded.gemel_nearest.argtypes = (block, rows, bounds, _number, heaps, _pointer)
     return loaded
 
 
@@ -278,7 +278,6 @@ class HeapsView(ctypes.Structure):
         ("filled", _pointer),
         ("bias", _pointer),
         ("k", _number),
-        ("exact", _number),
     )
 
 
@@ -312,7 +311,7 @@ def pack(
     view = BlockView(rows=ctypes.pointer(rows), begin=begin, count=count, **pointers)
     numbers = (comparison.scale, comparison.slack, comparison.relative)
     bounds = BoundsView(code, form, *numbers)
-    compiled.gemel_pack(view, bounds, 1)
+    compiled.gemel_pack_rows(view, bounds)
     return Packed(view, bounds, count, arrays)
 
 
@@ -332,7 +331,7 @@ class Heaps:
         index = np.full((packed.count, k), np.iinfo(np.int64).max, dtype=np.int64)  # after every real row
         filled = np.zeros(packed.count, dtype=np.int64)
         bias = np.full(len(packed.arrays["own"]), np.inf, dtype=np.float32)
-        view = HeapsView(*(array.ctypes.data for array in (score, index, filled, bias)), k, 1)
+        view = HeapsView(*(array.ctypes.data for array in (score, index, filled, bias)), k)
         return cls(view, score, index, filled, bias)
 
     def move_to(self, packed: Packed, comparison: ScanInput) -> None:

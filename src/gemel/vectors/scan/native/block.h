@@ -1,4 +1,4 @@
-// The packed side: rows laid out by panels, so that a tile reads them from end to end; and when a sum is worth a look.
+// The packed side: rows laid out by panels, so that a tile reads them from end to end; and the limits of their sums.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -8,7 +8,7 @@
 static inline long round_up(long n, long step) { return (n + step - 1) / step * step; }
 static inline long padded_dim(long dim) { return round_up(dim, 16); }
 
-// How a score that must be reached becomes a limit for sums. `slack` covers every rounding on the way.
+// How the score that a pair must reach becomes a limit for its sum. `slack` covers all rounding.
 struct Bounds {
     int64_t kind, form;
     double scale;  // product: of both factors; distances: the factor
@@ -16,7 +16,7 @@ struct Bounds {
     double relative;  // of the limit itself
 
     float limit(float floor) const {
-        double t = (floor - 0x1p-149) * scale;  // below the least float32, scores round by as much
+        double t = (floor - 0x1p-149) * scale;  // below the smallest float32, scores round by as much
         if (kind != PRODUCT && floor > 0) return INFINITY;  // no distance is negative
         if (kind == EUCLIDEAN) t = -t * t / 2;
         return (float)(t - std::fabs(t) * relative - slack);
@@ -27,9 +27,9 @@ struct Block {
     const Rows *rows;
     int64_t begin, count;
     void *packed;
-    float *own;      // a lane: added to its sums
-    float *step;     // a lane, int8
-    int32_t *start;  // a lane, int8
+    float *own;      // per lane: added to its sums
+    float *step;     // per lane, int8
+    int32_t *start;  // per lane, int8
     float *widest;   // one number: the largest rounding error of a lane
 
     long lanes(long panel) const { return std::min<long>(TILE_COLUMNS, count - panel * TILE_COLUMNS); }
@@ -37,18 +37,17 @@ struct Block {
 
     Panel panel(long number, int form, const float *bias) const {
         long at = number * TILE_COLUMNS, bytes = form == INT8 ? 1 : sizeof(float);
-        const char *here = (const char *)packed + at * padded_dim(rows->dim) * bytes;
-        return {here, bias + at, step + at, start + at, (int)((lanes(number) + LANES - 1) / LANES)};
+        const char *start_of_panel = (const char *)packed + at * padded_dim(rows->dim) * bytes;
+        return {start_of_panel, bias + at, step + at, start + at, (int)((lanes(number) + LANES - 1) / LANES)};
     }
 };
 
-// What the length of a row and its rounding add to its sums, besides the product.
+// What the length of a row and its rounding error add to its sums: they are upper bounds.
 static inline float row_bias(const Bounds &bounds, const float *scaled, long padded, float error) {
     return (bounds.kind == EUCLIDEAN ? -0.5f * square_sum(scaled, padded) : 0.0f) + error;
 }
 
-// `error_counts`: sums are upper bounds. Without it they are plain estimates.
-static void pack(const Block &block, const Bounds &bounds, bool error_counts) {
+static void pack(const Block &block, const Bounds &bounds) {
     const long padded = padded_dim(block.rows->dim);
     std::vector<float> scaled(padded);
     std::vector<uint8_t> small(padded);
@@ -77,7 +76,6 @@ static void pack(const Block &block, const Bounds &bounds, bool error_counts) {
             float *out = (float *)panel.packed + within;
             for (long k = 0; k < padded; k++) out[k * width] = scaled[k];
         }
-        if (!error_counts) error = 0;
         *block.widest = std::max(*block.widest, error);
         block.own[lane] = row_bias(bounds, scaled.data(), padded, error);
     }

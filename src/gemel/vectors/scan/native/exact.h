@@ -1,7 +1,7 @@
-// The score of one pair, defined to the bit: numpy's twin is ../exact.py.
+// The score of one pair, defined to the bit; ../exact.py does the same in NumPy.
 //
-// Products and squares of float32 are exact in float64, so fused and separate multiply-add agree. Sixteen sums, number
-// k goes to sum k mod 16 in the order of k, then halves are added to halves: the same on every processor.
+// Products and squares of float32 are exact in float64, so fused and separate multiply-add agree. There are sixteen
+// sums: term k goes to sum k mod 16 in the order of k, then halves are added to halves, the same on every processor.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -45,7 +45,7 @@ static inline double exact_sum(const float *a, const float *b, long dim) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// `weight`: for cosine the product of both inverse lengths, else 1.
+// `weight`: the product of both inverse lengths if rows are normalized, else 1.
 static inline float exact_score(int kind, const float *a, const float *b, long dim, double weight) {
     double score;
     if (kind == PRODUCT)

@@ -1,17 +1,17 @@
-// A set of rows as the scan sees it: scaled so that no row is longer than 1, in float32 or in int8 with a known error.
+// A set of rows, scaled so that no row is longer than 1: in float32, or in int8 with a bounded error.
 #pragma once
 #include "../../../encoder/native/vector.h"
 #include "exact.h"
 
 struct Rows {
     const float *values;     // (n, dim), as the caller gave them
-    const int64_t *chosen;   // positions to look at; null: all
-    const double *inverse;   // 1 / length of each row for cosine; null otherwise
-    const double *centre;    // (dim) taken off every number before scaling; null: nothing
+    const int64_t *chosen;   // positions to compare; null: all
+    const double *inverse;   // 1 / length of each row if rows are normalized; null otherwise
+    const double *center;    // (dim) subtracted from every row before scaling; null: nothing
     double factor;           // what rows are multiplied by when there is no `inverse`
     int64_t dim;
 
-    long position(long place) const { return chosen ? chosen[place] : place; }
+    long position(long entry) const { return chosen ? chosen[entry] : entry; }
     const float *row(long position) const { return values + position * dim; }
     double weight(long position) const { return inverse ? inverse[position] : 1.0; }
     double scale(long position) const { return inverse ? inverse[position] : factor; }
@@ -25,8 +25,8 @@ static float exact_pair(int kind, const Rows &left, long i, const Rows &right, l
 static void scale_row(const Rows &rows, long position, float *out, long padded) {
     const float *x = rows.row(position);
     const double scale = rows.scale(position);
-    if (rows.centre)
-        for (long k = 0; k < rows.dim; k++) out[k] = (float)((x[k] - rows.centre[k]) * scale);
+    if (rows.center)
+        for (long k = 0; k < rows.dim; k++) out[k] = (float)((x[k] - rows.center[k]) * scale);
     else
         for (long k = 0; k < rows.dim; k++) out[k] = (float)(x[k] * scale);
     for (long k = rows.dim; k < padded; k++) out[k] = 0;
@@ -38,7 +38,7 @@ static float square_sum(const float *x, long n) {
     return sum_of(sum);
 }
 
-// x = step * (out - 128) + rest: whole numbers from 1 to 255. Returns the length of the rest, rounded up.
+// x = step * (out - 128) + rest: integers from 1 to 255. Returns the length of the rest, rounded up.
 static float to_int8(const float *x, long padded, uint8_t *out, float *step) {
     Vec most = all(0.0f);
     for (long k = 0; k < padded; k += LANES) most = larger(most, larger(load(x + k), -load(x + k)));
@@ -47,7 +47,7 @@ static float to_int8(const float *x, long padded, uint8_t *out, float *step) {
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
     Vec rest = all(0.0f);
     for (long k = 0; k < padded; k += LANES) {
-        Vec v = load(x + k) * inverse + 12582912.0f;  // adding 1.5 * 2^23 rounds to a whole number
+        Vec v = load(x + k) * inverse + 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
         IntVec whole = (IntVec)v - 0x4B400000;
         Vec off = load(x + k) - __builtin_convertvector(whole, Vec) * *step;
         rest += off * off;

@@ -1,31 +1,30 @@
-// Finds the pairs of rows whose score reaches a floor. Tiles of cheap sums rule pairs out; exact.h decides on the rest,
-// so the answer has the same bits whatever the tile, the form of the sums, the thread or the processor.
+// The pairs of rows whose score reaches a floor. Tiles of cheap sums rule most pairs out; exact.h scores the rest, so the
+// result has the same bits whatever the tile, the form of the sums, the thread or the processor.
 #include <vector>
 
 #include "block.h"
 
-#define DOOR extern "C" __attribute__((visibility("default")))
+#define EXPORT extern "C" __attribute__((visibility("default")))
 
-static const long AT_ONCE = 64;  // streaming rows made ready together: they stay in the second-level cache
+static const long STREAM_ROWS = 64;  // streaming rows prepared together: they stay in the second-level cache
 
 // Streaming rows in the form that tiles read.
-class Ready {
+class StreamBuffer {
   public:
-    Ready(const Rows &rows, const Bounds &bounds, const Block &block, bool error_counts)
-        : rows(rows), bounds(bounds), error_counts(error_counts), padded(padded_dim(rows.dim)), widest(*block.widest),
-          values(AT_ONCE * padded), small(bounds.form == INT8 ? AT_ONCE * padded : 0) {}
+    StreamBuffer(const Rows &rows, const Bounds &bounds, const Block &block)
+        : rows(rows), bounds(bounds), padded(padded_dim(rows.dim)), widest(*block.widest),
+          values(STREAM_ROWS * padded), small(bounds.form == INT8 ? STREAM_ROWS * padded : 0) {}
 
     // Rows `begin` .. `end`: a sum with its bias must reach `base`.
     Stream make(long begin, long end, float base) {
-        for (long r = 0; r < AT_ONCE; r++) {
+        for (long r = 0; r < STREAM_ROWS; r++) {
             limit[r] = INFINITY;
             step[r] = 0;
             if (begin + r >= end) continue;
             float *scaled = values.data() + r * padded, error = 0;
             scale_row(rows, rows.position(begin + r), scaled, padded);
             if (bounds.form == INT8) error = to_int8(scaled, padded, small.data() + r * padded, step + r);
-            if (!error_counts) error = 0;
-            // x y = x' y' + (x - x') y' + x (y - y'): what is after x' y' is no longer than the errors below and of y
+            // x y = x' y' + (x - x') y' + x (y - y'): all after x' y' is bounded by the errors of x and y
             limit[r] = base - row_bias(bounds, scaled, padded, error * (1.0f + widest));
         }
         return {values.data(), small.data(), limit, step, padded};
@@ -34,12 +33,11 @@ class Ready {
   private:
     const Rows &rows;
     const Bounds &bounds;
-    bool error_counts;
     long padded;
     float widest;
     std::vector<float> values;
     std::vector<uint8_t> small;
-    float limit[AT_ONCE], step[AT_ONCE];
+    float limit[STREAM_ROWS], step[STREAM_ROWS];
 };
 
 template <class Take>
@@ -52,7 +50,7 @@ static void by_form(int form, const Panel &panel, const Stream &stream, long row
 
 // ---- all pairs that reach one floor ----
 
-struct Found {
+struct Pairs {
     int32_t *left, *right;
     float *score;
     int64_t room;
@@ -61,61 +59,61 @@ struct Found {
 struct PairTake {
     const Block &block;
     const Rows &right;
-    Found found;
+    Pairs pairs;
     bool triangle;
-    int64_t *patience;  // looks for nothing that may still be spent
-    long lane_begin, lane_count, row_begin, row_count, settled, count;
+    int64_t *patience;  // pairs that may still be scored in vain
+    long lane_begin, lane_count, row_begin, row_count, scored, count;
 
-    void operator()(long lane, long row, float) {
+    void operator()(long lane, long row) {
         if (lane >= lane_count || row >= row_count) return;
         long i = lane_begin + lane, j = row_begin + row;
         if (triangle && j <= i) return;
-        found.left[count] = (int32_t)i;
-        found.right[count++] = (int32_t)j;
+        pairs.left[count] = (int32_t)i;
+        pairs.right[count++] = (int32_t)j;
     }
 
-    // Candidates get their exact score; those below the floor go.
-    void settle(int kind, float floor) {
-        for (long at = settled; at < count; at++) {
-            long i = found.left[at], j = found.right[at];
+    // Score the candidates exactly; drop those below the floor.
+    void score_candidates(int kind, float floor) {
+        for (long at = scored; at < count; at++) {
+            long i = pairs.left[at], j = pairs.right[at];
             float score = exact_pair(kind, *block.rows, i, right, j);
             if (!(score >= floor)) {
                 --*patience;
                 continue;
             }
-            found.left[settled] = (int32_t)i;
-            found.right[settled] = (int32_t)j;
-            found.score[settled++] = score;
+            pairs.left[scored] = (int32_t)i;
+            pairs.right[scored] = (int32_t)j;
+            pairs.score[scored++] = score;
         }
-        count = settled;
+        count = scored;
     }
 };
 
-// Pairs of the block with right rows `state[0]` .. `end`, from panel `state[1]` on. Stops early when `found` is full, or
-// when more than `state[2]` candidates were looked at for nothing; `state` then says where to go on. Returns how many
-// were found.
-DOOR int64_t gemel_scan_pairs(const Block *block, const Rows *right, const Bounds *bounds, int64_t end, float floor,
-                              int triangle, const Found *found, int64_t *state) {
-    Ready ready(*right, *bounds, *block, true);
-    PairTake take = {*block, *right, *found, triangle != 0, state + 2, 0, 0, 0, 0, 0, 0};
+// Pairs of the block with right rows `state[0]` .. `end`, from panel `state[1]` on. Stops early when `pairs` is full, or
+// when more than `state[2]` candidates were scored in vain; `state` then says where to continue.
+// Returns the number of pairs.
+EXPORT int64_t gemel_pairs(const Block *block, const Rows *right, const Bounds *bounds, int64_t end, float floor,
+                              int triangle, const Pairs *pairs, int64_t *state) {
+    StreamBuffer buffer(*right, *bounds, *block);
+    PairTake take = {*block, *right, *pairs, triangle != 0, state + 2, 0, 0, 0, 0, 0, 0};
     const float base = bounds->limit(floor);
-    for (; state[0] < end; state[0] += AT_ONCE, state[1] = 0) {
-        long last = std::min<long>(state[0] + AT_ONCE, end);
-        Stream stream = ready.make(state[0], last, base);
+    for (; state[0] < end; state[0] += STREAM_ROWS, state[1] = 0) {
+        long last = std::min<long>(state[0] + STREAM_ROWS, end);
+        Stream stream = buffer.make(state[0], last, base);
         take.row_begin = state[0];
         take.row_count = last - state[0];
         for (; state[1] < block->panels(); state[1]++) {
             take.lane_begin = block->begin + state[1] * TILE_COLUMNS;
             take.lane_count = block->lanes(state[1]);
             if (triangle && last - 1 <= take.lane_begin) break;
-            if (take.count + AT_ONCE * TILE_COLUMNS > found->room) {
-                take.settle((int)bounds->kind, floor);
-                if (state[2] < 0 || take.count + AT_ONCE * TILE_COLUMNS > found->room) return take.count;
+            if (take.count + STREAM_ROWS * TILE_COLUMNS > pairs->room) {
+                take.score_candidates((int)bounds->kind, floor);
+                if (state[2] < 0 || take.count + STREAM_ROWS * TILE_COLUMNS > pairs->room) return take.count;
             }
             by_form((int)bounds->form, block->panel(state[1], (int)bounds->form, block->own), stream, last - state[0], take);
         }
     }
-    take.settle((int)bounds->kind, floor);
+    take.score_candidates((int)bounds->kind, floor);
     return take.count;
 }
 
@@ -125,9 +123,8 @@ struct Heaps {       // (lanes, k), the worst of each lane first
     float *score;
     int64_t *index;
     int64_t *filled;
-    float *bias;     // a lane: its own, less the limit that its worst sets; infinite until it has k
+    float *bias;     // per lane: its own, less the limit that its worst sets; infinite until it has k
     int64_t k;
-    int64_t exact;   // 0: keep the estimates
 };
 
 struct HeapTake {
@@ -137,19 +134,15 @@ struct HeapTake {
     Heaps heaps;
     int64_t *patience;
     long lane_begin, lane_count, row_begin, row_count;
-    const float *biases;
 
     static bool worse(float a, int64_t i, float b, int64_t j) { return a < b || (a == b && i > j); }
 
-    void operator()(long lane, long row, float value) {
+    void operator()(long lane, long row) {
         if (lane >= lane_count || row >= row_count) return;
         long at = lane_begin + lane, k = heaps.k;
         int64_t position = corpus.position(row_begin + row);
-        float score = value;
-        if (heaps.exact)
-            score = exact_pair((int)bounds.kind, *block.rows, block.rows->position(block.begin + at), corpus, position);
-        else if (bounds.kind == EUCLIDEAN)
-            score += block.own[at] + biases[row];
+        long query = block.rows->position(block.begin + at);
+        float score = exact_pair((int)bounds.kind, *block.rows, query, corpus, position);
         float *scores = heaps.score + at * k;
         int64_t *indices = heaps.index + at * k;
         if (heaps.filled[at] < k) {
@@ -162,8 +155,7 @@ struct HeapTake {
             }
             sink(scores, indices, k, score, position);
         }
-        float limit = heaps.exact ? bounds.limit(scores[0]) : scores[0];
-        heaps.bias[at] = block.own[at] - limit;
+        heaps.bias[at] = block.own[at] - bounds.limit(scores[0]);
     }
 
     static void rise(float *scores, int64_t *indices, long at, float score, int64_t index) {
@@ -189,16 +181,14 @@ struct HeapTake {
 };
 
 // Corpus rows `state[0]` .. `end` against every lane of the block. Stops early when more than `state[1]` candidates were
-// looked at for nothing; `state[0]` then says where to go on.
-DOOR void gemel_scan_nearest(const Block *block, const Rows *corpus, const Bounds *bounds, int64_t end, const Heaps *heaps,
+// scored in vain; `state[0]` then says where to continue.
+EXPORT void gemel_nearest(const Block *block, const Rows *corpus, const Bounds *bounds, int64_t end, const Heaps *heaps,
                              int64_t *state) {
-    Ready ready(*corpus, *bounds, *block, heaps->exact);
-    float biases[AT_ONCE];
-    HeapTake take = {*block, *corpus, *bounds, *heaps, state + 1, 0, 0, 0, 0, biases};
-    for (; state[0] < end && state[1] >= 0; state[0] += AT_ONCE) {
-        long begin = state[0], last = std::min<long>(begin + AT_ONCE, end);
-        Stream stream = ready.make(begin, last, 0.0f);
-        for (long r = 0; r < last - begin; r++) biases[r] = -stream.limit[r];
+    StreamBuffer buffer(*corpus, *bounds, *block);
+    HeapTake take = {*block, *corpus, *bounds, *heaps, state + 1, 0, 0, 0, 0};
+    for (; state[0] < end && state[1] >= 0; state[0] += STREAM_ROWS) {
+        long begin = state[0], last = std::min<long>(begin + STREAM_ROWS, end);
+        Stream stream = buffer.make(begin, last, 0.0f);
         take.row_begin = begin;
         take.row_count = last - begin;
         for (long panel = 0; panel < block->panels(); panel++) {
@@ -209,33 +199,33 @@ DOOR void gemel_scan_nearest(const Block *block, const Rows *corpus, const Bound
     }
 }
 
-// ---- small doors ----
+// ---- packing, lengths and single scores ----
 
-DOOR int gemel_has_int8() { return HAS_INT8; }
-DOOR int64_t gemel_lane_step() { return TILE_COLUMNS; }
-DOOR int64_t gemel_least_room() { return 2 * AT_ONCE * TILE_COLUMNS; }
-DOOR void gemel_pack(const Block *block, const Bounds *bounds, int error_counts) { pack(*block, *bounds, error_counts); }
+EXPORT int gemel_has_int8() { return HAS_INT8; }
+EXPORT int64_t gemel_lane_step() { return TILE_COLUMNS; }
+EXPORT int64_t gemel_least_room() { return 2 * STREAM_ROWS * TILE_COLUMNS; }
+EXPORT void gemel_pack_rows(const Block *block, const Bounds *bounds) { pack(*block, *bounds); }
 
 // Squares of the lengths of rows `begin` .. `end`; not finite where a number is not.
-DOOR void gemel_squares(const Rows *rows, int64_t begin, int64_t end, double *out) {
+EXPORT void gemel_squares(const Rows *rows, int64_t begin, int64_t end, double *out) {
     for (; begin < end; begin++) {
         const float *x = rows->row(begin);
         double sum = 0;
-        if (rows->centre)
-            for (long k = 0; k < rows->dim; k++) sum += (x[k] - rows->centre[k]) * (x[k] - rows->centre[k]);
+        if (rows->center)
+            for (long k = 0; k < rows->dim; k++) sum += (x[k] - rows->center[k]) * (x[k] - rows->center[k]);
         else
             sum = exact_sum<PRODUCT>(x, x, rows->dim);
         *out++ = sum;
     }
 }
 
-DOOR void gemel_exact(int kind, const Rows *left, const Rows *right, const int64_t *i, const int64_t *j, int64_t count,
+EXPORT void gemel_exact(int kind, const Rows *left, const Rows *right, const int64_t *i, const int64_t *j, int64_t count,
                       float *out) {
     for (long at = 0; at < count; at++) out[at] = exact_pair(kind, *left, i[at], *right, j[at]);
 }
 
-// 0 baseline, 1 avx2, 2 avx512, 3 avx512vnni; the baseline kernel answers for the others.
-DOOR int gemel_processor_level() {
+// 0 baseline, 1 avx2, 2 avx512, 3 avx512vnni; asked of the baseline kernel.
+EXPORT int gemel_processor_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;

@@ -1,7 +1,7 @@
 // A tile: TILE_ROWS scaled rows against a panel of up to TILE_COLUMNS lanes, all sums in registers.
 //
-// Lanes are the packed side (left rows, queries), rows stream by (right rows, corpus). A sum that may reach its limit
-// goes to `take`; nothing else leaves the registers.
+// Lanes are the packed side (left rows, queries), rows stream past them (right rows, corpus). `take` gets each pair whose
+// sum may reach its limit; nothing else leaves the registers.
 #pragma once
 #include "rows.h"
 
@@ -30,21 +30,21 @@ static inline unsigned reached(Vec value, Vec limit) {
 
 struct Panel {
     const void *packed;
-    const float *bias;     // a lane: added to its sums
-    const float *step;     // int8 only, a lane
-    const int32_t *start;  // int8 only, a lane: takes off what the 128 of the rows adds
+    const float *bias;     // per lane: added to its sums
+    const float *step;     // int8 only, per lane
+    const int32_t *start;  // int8 only, per lane: subtracts what the 128 of the rows adds
     int vectors;
 };
 
-struct Stream {            // some rows, made ready
+struct Stream {            // some rows in the form that tiles read
     const float *values;   // float: (rows, padded)
     const uint8_t *small;  // int8: (rows, padded)
-    const float *limit;    // a row: sum + bias must reach it
-    const float *step;     // int8 only, a row
+    const float *limit;    // per row: sum + bias must reach it
+    const float *step;     // int8 only, per row
     long padded;
 };
 
-enum Form { FLOAT = 0, INT8 = 1, GAPS = 2 };  // products, products of whole numbers, sums of |a - b| made negative
+enum Form { FLOAT = 0, INT8 = 1, GAPS = 2 };  // products, products of integers, negative sums of |a - b|
 
 template <int FORM, int VECTORS>
 static inline void float_sums(const Panel &panel, const Stream &stream, long row, Vec (&sum)[TILE_ROWS][VECTORS]) {
@@ -119,14 +119,8 @@ static void tile(const Panel &panel, const Stream &stream, long row, Take &take)
     }
     if (!any) return;
     for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < VECTORS; v++) {
-            float values[LANES];
-            if (bits[r][v]) store(values, value[r][v]);
-            for (unsigned left = bits[r][v]; left; left &= left - 1) {
-                int lane = __builtin_ctz(left);
-                take(v * LANES + lane, row + r, values[lane]);
-            }
-        }
+        for (int v = 0; v < VECTORS; v++)
+            for (unsigned left = bits[r][v]; left; left &= left - 1) take(v * LANES + __builtin_ctz(left), row + r);
 }
 
 template <int FORM, class Take>
