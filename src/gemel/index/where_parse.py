@@ -5,7 +5,7 @@ Conditions as dictionaries, for programs and JSON.
 {"lang": "en"}, {"lang": ["en", "de"]} for one of these, {"lang": None} for null, {"year": {">=": 2020, "<": 2025}},
 {"tags": {"contains": "new"}}; and {"and": [...]}, {"or": [...]}, {"not": {...}}. Several keys mean all of them.
 
-What a condition may ask: fields that are there, values of their types, and no more than a server can bear.
+Checked too: that fields exist, that values have their types, and that a condition is not too large for a server.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from difflib import get_close_matches
 from typing import Any, get_args
 
-from gemel.errors import InputError
+from gemel.errors import InputError, did_you_mean
 from gemel.index.fields import checked_time, plain_value
 from gemel.index.port import LISTS, FieldType
 from gemel.index.where import (
@@ -43,7 +42,7 @@ from gemel.index.where import (
 def parse_where(
     where: str | Mapping[str, Any] | Condition | None, fields: Mapping[str, FieldType]
 ) -> Condition | None:
-    """The condition as a tree that asks only for what `fields` (and `id`) have; None: no condition.
+    """The condition as a tree over `fields` (and `id`) only; None: no condition.
 
     "lang = 'en' and year >= 2020", or {"lang": "en", "year": {">=": 2020}}, or a tree.
     """
@@ -256,7 +255,7 @@ class _Parser:
         return _shown(self._token)
 
     def _error(self, what: str, at: int | None = None) -> InputError:
-        """The mistake, and the text around it with a ^ before the place."""
+        """The mistake, and the text around it with a ^ before its position."""
         at = self._token.at if at is None else at
         before, after = self._source[max(0, at - 30) : at], self._source[at : at + 30]
         quote = (
@@ -392,8 +391,7 @@ def kind_of(name: str, fields: Mapping[str, FieldType]) -> FieldType:
         return fields[name]
     if name == "id":
         return "text"
-    close = get_close_matches(name, [*fields, "id"], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, [*fields, "id"])
     raise InputError(f"unknown field {name!r}.{hint} Known: {', '.join(fields) or 'id only'}")
 
 

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError, WorkError
+from gemel.errors import InputError, WorkError, did_you_mean
 from gemel.files.atomic import sync_open, write_atomic
 from gemel.terminal import clock as clock_text
 from gemel.terminal import printable
@@ -213,8 +212,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """Refuse an unknown tracker, or one whose package is missing (accelerate would silently leave it out)."""
     for name in names:
         if name not in PACKAGES:
-            close = get_close_matches(name, PACKAGES, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, PACKAGES)
             raise InputError(f"unknown tracker {name!r}.{hint} Known: {', '.join(PACKAGES)}")
         if not any(find_spec(package) for package in PACKAGES[name]):
             package = PACKAGES[name][0]

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, from_js
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from gemel.errors import InputError
+from gemel.errors import InputError, did_you_mean
 from gemel.serve.connection import RequestBody
 from gemel.serve.errors import RouteError
 from gemel.types import Vectors
@@ -74,8 +73,7 @@ class OwnRequest(BaseModel):
         if isinstance(content, dict):
             wrong = next((name for name in content if name not in cls.model_fields), None)
             if wrong is not None:
-                near = get_close_matches(wrong[:QUOTED_CHARACTERS], cls.model_fields, 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(wrong[:QUOTED_CHARACTERS], cls.model_fields)
                 known = ", ".join(cls.model_fields)
                 sentence = f"unknown field {wrong[:QUOTED_CHARACTERS]!r}.{hint} Known: {known}"
                 raise PydanticCustomError("unknown_field", "{sentence}", {"sentence": sentence})
