@@ -88,6 +88,9 @@ class RecordFile:
             return ["text"]
         if self.kind == "jsonl":
             names = list(self._json_types(rows))
+            for _, row in () if names else self._json():
+                if isinstance(row, Bad):
+                    raise self.error(row)
         else:
             _, names = next(self._table(), (0, []))
         if not names:
@@ -204,14 +207,10 @@ class RecordFile:
                 yield number, Bad(number, f"expected an object or a string, got {kind_of(value)}")
 
     def _json_types(self, rows: int | None) -> dict[str, set[Any]]:
-        """Fields of the first `rows` rows with the types of their values. Texts that are no JSON have none."""
+        """Fields of the first `rows` rows with the types of their values; bad rows have none."""
         found: dict[str, set[Any]] = {}
-        for line, row in islice(self._json(), rows):
-            if isinstance(row, Bad):
-                if rows is not None and row.reason.startswith("expected"):
-                    raise self.error(Bad(line, row.reason))
-                continue
-            for name, value in row.items():
+        for _, row in islice(self._json(), rows):
+            for name, value in row.items() if isinstance(row, dict) else ():
                 kinds = found.setdefault(name, set())
                 if value is not None:
                     kinds |= types_of(value)
@@ -347,9 +346,7 @@ def _csv_fields(lines: Iterator[str | Bad]) -> Iterator[tuple[int, list[str] | B
     while True:
         number = feed.number + 1
         feed.record_chars = 0
-        before = csv.field_size_limit(
-            LINE_LIMIT
-        )  # one value for the whole process: raised for this call only
+        before = csv.field_size_limit(LINE_LIMIT)  # global to the process: raised for this call only
         try:
             record = next(reader)
         except StopIteration:
