@@ -7,80 +7,44 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Answer": "index.query",
-    "Calibration": "vectors.calibration",
-    "Cluster": "groups.cluster",
-    "Clusters": "groups.cluster",
-    "ConfiguredModel": "model",
-    "Count": "index.port",
-    "CrossKeywords": "options",
-    "CrossModel": "cross_model",
-    "CrossOptions": "options",
-    "DedupeResult": "groups.dedupe",
-    "DistillResult": "training.distill.job",
-    "DuplicateGroup": "groups.dedupe",
-    "EncodeKeywords": "options",
-    "EncodeOptions": "options",
-    "EncodeReport": "types",
-    "EncodedFolder": "texts.encode_folder",
-    "Encoder": "types",
-    "Explanation": "texts.explanation",
-    "Fingerprint": "checkpoint.fingerprint",
-    "FolderProgress": "texts.encode_folder",
-    "FolderResult": "texts.encode_folder",
-    "GemelError": "errors",
-    "Hit": "index.query",
-    "Hits": "vectors.search",
-    "Index": "index.index",
-    "IndexDocument": "index.index",
-    "IndexStats": "index.index",
-    "InputError": "errors",
-    "MigrateResult": "index.migrate",
-    "MissingExtra": "errors",
-    "Model": "model",
-    "ModelError": "errors",
-    "Pairs": "vectors.pair_scan",
-    "Ranking": "cross_model",
-    "Relations": "texts.pairs",
-    "RepairResult": "index.open",
-    "Score": "evaluation.task",
-    "Scores": "evaluation.task",
-    "SparedPair": "groups.dedupe",
-    "Store": "index.port",
-    "StudentAgreement": "training.distill.teacher",
-    "TextHits": "texts.search",
-    "TextPairs": "texts.pairs",
-    "TokenEmbeddings": "model",
-    "TrainOptions": "training.options",
-    "TrainResult": "training.run",
-    "TruncationWarning": "encoder.tokenizer",
-    "VerifyResult": "index.verify",
-    "WorkError": "errors",
-    "WriteResult": "index.ingest",
-    "calibrate": "vectors.calibration",
-    "cluster": "groups.cluster",
-    "cosine": "vectors.similarity",
-    "dedupe": "groups.dedupe",
-    "distill": "training.distill.distill",
-    "encode_to_folder": "texts.encode_folder",
-    "evaluate": "evaluation.evaluate",
-    "explain": "texts.explanation",
-    "find_pairs": "texts.pairs",
-    "load": "model",
-    "load_cross": "cross_model",
-    "normalize": "vectors.similarity",
-    "open_index": "index.open",
-    "quantize": "vectors.quantize",
-    "read_folder": "texts.encode_folder",
-    "repair_index": "index.open",
-    "rescore": "vectors.quantize",
-    "search": "vectors.search",
-    "search_texts": "texts.search",
-    "similar_pairs": "vectors.pairs",
-    "train": "training.train",
+_NAMES = {  # module: its public names
+    "checkpoint.fingerprint": "Fingerprint",
+    "cross_model": "CrossModel Ranking load_cross",
+    "encoder.tokenizer": "TruncationWarning",
+    "errors": "GemelError InputError MissingExtra ModelError WorkError",
+    "evaluation.evaluate": "evaluate",
+    "evaluation.task": "Score Scores",
+    "groups.cluster": "Cluster Clusters cluster",
+    "groups.dedupe": "DedupeResult DuplicateGroup SparedPair dedupe",
+    "index.index": "Index IndexDocument IndexStats",
+    "index.ingest": "WriteResult",
+    "index.migrate": "MigrateResult",
+    "index.open": "RepairResult open_index repair_index",
+    "index.port": "Count Store",
+    "index.query": "Answer Hit",
+    "index.verify": "VerifyResult",
+    "model": "ConfiguredModel Model TokenEmbeddings load",
+    "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
+    "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
+    "texts.explanation": "Explanation explain",
+    "texts.pairs": "Relations TextPairs find_pairs",
+    "texts.search": "TextHits search_texts",
+    "training.distill.distill": "distill",
+    "training.distill.job": "DistillResult",
+    "training.distill.teacher": "StudentAgreement",
+    "training.options": "TrainOptions",
+    "training.run": "TrainResult",
+    "training.train": "train",
+    "types": "EncodeReport Encoder",
+    "vectors.calibration": "Calibration calibrate",
+    "vectors.pair_scan": "Pairs",
+    "vectors.pairs": "similar_pairs",
+    "vectors.quantize": "quantize rescore",
+    "vectors.search": "Hits search",
+    "vectors.similarity": "cosine normalize",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_MODULES)  # noqa: PLE0605
 
 if TYPE_CHECKING:
     from gemel.checkpoint.fingerprint import Fingerprint as Fingerprint
@@ -157,10 +121,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'gemel' has no attribute {name!r}")
-    return getattr(import_module(f"gemel.{_HOMES[name]}"), name)
+    return getattr(import_module(f"gemel.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return [*globals(), *_MODULES]
