@@ -74,7 +74,7 @@ def test_topics_are_found_and_asked_for(backend_class, model, tmp_path):
 
 
 def test_what_cannot_be_encoded_is_refused_at_once(backend_class, model):
-    with pytest.raises(InputError, match="model is a loaded model, got 'minilm'"):
+    with pytest.raises(InputError, match="model must be a loaded model, got 'minilm'"):
         backend_class("minilm")
     with pytest.raises(InputError, match="unknown option 'batch'"):
         backend_class(model, batch=3)

@@ -51,7 +51,7 @@ def test_options_of_encoding_are_keywords(model):
     assert len(GemelEmbeddings(model, dim=8).embed_query("hello")) == 8
     with pytest.raises(InputError, match="unknown option 'dimensions'"):
         GemelEmbeddings(model, dimensions=8)
-    with pytest.raises(InputError, match="output 'binary' is for storing"):
+    with pytest.raises(InputError, match="output 'binary' is for storage"):
         GemelEmbeddings(model, output="binary")
 
 
@@ -186,7 +186,7 @@ def test_a_long_document_answers_with_its_best_passage_or_whole(model):
 
 
 def test_a_store_made_of_texts_keeps_the_options_of_the_embeddings(model, tmp_path):
-    made = GemelVectorStore.from_texts(TEXTS, GemelEmbeddings(model, dim=8), place=tmp_path / "notes")
+    made = GemelVectorStore.from_texts(TEXTS, GemelEmbeddings(model, dim=8), location=tmp_path / "notes")
     assert made.index.dim == 8
     made.index.close()
     with gemel.open_index(tmp_path / "notes") as index:

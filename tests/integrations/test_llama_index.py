@@ -107,7 +107,7 @@ def test_options_of_encoding_are_keywords(folder):
     embedding = GemelEmbedding(folder, dim=8, embed_batch_size=7)
     assert len(embedding.get_query_embedding("hello")) == 8
     assert embedding.embed_batch_size == 7
-    with pytest.raises(InputError, match="output 'int8' is for storing"):
+    with pytest.raises(InputError, match="output 'int8' is for storage"):
         GemelEmbedding(folder, output="int8")
 
 
@@ -191,7 +191,7 @@ def test_a_filter_can_be_turned_round(store, model):
 
 def test_a_filter_that_an_index_does_not_know_is_refused(store, model):
     given = filters(("lang", FilterOperator.TEXT_MATCH, "e"))
-    with pytest.raises(InputError, match=r"cannot filter 'lang' by 'text_match'\. It knows: ==, !="):
+    with pytest.raises(InputError, match=r"cannot filter 'lang' by 'text_match'\. It supports: ==, !="):
         store.query(asked(model, filters=given))
 
 

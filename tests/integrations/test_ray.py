@@ -26,8 +26,8 @@ from gemel.integrations.ray.pairs import (
     TileStore,
     pairs_on_ray,
     search_on_ray,
-    side_of,
     stripes,
+    tile_side,
 )
 from gemel.options import EncodeOptions
 from gemel.vectors.pair_folder import PairFolder
@@ -246,11 +246,11 @@ def test_tiles_cover_every_pair_once(lefts, rights, same, begin):
 
 
 def test_sides_of_tiles_are_bounded():
-    assert side_of(100, None) == 512
-    assert side_of(100_000, None) == 6250
-    assert side_of(1_000_000, None) == 8192
-    assert side_of(10_000_000, None) == 78_125
-    assert side_of(1_000_000, 1_000_000) == 1000
+    assert tile_side(100, None) == 512
+    assert tile_side(100_000, None) == 6250
+    assert tile_side(1_000_000, None) == 8192
+    assert tile_side(10_000_000, None) == 78_125
+    assert tile_side(1_000_000, 1_000_000) == 1000
     assert Tile(0, 5, 5, 10).name == "tile-0-5-5-10.npy"
 
 
@@ -377,7 +377,7 @@ def test_an_address_is_host_and_port():
         (["encode", "in.txt", "--on", "ray"], "--on ray writes a folder"),
         (
             ["encode", "in.txt", "-o", "out", "--workers", "3"],
-            "--workers and --job-summary are about a cluster",
+            "--workers and --job-summary need a cluster",
         ),
         (["encode", "in.txt", "-o", "out", "--on", "spark"], "on must be 'ray' or"),
         (["pairs", "in.txt", "--on", "ray", "--fast", "5"], "--fast and --on are two ways"),
@@ -426,7 +426,7 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
         gather = InFolder(request, rights, folder, TileStore(tmp_path), [tiles])
         for tile in tiles:
             mine = (right >= tile.first) & (right < tile.last)
-            gather.take(tile, ScanResult(np.zeros(mine.sum(), np.float32), left[mine], right[mine]))
+            gather.add(tile, ScanResult(np.zeros(mine.sum(), np.float32), left[mine], right[mine]))
         pairs = gather.pairs(lefts * rights)
     assert np.array_equal(pairs.left, left)
     assert np.array_equal(pairs.right, right)
@@ -471,6 +471,6 @@ def test_a_cluster_that_cannot_be_joined_leaves_no_folder_behind(tmp_path, monke
     ray.init = lambda **_: (_ for _ in ()).throw(RuntimeError("no"))
     monkeypatch.setattr(cluster_module, "_ray", lambda: ray)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(WorkError, match="cannot join the Ray cluster"), cluster_module.open_cluster():
+    with pytest.raises(WorkError, match="cannot connect to the Ray cluster"), cluster_module.open_cluster():
         pass
     assert list(tmp_path.iterdir()) == []

@@ -202,7 +202,7 @@ def test_a_cluster_that_is_not_there_is_said_in_one_line(cluster, model, tmp_pat
         check=False,
     )
     assert done.returncode == 1
-    assert "cannot join the Ray cluster at 127.0.0.1:9" in done.stderr
+    assert "cannot connect to the Ray cluster at 127.0.0.1:9" in done.stderr
 
 
 # Two nodes that share no network but a cable.

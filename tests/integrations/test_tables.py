@@ -193,7 +193,7 @@ def test_what_cannot_be_done_is_said(kind, model):
         encode_column(table, "body", model=model, batch=8)
     with pytest.raises(InputError, match="float32 here, got output='int8'"):
         encode_column(table, "body", model=model, output="int8")
-    with pytest.raises(InputError, match=r"model is a loaded model, got 'minilm'. Write gemel.load"):
+    with pytest.raises(InputError, match=r"model must be a loaded model, got 'minilm'. Write gemel.load"):
         encode_column(table, "body", model="minilm")
     with pytest.raises(InputError, match="options are for a gemel model, got a Lengths: leave dim out"):
         encode_column(table, "body", model=Lengths(), dim=1)

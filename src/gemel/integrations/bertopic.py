@@ -2,7 +2,7 @@
 
     BERTopic(embedding_model=GemelBackend(gemel.load("all-MiniLM-L6-v2"))).fit_transform(texts)
 
-BERTopic takes only what derives from its own class, so this module cannot be imported without it.
+BERTopic requires a subclass of its own class, so this module cannot be imported without it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ except ImportError as error:
 
 
 class GemelBackend(BaseEmbedder):  # type: ignore[misc, unused-ignore]
-    """What `BERTopic(embedding_model=...)` takes. `changes` are fields of EncodeOptions, for a gemel model."""
+    """An embedding backend for `BERTopic(embedding_model=...)`. `changes` are fields of EncodeOptions."""
 
     def __init__(self, model: Encoder, **changes: Any) -> None:
         super().__init__()
-        encoder_of(model, changes)  # refuses here what could not be encoded later
+        encoder_of(model, changes)  # raises here rather than in `embed`
         self.embedding_model = model
         self.changes = changes
 
     def embed(self, documents: Sequence[str], verbose: bool = False) -> Vectors:
-        """(n, dim) of documents, or of words; `verbose` shows the progress."""
+        """(n, dim) vectors of documents or words; `verbose` shows the progress."""
         shown = {"progress": True} if verbose and isinstance(self.embedding_model, Model) else {}
         vectors = encoder_of(self.embedding_model, {**self.changes, **shown}).encode(list(documents))
         return np.asarray(vectors, dtype=np.float32)

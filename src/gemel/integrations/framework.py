@@ -1,8 +1,6 @@
-"""A model as frameworks ask for it: texts of either side of a search in, lists of floats out. Imports no framework.
+"""What the integrations share: encoders of queries and documents, models with options, metadata as fields of an index.
 
-A model and options by name -> an encoder that needs nothing more said.
-
-Metadata of frameworks in the fields of an index: plain values are columns for conditions, the rest is JSON.
+No framework is imported here.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ DEFAULT_MODEL = "all-MiniLM-L6-v2"
 
 
 class QueryDocumentEncoder:
-    """Queries and documents by one model, each with the prompt that the checkpoint has for it.
+    """Vectors of queries and documents as lists of floats, each with its prompt of the checkpoint.
 
-    `options` are fields of EncodeOptions by name. A model that is given by name is loaded at the first text.
+    `options` are fields of EncodeOptions. A model given by name is loaded with the first text.
     """
 
     def __init__(self, model: Model | str | Path, options: Mapping[str, Any]) -> None:
@@ -37,7 +35,7 @@ class QueryDocumentEncoder:
         self._options = EncodeOptions.of(None, cast("EncodeKeywords", self.options))
         if (output := self._options.output) != "float32":
             raise InputError(
-                f"frameworks take vectors of floats; output {output!r} is for storing. Leave it out"
+                f"frameworks take vectors of floats; output {output!r} is for storage. Leave it out"
             )
         self._given = model
         self._model = model if isinstance(model, Model) else None
@@ -45,11 +43,11 @@ class QueryDocumentEncoder:
 
     @property
     def name(self) -> str:
-        """What `load` takes to find the model again: what was given, or the folder of a loaded one."""
+        """The argument of `load` for this model: the given name, or the folder of a loaded model."""
         return str(self._given.checkpoint.folder if isinstance(self._given, Model) else self._given)
 
     def model(self) -> Model:
-        """Loaded if it is not yet."""
+        """The model, loaded on the first call."""
         with self._loading:
             if self._model is None:
                 assert not isinstance(self._given, Model)
@@ -57,11 +55,11 @@ class QueryDocumentEncoder:
             return self._model
 
     def queries(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text, in order, with the query prompt."""
+        """One vector per text, with the query prompt."""
         return self._configured().encode_query(texts).tolist()  # type: ignore[no-any-return]
 
     def documents(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector a text, in order, with the document prompt."""
+        """One vector per text, with the document prompt."""
         return self._configured().encode_document(texts).tolist()  # type: ignore[no-any-return]
 
     def _configured(self) -> ConfiguredModel:
@@ -69,10 +67,10 @@ class QueryDocumentEncoder:
 
 
 def encoder_of(model: Encoder, changes: dict[str, Any]) -> Encoder:
-    """The model under these fields of EncodeOptions; any other object with an `encode` has no options."""
+    """The model with these fields of EncodeOptions; any other object with an `encode` takes none."""
     if not isinstance(model, Model):
         if isinstance(model, str) or not hasattr(model, "encode"):
-            raise InputError(f"model is a loaded model, got {model!r}. Write gemel.load(...) first")
+            raise InputError(f"model must be a loaded model, got {model!r}. Write gemel.load(...) first")
         if changes:
             kind = type(model).__name__
             raise InputError(f"options are for a gemel model, got a {kind}: leave {', '.join(changes)} out")
@@ -84,7 +82,7 @@ def encoder_of(model: Encoder, changes: dict[str, Any]) -> Encoder:
 
 
 REST = "more_metadata"
-"""The column of what no column of its own can hold."""
+"""The field with the metadata that cannot be fields of their own, as JSON."""
 
 
 def store_fields(
@@ -94,12 +92,12 @@ def store_fields(
     *,
     rest: bool = True,
 ) -> list[dict[str, FieldValue]]:
-    """The fields of each document, none for None; columns that the index lacks are added to it.
+    """The fields of each document, none for None; missing fields are added to the index.
 
-    Lists, mappings, None, and names that no field can have are the rest; `rest` False: it is left out, being kept
-    elsewhere. `only`: the names that get a column; None: all.
+    Lists, mappings, None, and names that no field can have go to `REST`, or are left out with `rest=False`. `only`: the
+    names that become fields; None: all.
     """
-    names = [*index.fields, REST]  # a name that differs from one of these in case only is no field
+    names = [*index.fields, REST]  # a name that differs from one of these only in case cannot be a field
     rows = [_row(metadata or {}, names, only, rest=rest) for metadata in metadatas]
     new = infer(rows, index.fields)
     if new:
@@ -108,7 +106,7 @@ def store_fields(
 
 
 def metadata_of(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
-    """What `store_fields` was given. Of a document that came another way: its fields that are not null."""
+    """The metadata that `store_fields` was given; of other documents, the fields that are not null."""
     plain = {name: value for name, value in fields.items() if value is not None and name != REST}
     rest: dict[str, Any] = json.loads(str(fields.get(REST) or "{}"))
     return plain | rest

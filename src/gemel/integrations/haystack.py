@@ -1,9 +1,4 @@
-"""gemel in Haystack: `GemelTextEmbedder` and `GemelDocumentEmbedder`. Needs the package haystack-ai.
-
-`GemelTextEmbedder`: the vector of a query, as a component of Haystack.
-
-`GemelDocumentEmbedder`: documents with their vectors, as a component of Haystack.
-"""
+"""gemel in Haystack: `GemelTextEmbedder` and `GemelDocumentEmbedder`. Needs the package haystack-ai."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ from gemel.files.isolation import disable_usage_reports
 from gemel.integrations.framework import DEFAULT_MODEL, QueryDocumentEncoder
 from gemel.model import Model
 
-disable_usage_reports("haystack")  # a program that imports haystack first decides for itself
+disable_usage_reports("haystack")  # without effect if the program has imported haystack before
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -33,14 +28,14 @@ __all__ = ["GemelDocumentEmbedder", "GemelTextEmbedder"]
 
 @component
 class GemelTextEmbedder:
-    """A text to its vector, with the checkpoint's query prompt. `options` are fields of `gemel.EncodeOptions`."""
+    """A component that encodes a query with its prompt. `options` are fields of `gemel.EncodeOptions`."""
 
     def __init__(self, model: Model | str | Path = DEFAULT_MODEL, **options: Any) -> None:
-        self._sides = QueryDocumentEncoder(model, options)
+        self._encoder = QueryDocumentEncoder(model, options)
 
     def warm_up(self) -> None:
-        """Load the model; the first `run` does so otherwise."""
-        self._sides.model()
+        """Load the model, which otherwise happens in the first `run`."""
+        self._encoder.model()
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
     def run(self, text: str) -> dict[str, Any]:
@@ -50,7 +45,7 @@ class GemelTextEmbedder:
                 f"GemelTextEmbedder takes one text, got a {type(text).__name__}. "
                 "For documents use GemelDocumentEmbedder"
             )
-        return {"embedding": self._sides.queries([text])[0]}
+        return {"embedding": self._encoder.queries([text])[0]}
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
     async def run_async(self, text: str) -> dict[str, Any]:
@@ -58,20 +53,20 @@ class GemelTextEmbedder:
         return await asyncio.to_thread(self.run, text)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` reads. A model that was given loaded is written as its folder."""
-        return dict(default_to_dict(self, model=self._sides.name, **self._sides.options))
+        """The arguments, for `from_dict`. A loaded model is written as its folder."""
+        return dict(default_to_dict(self, model=self._encoder.name, **self._encoder.options))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The component that `to_dict` was asked of."""
+        """The component of a `to_dict`."""
         return default_from_dict(cls, data)  # type: ignore[no-any-return]
 
 
 @component
 class GemelDocumentEmbedder:
-    """Documents to documents with a vector, with the checkpoint's document prompt.
+    """A component that adds vectors to documents, with the document prompt.
 
-    meta_fields_to_embed: metadata that is put in front of the text, parted by `embedding_separator`.
+    meta_fields_to_embed: metadata that is put in front of the text, separated by `embedding_separator`.
     `options` are fields of `gemel.EncodeOptions`.
     """
 
@@ -83,22 +78,22 @@ class GemelDocumentEmbedder:
         embedding_separator: str = "\n",
         **options: Any,
     ) -> None:
-        self._sides = QueryDocumentEncoder(model, options)
+        self._encoder = QueryDocumentEncoder(model, options)
         self.meta_fields_to_embed = list(meta_fields_to_embed)
         self.embedding_separator = embedding_separator
 
     def warm_up(self) -> None:
-        """Load the model; the first `run` does so otherwise."""
-        self._sides.model()
+        """Load the model, which otherwise happens in the first `run`."""
+        self._encoder.model()
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
     def run(self, documents: list[Document]) -> dict[str, Any]:
-        """{"documents": new ones with `embedding` set, in order}; those that came in are not changed."""
+        """{"documents": copies with `embedding` set, in order}"""
         if not isinstance(documents, list) or not all(isinstance(each, Document) for each in documents):
             raise InputError(
                 "GemelDocumentEmbedder takes a list of Documents. For a text use GemelTextEmbedder"
             )
-        vectors = self._sides.documents([self._text(each) for each in documents])
+        vectors = self._encoder.documents([self._text(each) for each in documents])
         return {
             "documents": [
                 replace(each, embedding=vector) for each, vector in zip(documents, vectors, strict=True)
@@ -111,23 +106,23 @@ class GemelDocumentEmbedder:
         return await asyncio.to_thread(self.run, documents)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `from_dict` reads. A model that was given loaded is written as its folder."""
+        """The arguments, for `from_dict`. A loaded model is written as its folder."""
         return dict(
             default_to_dict(
                 self,
-                model=self._sides.name,
+                model=self._encoder.name,
                 meta_fields_to_embed=self.meta_fields_to_embed,
                 embedding_separator=self.embedding_separator,
-                **self._sides.options,
+                **self._encoder.options,
             )
         )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The component that `to_dict` was asked of."""
+        """The component of a `to_dict`."""
         return default_from_dict(cls, data)  # type: ignore[no-any-return]
 
     def _text(self, document: Document) -> str:
-        before = [document.meta.get(name) for name in self.meta_fields_to_embed]
-        said = [str(value) for value in before if value is not None and value != ""]
-        return self.embedding_separator.join([*said, document.content or ""])
+        values = [document.meta.get(name) for name in self.meta_fields_to_embed]
+        metadata = [str(value) for value in values if value is not None and value != ""]
+        return self.embedding_separator.join([*metadata, document.content or ""])

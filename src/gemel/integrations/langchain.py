@@ -1,9 +1,4 @@
-"""gemel in LangChain: `GemelEmbeddings`, and `GemelVectorStore` over an index. Needs the package langchain-core.
-
-`GemelEmbeddings`: a model as LangChain's Embeddings.
-
-`GemelVectorStore`: an index as LangChain's VectorStore. Its async calls are LangChain's own, in a thread.
-"""
+"""gemel in LangChain: `GemelEmbeddings`, and `GemelVectorStore` over an index. Needs the package langchain-core."""
 
 from __future__ import annotations
 
@@ -40,46 +35,46 @@ __all__ = ["GemelEmbeddings", "GemelVectorStore"]
 
 
 class GemelEmbeddings(Embeddings):  # type: ignore[misc]
-    """Vectors by a gemel model: queries with the checkpoint's query prompt, documents with its document prompt.
+    """LangChain's Embeddings with a gemel model: queries and documents with their prompts of the checkpoint.
 
     `options` are fields of `gemel.EncodeOptions`: `GemelEmbeddings("all-MiniLM-L6-v2", dim=128)`. The async calls run
-    in a thread; the model computes without holding the interpreter.
+    in a thread; the model releases the GIL.
     """
 
     def __init__(self, model: Model | str | Path = DEFAULT_MODEL, **options: Any) -> None:
-        self._sides = QueryDocumentEncoder(model, options)
+        self._encoder = QueryDocumentEncoder(model, options)
 
     @property
     def model(self) -> Model:
-        """Loaded if it is not yet."""
-        return self._sides.model()
+        """The model, loaded on first use."""
+        return self._encoder.model()
 
     @property
     def options(self) -> dict[str, Any]:
-        """As they were given."""
-        return dict(self._sides.options)
+        """The given options."""
+        return dict(self._encoder.options)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return self._sides.documents(texts)
+        return self._encoder.documents(texts)
 
     def embed_query(self, text: str) -> list[float]:
-        return self._sides.queries([text])[0]
+        return self._encoder.queries([text])[0]
 
     def __repr__(self) -> str:
-        return f"GemelEmbeddings({self._sides.name!r})"
+        return f"GemelEmbeddings({self._encoder.name!r})"
 
 
-_EVERY = {"not": {"id": None}}  # a condition that all documents meet
+_EVERY = {"not": {"id": None}}  # true for all documents
 
 
 class GemelVectorStore(VectorStore):  # type: ignore[misc]
-    """Documents in a gemel index, encoded by the index's own model.
+    """LangChain's VectorStore with a gemel index, which encodes documents with its own model.
 
-    embedding: what encodes for an index of vectors only (`open_index(place, dim=n)`).
-    fields: metadata that can be filtered by. None: all of it that is a text, a number or a bool.
-    whole: a search answers with whole documents; else one that is stored as several passages answers with the best.
+    embedding: the encoder for an index of vectors only (`open_index(location, dim=n)`).
+    fields: metadata to filter by. None: all that is a text, a number or a bool.
+    whole: a search returns whole documents; else the best passage of a document that is stored in several.
 
-    Searches take `filter`, a condition as `Index.search` takes it as `where`, and the options of that call, such as
+    Searches take `filter`, which is `where` of `Index.search`, and the other options of that call, such as
     `hybrid=True`.
     """
 
@@ -92,11 +87,9 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
         whole: bool = False,
     ) -> None:
         if embedding is not None and index.encode_options is not None:
-            raise InputError(
-                f"the index {index.location} encodes with the model that it was made with. Leave embedding out"
-            )
+            raise InputError(f"the index {index.location} encodes with its own model. Leave embedding out")
         self.index = index
-        self._foreign, self._fields, self._whole = embedding, fields, whole
+        self._embedding, self._fields, self._whole = embedding, fields, whole
 
     @classmethod
     def from_texts(
@@ -106,31 +99,31 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: list[str] | None = None,
-        place: str | Path = ":memory:",
+        location: str | Path = ":memory:",
         **settings: Any,
     ) -> Self:
-        """A store of these texts. `place` is that of `open_index`; an index that is there is added to.
+        """A store of these texts, in a new index or added to an existing one at `location`, as in `open_index`.
 
-        An embedding that is no GemelEmbeddings makes an index of vectors only. `settings` are those of the class.
+        With an embedding that is no GemelEmbeddings the index has vectors only. `settings` are those of the class.
         """
         if isinstance(embedding, GemelEmbeddings):
             changes = embedding.options
-            store = cls(open_index(place, embedding.model, options=EncodeOptions(**changes)), **settings)
+            store = cls(open_index(location, embedding.model, options=EncodeOptions(**changes)), **settings)
         else:
             dim = len(embedding.embed_query("how many numbers?"))
-            store = cls(open_index(place, dim=dim), embedding, **settings)
+            store = cls(open_index(location, dim=dim), embedding, **settings)
         store.add_texts(texts, metadatas, ids=ids)
         return store
 
     @cached_property
     def embeddings(self) -> Embeddings | None:
-        """What encodes: the embedding that was given, or the model of the index with its options."""
+        """The given embedding, or the model of the index with its options."""
         options = self.index.encode_options
         model = None if options is None else self.index.model
         if options is None or model is None:
-            return self._foreign
-        usual = asdict(EncodeOptions())
-        changes = {name: value for name, value in asdict(options).items() if value != usual[name]}
+            return self._embedding
+        defaults = asdict(EncodeOptions())
+        changes = {name: value for name, value in asdict(options).items() if value != defaults[name]}
         return GemelEmbeddings(model, **changes)
 
     def add_texts(
@@ -141,29 +134,29 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
         ids: Sequence[str | None] | None = None,
         **_: Any,
     ) -> list[str]:
-        """Their ids, made up where none is given. A document under an id that is there is replaced.
+        """Add texts and return their ids, random where none is given. A document with an existing id is replaced.
 
-        Values of one metadata have one type: the first ones decide which, others are an error. Those that are lists,
-        mappings or None, and names that cannot be a field of an index, are kept but cannot be filtered by.
+        All values of a metadata field must have the type of the first ones. Lists, mappings, None, and metadata whose
+        names cannot be fields of an index are stored but cannot be filtered by.
         """
         listed = list(texts)
-        named = [id_ or str(uuid4()) for id_ in (ids or [None] * len(listed))]
+        all_ids = [id_ or str(uuid4()) for id_ in (ids or [None] * len(listed))]
         rows = store_fields(self.index, metadatas or [{}] * len(listed), self._fields)
         if listed:
-            vectors = None if self._foreign is None else self._foreign.embed_documents(listed)
-            self.index.upsert(listed, ids=named, fields=rows, vectors=vectors)
-        return named
+            vectors = None if self._embedding is None else self._embedding.embed_documents(listed)
+            self.index.upsert(listed, ids=all_ids, fields=rows, vectors=vectors)
+        return all_ids
 
     def delete(self, ids: list[str] | None = None, *, filter: Where = None, **_: Any) -> bool:
-        """By ids or by a condition; neither: everything, as LangChain has it. Ids that are not there are no error."""
+        """Delete by ids or by a condition; with neither, everything, as in LangChain. Unknown ids are ignored."""
         self.index.delete(ids, where=_EVERY if ids is None and not filter else filter or None)
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Whole documents in the order asked; ids that are not there are left out."""
+        """Whole documents in the order of the ids; unknown ids are left out."""
         return [
-            Document(id=found.id, page_content=found.text, metadata=metadata_of(found.fields))
-            for found in self.index.get(ids)
+            Document(id=each.id, page_content=each.text, metadata=metadata_of(each.fields))
+            for each in self.index.get(ids)
         ]
 
     def similarity_search(
@@ -175,14 +168,14 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
     def similarity_search_with_score(
         self, query: str, k: int = 4, *, filter: Where = None, **options: Any
     ) -> list[tuple[Document, float]]:
-        """With the score that ordered them, more is better: the cosine, unless `hybrid` or `rerank` is asked for."""
+        """The best k documents with their scores: the cosine, unless `hybrid` or `rerank` is given."""
         hits = self._hits(query, k, filter, options)
         return list(zip(self._documents(hits), [hit.score for hit in hits], strict=True))
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, *, filter: Where = None, **options: Any
     ) -> list[Document]:
-        """As `similarity_search`, for a vector of what encodes."""
+        """`similarity_search` for the vector of a query."""
         return self._documents(list(self.index.search(embedding, k, where=filter or None, **options)))
 
     def max_marginal_relevance_search(
@@ -213,18 +206,18 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
         filter: Where = None,
         **options: Any,
     ) -> list[Document]:
-        """As `max_marginal_relevance_search`, for a vector of what encodes."""
-        found = list(self.index.search(embedding, max(k, fetch_k), where=filter or None, **options))
-        vectors = self.index.passage_vectors(found)
-        there = [(hit, vector) for hit, vector in zip(found, vectors, strict=True) if vector is not None]
+        """`max_marginal_relevance_search` for the vector of a query."""
+        hits = list(self.index.search(embedding, max(k, fetch_k), where=filter or None, **options))
+        vectors = self.index.passage_vectors(hits)
+        candidates = [(hit, vector) for hit, vector in zip(hits, vectors, strict=True) if vector is not None]
         query = np.asarray(embedding, dtype=np.float32)
-        chosen = maximal_marginal_relevance(query, [vector for _, vector in there], lambda_mult, k)
-        return self._documents([there[place][0] for place in chosen])
+        chosen = maximal_marginal_relevance(query, [vector for _, vector in candidates], lambda_mult, k)
+        return self._documents([candidates[i][0] for i in chosen])
 
     def _similarity_search_with_relevance_scores(
         self, query: str, k: int = 4, *, filter: Where = None, **options: Any
     ) -> list[tuple[Document, float]]:
-        """LangChain wants 0 to 1: the cosine, whatever ordered the hits; below 0 is 0."""
+        """LangChain requires 0 to 1: the cosine, or 0 where it is negative."""
         hits = self._hits(query, k, filter, options)
         relevance = [min(1.0, max(0.0, hit.cosine)) for hit in hits]
         return list(zip(self._documents(hits), relevance, strict=True))
@@ -235,8 +228,8 @@ class GemelVectorStore(VectorStore):  # type: ignore[misc]
         return await asyncio.to_thread(self._similarity_search_with_relevance_scores, query, k, **options)
 
     def _hits(self, query: str, k: int, where: Where, options: dict[str, Any]) -> list[Hit]:
-        asked = query if self._foreign is None else self._foreign.embed_query(query)
-        return list(self.index.search(asked, k, where=where or None, **options))
+        text_or_vector = query if self._embedding is None else self._embedding.embed_query(query)
+        return list(self.index.search(text_or_vector, k, where=where or None, **options))
 
     def _documents(self, hits: Sequence[Hit]) -> list[Document]:
         texts = (

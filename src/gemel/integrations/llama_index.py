@@ -1,11 +1,4 @@
-"""gemel in LlamaIndex: `GemelEmbedding`, and `GemelVectorStore` over an index. Needs the package llama-index-core.
-
-`GemelEmbedding`: a model as LlamaIndex's BaseEmbedding.
-
-`GemelVectorStore`: an index as LlamaIndex's vector store. LlamaIndex encodes; texts and vectors are kept here.
-
-LlamaIndex's metadata filters as conditions of an index.
-"""
+"""gemel in LlamaIndex: `GemelEmbedding`, and `GemelVectorStore` over an index. Needs the package llama-index-core."""
 
 from __future__ import annotations
 
@@ -43,20 +36,20 @@ except ModuleNotFoundError as error:
 
 __all__ = ["GemelEmbedding", "GemelVectorStore"]
 
-_BATCH = 256  # texts a call; gemel makes batches of its own, so fewer only cost time
+_BATCH = 256  # texts per call; gemel makes its own batches, so fewer are only slower
 
 _OPTIONS = {field.name for field in fields(EncodeOptions)}
 
 
 class GemelEmbedding(BaseEmbedding):  # type: ignore[misc]
-    """Vectors by a gemel model: queries with the checkpoint's query prompt, texts with its document prompt.
+    """LlamaIndex's BaseEmbedding with a gemel model: queries and texts with their prompts of the checkpoint.
 
-    `settings` are fields of `gemel.EncodeOptions` or of LlamaIndex's class. `to_dict` writes a model that was given
-    loaded as its folder; `from_dict` loads it again.
+    `settings` are fields of `gemel.EncodeOptions` or of LlamaIndex's class. `to_dict` writes a loaded model as its
+    folder; `from_dict` loads it again.
     """
 
     options: dict[str, Any] = Field(default_factory=dict, description="Fields of gemel.EncodeOptions.")
-    _sides: QueryDocumentEncoder | None = PrivateAttr(default=None)
+    _encoder: QueryDocumentEncoder | None = PrivateAttr(default=None)
 
     def __init__(
         self,
@@ -66,15 +59,15 @@ class GemelEmbedding(BaseEmbedding):  # type: ignore[misc]
         **settings: Any,
     ) -> None:
         own = {name: settings.pop(name) for name in _OPTIONS & settings.keys()}
-        sides = QueryDocumentEncoder(model_name, {**(options or {}), **own})
+        encoder = QueryDocumentEncoder(model_name, {**(options or {}), **own})
         super().__init__(
-            **{"model_name": sides.name, "options": sides.options, "embed_batch_size": _BATCH, **settings}
+            **{"model_name": encoder.name, "options": encoder.options, "embed_batch_size": _BATCH, **settings}
         )
-        self._sides = sides
+        self._encoder = encoder
 
     @classmethod
     def class_name(cls) -> str:
-        """What LlamaIndex calls it in what it writes."""
+        """The name in what LlamaIndex writes."""
         return "GemelEmbedding"
 
     def _get_query_embedding(self, query: str) -> list[float]:
@@ -96,29 +89,29 @@ class GemelEmbedding(BaseEmbedding):  # type: ignore[misc]
         return await asyncio.to_thread(self._get_text_embeddings, texts)
 
     def _ready(self) -> QueryDocumentEncoder:
-        """Made anew where a copy or a pickle of this object has lost it."""
-        if self._sides is None:
-            self._sides = QueryDocumentEncoder(self.model_name, self.options)
-        return self._sides
+        """Created again after a copy or a pickle, which do not have it."""
+        if self._encoder is None:
+            self._encoder = QueryDocumentEncoder(self.model_name, self.options)
+        return self._encoder
 
 
-_NODE, _KIND, _SOURCE = "_node_content", "_node_type", "ref_doc_id"  # LlamaIndex's own names for them
+_NODE, _KIND, _SOURCE = "_node_content", "_node_type", "ref_doc_id"  # the names in LlamaIndex
 
-_EVERY = {"not": {"id": None}}  # a condition that all documents meet
+_EVERY = {"not": {"id": None}}  # true for all documents
 
 
 class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
-    """Nodes in a gemel index, found by vector, or by vector and words (`vector_store_query_mode="hybrid"`).
+    """LlamaIndex's vector store with a gemel index: search by vector or hybrid (`vector_store_query_mode="hybrid"`).
 
-    fields: metadata that can be filtered by. None: all of it that is a text, a number or a bool.
-    An index that has a model refuses vectors of another one; `open_index(place, dim=n)` takes those of any.
+    fields: metadata to filter by. None: all that is a text, a number or a bool.
+    LlamaIndex encodes. An index with a model refuses vectors of another one; `open_index(location, dim=n)` takes any.
     """
 
     stores_text: bool = True
     is_embedding_query: bool = True
     _index: Index = PrivateAttr()
     _fields: Collection[str] | None = PrivateAttr(default=None)
-    _seen: bool = PrivateAttr(default=False)
+    _checked: bool = PrivateAttr(default=False)
 
     def __init__(self, index: Index, *, fields: Collection[str] | None = None) -> None:
         super().__init__()
@@ -126,7 +119,7 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
 
     @classmethod
     def class_name(cls) -> str:
-        """What LlamaIndex calls it in what it writes."""
+        """The name in what LlamaIndex writes."""
         return "GemelVectorStore"
 
     @property
@@ -135,7 +128,7 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         return self._index
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Their ids; a node under an id that is there is replaced."""
+        """Add nodes and return their ids; a node with an existing id is replaced."""
         if not nodes:
             return []
         self._check_vectors(nodes[0])
@@ -151,19 +144,21 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         return [each.node_id for each in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
-        """All nodes of a document."""
+        """Delete all nodes of a document."""
         if _SOURCE in self._index.fields:
             self._index.delete(where={_SOURCE: ref_doc_id})
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **_: Any
     ) -> None:
-        """Nodes of these ids that meet the filters; one of the two may be left out."""
+        """Delete nodes with these ids that match the filters; one of the two may be left out."""
         if node_ids == []:
             return
         where = all_of(_ids(node_ids), condition_of(filters))
         if where is None:
-            raise InputError("delete_nodes takes node_ids, filters or both; got neither. Use clear for all")
+            raise InputError(
+                "delete_nodes takes node_ids, filters or both; got neither. Use clear to delete all"
+            )
         self._index.delete(where=where)
 
     def clear(self) -> None:
@@ -173,32 +168,32 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """The nodes of these ids, in order; ids that are not there are left out."""
+        """The nodes of these ids, in order; unknown ids are left out."""
         if node_ids is None or filters is not None:
             raise InputError("get_nodes of an index takes node_ids and no filters. To filter, use a query")
         return [_node(each.id, each.text, each.fields) for each in self._index.get(node_ids)]
 
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
-        """The best nodes, best first, with the scores that ordered them."""
+        """The best nodes with their scores, best first."""
         hybrid = query.mode == VectorStoreQueryMode.HYBRID
         if not hybrid and query.mode != VectorStoreQueryMode.DEFAULT:
             raise InputError(
-                f"an index answers the modes default and hybrid, not {VectorStoreQueryMode(query.mode).value!r}"
+                f"an index supports the modes default and hybrid, not {VectorStoreQueryMode(query.mode).value!r}"
             )
-        asked = query.query_str if hybrid else query.query_embedding
-        if asked is None:
+        text_or_vector = query.query_str if hybrid else query.query_embedding
+        if text_or_vector is None:
             raise InputError(f"the query has no {'text' if hybrid else 'vector'} to search by")
         sources = {_SOURCE: list(query.doc_ids)} if query.doc_ids else None
-        found = self._index.search(
-            asked,
+        hits = self._index.search(
+            text_or_vector,
             (query.hybrid_top_k if hybrid else None) or query.similarity_top_k,
             where=all_of(condition_of(query.filters), _ids(query.node_ids), sources),
             hybrid=hybrid,
         )
         return VectorStoreQueryResult(
-            nodes=[_node(hit.id, hit.text, hit.fields) for hit in found],
-            similarities=[hit.score for hit in found],
-            ids=[hit.id for hit in found],
+            nodes=[_node(hit.id, hit.text, hit.fields) for hit in hits],
+            similarities=[hit.score for hit in hits],
+            ids=[hit.id for hit in hits],
         )
 
     async def async_add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
@@ -224,31 +219,31 @@ class GemelVectorStore(BasePydanticVectorStore):  # type: ignore[misc]
         return await asyncio.to_thread(self.query, query)
 
     def _check_vectors(self, node: BaseNode) -> None:
-        """Once, on the first node: LlamaIndex may be set to another model than the one the index was made with."""
+        """On the first node only: the model of LlamaIndex may be another than that of the index."""
         text = node.get_content(metadata_mode=MetadataMode.EMBED)
-        if not self._seen and not self._index.made_by_model(text, node.get_embedding()):
+        if not self._checked and not self._index.made_by_model(text, node.get_embedding()):
             raise InputError(
                 f"the vectors are not those of the model of {self._index!r}. Set embed_model to a GemelEmbedding "
-                "of that model, or keep them in an index of vectors only: open_index(place, dim=...)"
+                "of that model, or store them in an index of vectors only: open_index(location, dim=...)"
             )
-        self._seen = True
+        self._checked = True
 
 
 def _own_fields(node: BaseNode) -> dict[str, FieldValue]:
-    """What makes the node again, without its text; and the document that it is of."""
+    """The fields from which LlamaIndex creates the node again, without its text, and the id of its document."""
     written = node_to_metadata_dict(node, remove_text=True)
     return {name: written[name] for name in (_NODE, _KIND, _SOURCE)}
 
 
 def _node(id_: str, text: str, fields: Mapping[str, FieldValue]) -> BaseNode:
-    """As it was added. A document that came to the index another way becomes a node with its fields as metadata."""
+    """The node that was added; of other documents of the index, a node with the fields as metadata."""
     if fields.get(_NODE) is None:
         return TextNode(id_=id_, text=text, metadata=metadata_of(fields))
     return metadata_dict_to_node(dict(fields), text=text)
 
 
 def _ids(ids: Sequence[str] | None) -> dict[str, Any] | None:
-    """No ids ask for nothing: LlamaIndex's retrievers say [] where they mean any."""
+    """None for no ids: retrievers of LlamaIndex pass [] for any id."""
     return {"id": list(ids)} if ids else None
 
 
@@ -265,20 +260,20 @@ _OPERATORS = {
 
 
 def condition_of(filters: MetadataFilters | None) -> dict[str, Any] | None:
-    """What `Index.search` takes as `where`; None where there is nothing to ask for."""
+    """The filters as `where` of `Index.search`; None for no filters."""
     if filters is None or not filters.filters:
         return None
     parts = [part for part in (_part(each) for each in filters.filters) if part is not None]
-    joined = str(getattr(filters.condition, "value", filters.condition) or "and")
+    operator = str(getattr(filters.condition, "value", filters.condition) or "and")
     if not parts:
         return None
-    return {"not": {"or": parts}} if joined == "not" else {joined: parts}
+    return {"not": {"or": parts}} if operator == "not" else {operator: parts}
 
 
 def all_of(*conditions: dict[str, Any] | None) -> dict[str, Any] | None:
-    """All of those that are not None."""
-    said: Sequence[dict[str, Any]] = [each for each in conditions if each is not None]
-    return {"and": list(said)} if said else None
+    """The conjunction of the conditions that are not None."""
+    given = [each for each in conditions if each is not None]
+    return {"and": given} if given else None
 
 
 def _part(given: Any) -> dict[str, Any] | None:  # noqa: ANN401 - MetadataFilter or MetadataFilters
@@ -287,8 +282,8 @@ def _part(given: Any) -> dict[str, Any] | None:  # noqa: ANN401 - MetadataFilter
     if given.operator == FilterOperator.IS_EMPTY:
         return {given.key: None}
     if given.operator not in _OPERATORS:
-        known = ", ".join(operator.value for operator in (*_OPERATORS, FilterOperator.IS_EMPTY))
+        supported = ", ".join(operator.value for operator in (*_OPERATORS, FilterOperator.IS_EMPTY))
         raise InputError(
-            f"an index cannot filter {given.key!r} by {given.operator.value!r}. It knows: {known}"
+            f"an index cannot filter {given.key!r} by {given.operator.value!r}. It supports: {supported}"
         )
     return {given.key: {_OPERATORS[given.operator]: given.value}}

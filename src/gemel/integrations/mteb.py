@@ -1,9 +1,9 @@
-"""A gemel model as an encoder of the `mteb` package (version 2), so that the standard benchmark runs on it.
+"""A gemel model as an encoder for the benchmark `mteb` (version 2).
 
     import mteb
     mteb.evaluate(GemelEncoder(gemel.load("all-MiniLM-L6-v2")), mteb.get_tasks(["STSBenchmark"]))
 
-mteb asks for four names (its EncoderProtocol): `encode`, `similarity`, `similarity_pairwise`, `mteb_model_meta`.
+mteb requires four names (its EncoderProtocol): `encode`, `similarity`, `similarity_pairwise`, `mteb_model_meta`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.types import AnyVectors, Encoder
 
-_METRICS = ("cosine", "dot", "euclidean")  # those that mteb can compute from a name
+_METRICS = ("cosine", "dot", "euclidean")  # that mteb can compute by name
 
 
 class GemelEncoder:
-    """An encoder for `mteb.evaluate`. Any object with an `encode` will do; prompts and options need a gemel model."""
+    """An encoder for `mteb.evaluate` from any object with an `encode`; prompts and options need a gemel model."""
 
     def __init__(self, model: Encoder, options: EncodeOptions | None = None) -> None:
         if options is not None and not isinstance(model, Model):
@@ -38,7 +38,7 @@ class GemelEncoder:
         prompt_type: Any = None,  # noqa: ANN401 - mteb.types.PromptType or None
         **_: Any,
     ) -> AnyVectors:
-        """(n, dim) for all texts of mteb's batches. What else mteb says (split, batch size) changes nothing here."""
+        """(n, dim) vectors of all texts of mteb's batches. Other arguments (split, batch size) are ignored."""
         texts: list[str] = []
         for batch in inputs:
             if "text" not in batch:
@@ -53,7 +53,7 @@ class GemelEncoder:
         return self.model.encode(texts, replace(self.options, prompt_name=name or self.options.prompt_name))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - arrays or tensors, as mteb has
-        """(n, m) scores by the checkpoint's similarity, cosine where it names none that mteb knows."""
+        """(n, m) scores by the similarity of the checkpoint, or cosine where mteb does not support it."""
         from mteb.similarity_functions import select_similarity
 
         return select_similarity(embeddings1, embeddings2, self.mteb_model_meta.similarity_fn_name)
@@ -66,7 +66,7 @@ class GemelEncoder:
 
     @cached_property
     def mteb_model_meta(self) -> Any:  # noqa: ANN401 - mteb.ModelMeta, which is not there without mteb
-        """Name, revision and size for mteb's results; the revision stands for weights and options alike."""
+        """Name, revision and size for the results of mteb; the revision depends on weights and options."""
         try:
             from mteb.models.model_meta import ModelMeta, ScoringFunction
         except ImportError as error:
@@ -83,7 +83,7 @@ class GemelEncoder:
             }
         return ModelMeta.create_empty(
             {
-                # mteb wants owner/name, for the folder of the results
+                # mteb requires owner/name, for the folder of the results
                 "name": name if "/" in name else f"gemel/{name}",
                 "embed_dim": self.options.dim or self.model.dim,
                 **facts,
@@ -91,10 +91,10 @@ class GemelEncoder:
         )
 
     def _prompt_name(self, task: str, kind: str, role: str | None) -> str | None:
-        """The checkpoint's prompt for this use, the most special one first, in mteb's own order."""
+        """The prompt of the checkpoint for this task, the most specific one first, in the order of mteb."""
         assert isinstance(self.model, Model)
-        known = self.model.checkpoint.prompts
+        prompts = self.model.checkpoint.prompts
         names = [f"{task}-{role}", task, f"{kind}-{role}", kind, role]
         if role == "document":
-            names += ["passage", "corpus"]  # what older checkpoints call it
-        return next((name for name in names if name and name in known), None)
+            names += ["passage", "corpus"]  # the names in older checkpoints
+        return next((name for name in names if name and name in prompts), None)

@@ -1,4 +1,4 @@
-"""The door to Ray: which cluster, how many workers, and the one pool of workers that a job has at a time."""
+"""Connects to a Ray cluster: its address, the number of workers, and the one pool of workers of a job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.isolation import disable_usage_reports
 from gemel.integrations.ray.pool import Counts, JobSummary, Pool, WorkerClass
 
-_REACH = 10.0  # seconds for an address to answer
+_TIMEOUT = 10.0  # seconds for an address to respond
 
 _CLIENT_PORT = "10001"  # of Ray Client, which is another protocol
 
 
 class RayCluster:
-    """A connection to Ray. `open_cluster` makes one."""
+    """A connection to Ray, made by `open_cluster`."""
 
     def __init__(self, ray: Any, workers: int | None, threads: int) -> None:  # noqa: ANN401 - the module
         self._ray = ray
@@ -37,9 +37,9 @@ class RayCluster:
         self._key: object = None
 
     def pool(self, worker: WorkerClass, *arguments: Any, key: object) -> Pool:
-        """Workers of this class; those of the last call with an equal `key`, else new ones in the place of the old.
+        """Workers of this class: those of the last call if its `key` was equal, else new ones instead of them.
 
-        There is one pool at a time: two would wait for one another's cores.
+        There is one pool at a time: two would wait for each other's cores.
         """
         if self._pool is None or self._key != key:
             self.end_pool()
@@ -48,17 +48,17 @@ class RayCluster:
         return self._pool
 
     def put(self, value: Any) -> Any:  # noqa: ANN401 - any array, and Ray's name for it
-        """The value in the cluster's memory: once a node, however many workers read it."""
+        """The value in the memory of the cluster: one copy per node, for all of its workers."""
         return None if value is None else self._ray.put(value)
 
     def end_pool(self) -> None:
-        """The workers go; their cores are free."""
+        """End the workers, which frees their cores."""
         if self._pool is not None:
             self._pool.close()
         self._pool = self._key = None
 
     def summary(self, verb: str, rows: int) -> JobSummary:
-        """What was done since the cluster was opened."""
+        """Counts since the cluster was opened."""
         alive = {node["NodeID"] for node in self._alive()}
         return JobSummary(
             verb=verb,
@@ -78,17 +78,17 @@ class RayCluster:
 
 @contextmanager
 def open_cluster(on: str = "ray", *, workers: int | None = None, threads: int = 1) -> Iterator[RayCluster]:
-    """The cluster that `on` names, for the length of a `with` block.
+    """The cluster at `on`, connected inside a `with` block.
 
     on: "ray": the cluster of RAY_ADDRESS or the one that runs on this machine, else one is started here and ended
-    afterwards. "ray://host:port": the port of `ray start --head`; this machine has to be one of its nodes.
-    workers: processes, each with `threads` cores; None: as many as the cluster has room for. Those that find no room
-    wait for it, the others work meanwhile.
+    afterwards. "ray://host:port": the port of `ray start --head`; this machine must be one of its nodes.
+    workers: processes, each with `threads` cores; None: as many as the cluster has cores for. If there are not enough
+    cores, some start later.
     """
     address = address_of(on)
     ray = _ray()
     ours = not ray.is_initialized()
-    # Workers may stand in the folder until the end.
+    # The folder may be the working directory of workers until they end.
     with tempfile.TemporaryDirectory(prefix="gemel-ray-", ignore_cleanup_errors=True) as empty:
         if ours:
             with _folder_for_workers(empty):
@@ -108,15 +108,15 @@ def open_cluster(on: str = "ray", *, workers: int | None = None, threads: int = 
 
 
 def address_of(on: str) -> str | None:
-    """host:port, or None for the cluster that is found."""
+    """host:port, or None for "ray"."""
     name, _, address = on.partition("://")
     host, _, port = address.rpartition(":")
     if name != "ray" or (on != "ray" and not (host and port.isdecimal())):
         raise InputError(f"on must be 'ray' or 'ray://host:port', got {on!r}")
     if port == _CLIENT_PORT:
         raise InputError(
-            f"{on!r} is the port of Ray Client. Give that of the cluster itself (ray start --head --port, usually "
-            "6379), on a machine of the cluster"
+            f"{on!r} is the port of Ray Client. Give the port of the cluster (ray start --head --port, usually 6379), "
+            "on a machine of the cluster"
         )
     return address or None
 
@@ -132,10 +132,10 @@ def _ray() -> Any:  # noqa: ANN401 - the module
 
 @contextmanager
 def _folder_for_workers(empty: str) -> Iterator[None]:
-    """Ray puts the folder that its driver stands in on the path of the workers.
+    """Ray puts the working directory of the driver on the import path of the workers.
 
-    A program that does not import from there, as the command `gemel`, must not make them execute what lies beside the
-    data. They find models by absolute paths and need no folder.
+    A program that does not import from there, such as the command `gemel`, must not let them import files that are next
+    to the data. Workers find models by absolute paths and need no directory.
     """
     if Path.cwd() in {Path(each).absolute() for each in sys.path}:
         yield
@@ -145,11 +145,11 @@ def _folder_for_workers(empty: str) -> Iterator[None]:
 
 
 def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
-    # Ray's own notice about accelerators would stand between the lines of the command.
+    # No notice about accelerators in the output of the command.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet = {"logging_level": "error", "log_to_driver": False}
     if address is not None:
-        _check_reachable(address)  # Ray itself would try for many minutes
+        _check_reachable(address)  # Ray would try for many minutes
     try:
         ray.init(address=address or "auto", **quiet)
     except ConnectionError as error:
@@ -163,7 +163,7 @@ def _connect(ray: Any, address: str | None) -> None:  # noqa: ANN401
 def _check_reachable(address: str) -> None:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
     except OSError as error:
         raise _unreachable(address, error) from error
 
@@ -171,6 +171,6 @@ def _check_reachable(address: str) -> None:
 def _unreachable(address: str, error: Exception) -> WorkError:
     first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return WorkError(
-        f"cannot join the Ray cluster at {address}: {first}. Run this on a machine of the cluster, and name the port "
-        "of ray start --head"
+        f"cannot connect to the Ray cluster at {address}: {first}. Run this on a machine of the cluster, and give the "
+        "port of ray start --head"
     )

@@ -1,7 +1,4 @@
-"""A model whose texts are encoded by workers on a cluster. To all that uses models it is one like any other.
-
-Rows for a job that writes them in order, read and encoded ahead of it.
-"""
+"""A model that encodes on the workers of a Ray cluster, and rows that are encoded ahead of the job that writes them."""
 
 from __future__ import annotations
 
@@ -11,28 +8,30 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import Unpack
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.encoder.tokenizer import check_texts, warn_of_long
+from gemel.encoder.tokenizer import Windows, check_texts, warn_of_long
 from gemel.errors import GemelError, InputError
 from gemel.files.rows import Row, TextRows
 from gemel.integrations.ray.cluster import RayCluster
-from gemel.model import Model, load
+from gemel.model import Model, PreparedTexts, load
 from gemel.options import EncodeKeywords, EncodeOptions, Precision
 from gemel.terminal import Progress
-from gemel.types import AnyVectors, EncodeReport
+from gemel.types import AnyVectors, EncodeReport, Vectors
+
+Item = TypeVar("Item")
 
 BLOCK_TOKENS = 16_384  # of a task: a few seconds of a small model on one core
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """How a worker finds the model: in the same folder if its machine has that, else by name."""
+    """How a worker loads the model: from the same folder if it exists there, else by name."""
 
     folder: str
     name: str
@@ -45,22 +44,25 @@ class ModelSource:
 
 
 class EncodeWorker:
-    """Holds a model, encodes blocks."""
+    """A worker with a model, which encodes blocks of texts."""
 
     def __init__(self, source: ModelSource) -> None:
         self._source = source
 
     def ready(self) -> tuple[str, str]:
-        """What the bits of a vector depend on besides the options."""
+        """Load the model; returns what the bits of a vector depend on besides the options."""
         self._model = self._source.load()
         return self._model.weights_hash, self._model.kernel
 
-    def work(self, texts: list[str], options: EncodeOptions) -> EncodeReport:
-        return self._model.encode_report(texts, options)
+    def work(self, block: list[str] | tuple[Windows, ...], options: EncodeOptions) -> EncodeReport | Vectors:
+        """The report of texts, or the vectors of texts that are tokenized already."""
+        if isinstance(block, tuple):
+            return self._model.run(PreparedTexts(block, options))
+        return self._model.encode_report(block, options)
 
 
 class ModelOnRay(Model):
-    """The model here, for small questions and for facts; workers for everything larger than a block."""
+    """A `Model` that encodes more than one block of texts on workers, and less in this process."""
 
     def __init__(
         self,
@@ -78,74 +80,88 @@ class ModelOnRay(Model):
     def encode_report(
         self, texts: Sequence[str], options: EncodeOptions | None = None, **changes: Unpack[EncodeKeywords]
     ) -> EncodeReport:
-        """As `Model.encode_report`; the same bits."""
+        """`Model.encode_report` on the cluster, bit-exact."""
         settings = EncodeOptions.of(options, changes)
         started, checked = perf_counter(), check_texts(texts)
-        where: dict[str, int] = {}
-        rows = np.fromiter((where.setdefault(text, len(where)) for text in checked), np.int64, len(checked))
-        blocks = list(self.blocks(where))
+        index: dict[str, int] = {}
+        rows = np.fromiter((index.setdefault(text, len(index)) for text in checked), np.int64, len(checked))
+        blocks = list(self.blocks(index))
         if len(blocks) < 2:
             return super().encode_report(checked, settings)
-        progress = Progress(len(where), "texts", shown=settings.progress)
+        progress = Progress(len(index), "texts", shown=settings.progress)
         parts = []
         try:
             for part in self.reports(iter(blocks), settings):
                 parts.append(part)
                 progress.add(len(part.tokens))
-        except InputError:  # a text that is refused: said again of its place among all
+        except InputError:  # a bad text: the error must name its position among all texts
             return super().encode_report(checked, settings)
         progress.close()
-        whole = joined(parts)
+        report = join_reports(parts)
         if settings.on_long == "warn":
-            warn_of_long(whole.tokens[rows], whole.kept[rows], self._limit(settings))
+            warn_of_long(report.tokens[rows], report.kept[rows], self._limit(settings))
         return EncodeReport(
-            vectors=whole.vectors[rows],
-            tokens=whole.tokens[rows],
-            kept=whole.kept[rows],
-            duplicates=len(checked) - len(where),
+            vectors=report.vectors[rows],
+            tokens=report.tokens[rows],
+            kept=report.kept[rows],
+            duplicates=len(checked) - len(index),
             seconds=perf_counter() - started,
         )
 
+    def run(self, prepared: PreparedTexts) -> Vectors:
+        """`Model.run` on the cluster, bit-exact."""
+        blocks = list(self._blocks((windows, windows.kept) for windows in prepared.windows))
+        if len(blocks) < 2:
+            return super().run(prepared)
+        return np.concatenate(list(self._on_workers(map(tuple, blocks), prepared.options)))
+
     def reports(self, blocks: Iterator[list[str]], options: EncodeOptions) -> Iterator[EncodeReport]:
-        """One for each block, in order; `blocks` are read a little ahead of what was fetched."""
+        """One report per block, in order; `blocks` are read a little ahead."""
+        return self._on_workers(blocks, options)
+
+    def _on_workers(self, blocks: Iterator[Any], options: EncodeOptions) -> Iterator[Any]:
         quiet = "truncate" if options.on_long == "warn" else options.on_long
-        theirs = replace(options, threads=self._cluster.threads, progress=False, on_long=quiet)
+        worker_options = replace(options, threads=self._cluster.threads, progress=False, on_long=quiet)
         pool = self._cluster.pool(EncodeWorker, self._source, key=self._source)
         pool.expect((self.weights_hash, self.kernel))
-        return pool.in_order((block, theirs) for block in blocks)
+        return pool.in_order((block, worker_options) for block in blocks)
 
     def here(self, texts: Sequence[str], options: EncodeOptions) -> EncodeReport:
-        """On this machine, whatever their number."""
+        """`encode_report` in this process, for any number of texts."""
         return super().encode_report(texts, options)
 
     def blocks(self, texts: Iterable[str]) -> Iterator[list[str]]:
-        """Texts in blocks of about `block_tokens`: work of about the same length, whatever the texts' is."""
-        block: list[str] = []
-        tokens, most = 0, self.max_length or self._block_tokens
-        for text in texts:
-            block.append(text)
-            tokens += min(guessed_tokens(text), most)
-            if tokens >= self._block_tokens:
+        """Texts in blocks of about `block_tokens` tokens, so that all take about the same time."""
+        most = self.max_length or self._block_tokens
+        return self._blocks((text, min(estimated_tokens(text), most)) for text in texts)
+
+    def _blocks(self, sized: Iterable[tuple[Item, int]]) -> Iterator[list[Item]]:
+        block: list[Item] = []
+        total = 0
+        for item, tokens in sized:
+            block.append(item)
+            total += tokens
+            if total >= self._block_tokens:
                 yield block
-                block, tokens = [], 0
+                block, total = [], 0
         if block:
             yield block
 
 
 def load_on_ray(model: str | Path, cluster: RayCluster, *, precision: Precision = "float32") -> ModelOnRay:
-    """The model of a name or in a folder, which every machine of the cluster must be able to find as well."""
+    """The model of a name or folder, which every machine of the cluster must be able to load."""
     folder = find_model(model)
     name = given_name(model, folder)
     return ModelOnRay(read_checkpoint(folder, name=name), cluster, precision=precision)
 
 
-def guessed_tokens(text: str) -> int:
-    """Near enough to divide work: four letters a token, or one where a script is dense."""
+def estimated_tokens(text: str) -> int:
+    """A rough number to divide work by: four characters per token for ASCII, else one."""
     return 2 + (len(text) // 4 if text.isascii() else len(text))
 
 
-def joined(reports: Sequence[EncodeReport]) -> EncodeReport:
-    """The reports of blocks as one."""
+def join_reports(reports: Sequence[EncodeReport]) -> EncodeReport:
+    """The reports of blocks as one report."""
     return EncodeReport(
         vectors=np.concatenate([report.vectors for report in reports]),
         tokens=np.concatenate([report.tokens for report in reports]),
@@ -156,22 +172,21 @@ def joined(reports: Sequence[EncodeReport]) -> EncodeReport:
 
 
 class RowPrefetcher(Iterator[Row]):
-    """Both halves of `encode_to_folder`: the rows that it takes, and the encoder that it asks for their vectors.
+    """Rows and encoder of `encode_to_folder`: while it writes a block, workers encode the next ones.
 
-    While it writes a block, workers encode those that follow. Rows that it takes without asking for their vectors, as
-    a job does that goes on where it was stopped, are not encoded.
+    Rows that are read without encoding them, as when a job is resumed, are not sent to workers.
     """
 
     def __init__(self, model: ModelOnRay, rows: TextRows, options: EncodeOptions) -> None:
         self._model, self._rows, self._options = model, rows, options
-        self._read: deque[Row] = deque()  # given to the workers, not taken yet
-        self._unsent: deque[str] = deque()  # taken, not given to the workers yet
-        self._sent: deque[str] = deque()  # given to the workers, their vectors not asked for yet
+        self._read: deque[Row] = deque()  # sent to workers, not yet read by the job
+        self._unsent: deque[str] = deque()  # read by the job, not yet sent to workers
+        self._sent: deque[str] = deque()  # sent to workers, vectors not yet returned
         self._taken = 0
         self._reports: Iterator[EncodeReport] | None = None
         self._ready: deque[EncodeReport] = deque()
         self._refused = False
-        self._bad: GemelError | None = None  # of a row beyond those that were read ahead
+        self._bad: GemelError | None = None  # of the row after those that were read ahead
 
     def __next__(self) -> Row:
         if not self._read and self._bad is not None:
@@ -186,7 +201,7 @@ class RowPrefetcher(Iterator[Row]):
 
     @property
     def fraction(self) -> float | None:
-        """The part of the input that was taken; see `Rows`."""
+        """The part of the input that was read by the job."""
         read = self._rows.fraction
         return None if read is None else read * self._taken / max(self._taken + len(self._read), 1)
 
@@ -206,35 +221,35 @@ class RowPrefetcher(Iterator[Row]):
         return self._model.fingerprint_for(options)
 
     def encode(self, texts: list[str]) -> AnyVectors:
-        """The vectors of the rows that were taken last."""
+        """The vectors of the rows that were read last."""
         return self.encode_report(texts).vectors
 
     def encode_report(self, texts: list[str], _: EncodeOptions | None = None) -> EncodeReport:
-        """The report of the rows that were taken last."""
+        """The report of the rows that were read last."""
         if not texts or self._refused:
             return self._model.here(texts, self._options)
         if self._reports is None:
-            blocks = self._model.blocks(self._noted(chain(texts, self._reading())))
+            blocks = self._model.blocks(self._record(chain(texts, self._read_ahead())))
             self._reports = self._model.reports(blocks, self._options)
         try:
             while sum(len(report.tokens) for report in self._ready) < len(texts):
                 self._ready.append(next(self._reports))
-        except InputError:  # said again of its place in the input, when its row is reached
+        except InputError:  # the error must name its position in the input, when its row is reached
             self._refused = True
             return self._model.here(texts, self._options)
-        asked = [self._sent.popleft() for _ in texts]
-        assert asked == texts, "vectors would go to other rows than their own"
-        whole = joined(self._ready)
-        self._ready = deque([_part(whole, slice(len(texts), None), 0)])
-        return _part(whole, slice(len(texts)), whole.duplicates)
+        sent = [self._sent.popleft() for _ in texts]
+        assert sent == texts, "vectors must be of the rows that were read last"
+        report = join_reports(self._ready)
+        self._ready = deque([_part(report, slice(len(texts), None), 0)])
+        return _part(report, slice(len(texts)), report.duplicates)
 
-    def _noted(self, texts: Iterable[str]) -> Iterator[str]:
+    def _record(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             self._sent.append(text)
             yield text
 
-    def _reading(self) -> Iterator[str]:
-        """A row that cannot be read ends this; it is said when the job comes to it, as everything before it counts."""
+    def _read_ahead(self) -> Iterator[str]:
+        """Texts read ahead. A row that cannot be read ends them; its error is raised when the job reaches it."""
         try:
             while True:
                 if self._unsent:

@@ -1,9 +1,7 @@
-"""A pool of workers on a cluster: calls go to those that are free, and to others when a worker is lost.
+"""A pool of workers on a Ray cluster: calls go to free workers, and to others when a worker is lost.
 
-Ray's own retries are off: it would keep the calls of a lost worker for the one that takes its place, and wait for a
-place for that one even where other workers stand idle.
-
-What a job on a cluster did, counted while it runs: for the line at its end and for a machine as JSON.
+The retries of Ray are off: it would keep the calls of a lost worker for its replacement, and wait for free cores for
+that one even while other workers are idle.
 """
 
 from __future__ import annotations
@@ -19,22 +17,22 @@ from gemel.errors import GemelError, WorkError
 
 Call = tuple[Any, ...]
 
-_DEPTH = 2  # calls that a worker has at once: one it works on, one it goes on with
+_DEPTH = 2  # calls per worker: one that runs and the next
 
-_TRIES = 4  # times that a call may lose its worker before it is taken for the cause
+_TRIES = 4  # lost workers until a call is considered the cause
 
-_STARTS = 3  # times that a pool's number of workers may die before one of them is ready
+_STARTS = 3  # workers that may die before one is ready, as a multiple of the pool's size
 
-_PATIENCE = 600.0  # seconds to wait for the first worker; a cluster may have to start machines
+_START_TIMEOUT = 600.0  # seconds to wait for the first worker; a cluster may have to start machines
 
-_SHARE = 0.9  # of a core that a thread asks for: some of every large node is left for others
+_SHARE = 0.9  # of a core per thread: some of every large node is left for others
 
 
 class Worker(Protocol):
-    """What a class of workers has."""
+    """The methods of a worker class."""
 
     def ready(self) -> Any:  # noqa: ANN401 - each class its own
-        """Called once, first; says what all workers of a pool must agree on."""
+        """Called once, first; its result must be the same for all workers of a pool."""
 
     def work(self, *call: Any) -> Any: ...  # noqa: ANN401
 
@@ -57,7 +55,7 @@ class _Handle:
 
 
 class Pool:
-    """Workers that are started, fed, watched and replaced."""
+    """Starts workers, gives them calls, and replaces those that are lost."""
 
     def __init__(
         self,
@@ -69,31 +67,31 @@ class Pool:
         counts: Counts,
     ) -> None:
         self._ray, self._counts, self._arguments = ray, counts, arguments
-        # SPREAD: as many on each node as on the others, so that a lost node costs its share and no more.
+        # SPREAD: equally many on each node, so that a lost node costs only its share.
         placed = {"num_cpus": _SHARE * threads, "scheduling_strategy": "SPREAD"}
         self._class = ray.remote(max_restarts=0, max_task_retries=0, **placed)(worker)
         self._handles: list[_Handle] = []
         self._watched: dict[Any, tuple[_Handle, _Task | None]] = {}
         self._again: deque[_Task] = deque()
         self._failed_starts = 0
-        self._said: Any = None
-        self._last_sign = monotonic()
+        self._expected: Any = None
+        self._last_change = monotonic()
         self.size = size
-        """Workers that are wanted."""
+        """The number of workers to have."""
         for _ in range(size):
             self._start()
 
-    def expect(self, said: Any) -> None:  # noqa: ANN401
-        """What every worker has to say when it is ready."""
-        self._said = said
+    def expect(self, value: Any) -> None:  # noqa: ANN401
+        """The result that `ready` of every worker must have."""
+        self._expected = value
 
     def as_done(self, calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
-        """Each call with its result, in the order in which they end. A call is taken when a worker is free for it."""
+        """Each call with its result, as they finish. A call is read when a worker is free for it."""
         for task, value in self._run(calls, lambda given: True):
             yield task.call, value
 
     def in_order(self, calls: Iterable[Call]) -> Iterator[Any]:
-        """The results in the order of the calls, which are taken a few ahead of what was fetched."""
+        """The results in the order of the calls, of which a few are read ahead."""
         done: dict[int, Any] = {}
         following, most = 0, 2 * _DEPTH * self.size + 2
 
@@ -151,69 +149,69 @@ class Pool:
         handle.tasks += 1
 
     def _finished(self) -> Iterator[tuple[_Task, Any]]:
-        """What ended since the last look; waits for something to end."""
+        """The tasks that finished since the last call; waits up to a second for one."""
         done, _ = self._ray.wait(list(self._watched), num_returns=1, timeout=1.0)
         if not done and not any(handle.ready for handle in self._handles):
-            self._check_patience()
+            self._check_timeout()
         for ref in done:
-            if ref not in self._watched:  # of a worker that was given up a moment ago
+            if ref not in self._watched:  # of a worker that was just lost
                 continue
             handle, task = self._watched[ref]
             try:
                 value = self._ray.get(ref)
             except self._ray.exceptions.RayTaskError as error:
-                raise _own(error) from error
+                raise _unwrap(error) from error
             except self._ray.exceptions.RayError as error:
                 self._lose(handle, error)
                 continue
             del self._watched[ref]
             if task is None:
-                self._welcome(handle, value)
+                self._set_ready(handle, value)
             else:
                 handle.tasks -= 1
                 self._counts.tasks += 1
                 yield task, value
 
     def _forget(self) -> None:
-        """Calls of a run that was left early: their results are not waited for."""
+        """Drop the calls of a run that ended early, without waiting for their results."""
         self._again.clear()
         for ref, (handle, task) in list(self._watched.items()):
             if task is not None:
                 del self._watched[ref]
                 handle.tasks -= 1
 
-    # Workers come and go.
+    # Start and loss of workers.
 
     def _start(self) -> None:
         handle = _Handle(self._class.remote(*self._arguments))
         self._handles.append(handle)
         self._watched[handle.actor.ready.remote()] = (handle, None)
 
-    def _welcome(self, handle: _Handle, said: Any) -> None:  # noqa: ANN401
-        if self._said is not None and said != self._said:
+    def _set_ready(self, handle: _Handle, value: Any) -> None:  # noqa: ANN401
+        if self._expected is not None and value != self._expected:
             raise WorkError(
-                f"a machine of the cluster would compute other bits: expected {self._said!r}, it has {said!r}. "
+                f"a machine of the cluster would compute other bits: expected {self._expected!r}, it has {value!r}. "
                 "Use machines with the same model files, gemel and processor features"
             )
-        self._said = said
-        handle.ready, self._failed_starts, self._last_sign = True, 0, monotonic()
+        self._expected = value
+        handle.ready, self._failed_starts, self._last_change = True, 0, monotonic()
 
     def _lose(self, handle: _Handle, error: Exception) -> None:
-        """The worker is given up, its calls wait for others, a new one takes its place as soon as there is room."""
+        """Remove the worker, queue its calls for others, and start a new one, which waits for free cores."""
         self._kill(handle)
         self._handles.remove(handle)
         self._counts.workers_lost += 1
-        self._last_sign = monotonic()
+        self._last_change = monotonic()
         self._failed_starts += not handle.ready
-        held = [(ref, task) for ref, (owner, task) in self._watched.items() if owner is handle]
-        for place, (ref, task) in enumerate(held):
+        lost = [(ref, task) for ref, (owner, task) in self._watched.items() if owner is handle]
+        for i, (ref, task) in enumerate(lost):
             del self._watched[ref]
             if task is not None:
-                task.tries += place == 0  # it worked on the first; the others waited behind it
+                task.tries += i == 0  # the first was running, the others were queued
                 self._retry(task, error)
         if self._failed_starts < _STARTS * self.size:
             self._start()
-        elif not self._handles:  # while others work, the job goes on with those
+        elif not self._handles:  # with other workers the job continues
             raise WorkError(
                 f"{self._failed_starts} workers in a row died before they were ready; the last: {_short(error)}"
             )
@@ -231,15 +229,15 @@ class Pool:
         with suppress(self._ray.exceptions.RayError):  # it may be dead already
             self._ray.kill(handle.actor)
 
-    def _check_patience(self) -> None:
-        if monotonic() - self._last_sign > _PATIENCE:
+    def _check_timeout(self) -> None:
+        if monotonic() - self._last_change > _START_TIMEOUT:
             raise WorkError(
-                f"no worker could start within {_PATIENCE:.0f} s: the cluster has no room. Free: "
+                f"no worker could start within {_START_TIMEOUT:.0f} s: the cluster has too few free cores. Free: "
                 f"{self._ray.available_resources().get('CPU', 0):g} cores"
             )
 
 
-def _own(error: Any) -> GemelError:  # noqa: ANN401 - Ray's wrapper around what a worker raised
+def _unwrap(error: Any) -> GemelError:  # noqa: ANN401 - Ray's wrapper around what a worker raised
     cause = error.cause
     return cause if isinstance(cause, GemelError) else WorkError(f"a worker failed: {_short(cause)}")
 
@@ -251,28 +249,28 @@ def _short(error: BaseException) -> str:
 
 @dataclass
 class Counts:
-    """Grows while the job runs."""
+    """Counts of a running job."""
 
     tasks: int = 0
     """Finished, each counted once."""
     retries: int = 0
-    """Times that a task was given out again because its worker was lost."""
+    """How often a task was sent again because its worker was lost."""
     workers_lost: int = 0
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """The whole job."""
+    """Counts and time of a finished job."""
 
     verb: str
     rows: int
-    """Texts, documents or queries that this run was about."""
+    """Texts, documents or queries of this run."""
     tasks: int
     retries: int
     workers: int
     workers_lost: int
     nodes: int
-    """Of the cluster when the job began."""
+    """Nodes of the cluster when the job started."""
     nodes_lost: int
     seconds: float
 
@@ -280,7 +278,7 @@ class JobSummary:
         return asdict(self)
 
     def line(self) -> str:
-        """One line for a person."""
+        """One line of text."""
         lost = (
             f", {self.retries:,} tasks done again ({self.workers_lost:,} workers and {self.nodes_lost:,} nodes lost)"
             if self.retries or self.workers_lost or self.nodes_lost
