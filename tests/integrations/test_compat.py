@@ -48,7 +48,7 @@ def test_a_list_gives_rows_and_a_string_one_vector(model, vectors):
 
 def test_the_older_name_of_the_texts_is_understood(model, vectors):
     assert np.array_equal(model.encode(sentences=TEXTS), vectors)
-    with pytest.raises(InputError, match="got nothing"):
+    with pytest.raises(InputError, match="got none"):
         model.encode()
 
 

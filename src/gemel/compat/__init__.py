@@ -1,8 +1,8 @@
-"""The calls of sentence-transformers on top of gemel, for code that is on its way over: docs/migrating.md.
+"""The API of sentence-transformers on top of gemel, for code that is being migrated: docs/migrating.md.
 
     from gemel.compat import SentenceTransformer, util
 
-Same names, same arguments, same shapes; arrays where they give tensors, unless tensors come in or are asked for.
+Names, arguments and shapes are the same. Results are arrays, unless tensors are given or requested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Arrays in, arrays out; tensors in, tensors out. torch is needed only by those who use it.
-
-Their small vectors: int8 and uint8 by ranges of each dimension, bits packed to signed or unsigned bytes.
-"""
+"""Arrays and tensors as arguments and results, without importing torch, and `quantize_embeddings`."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def is_tensor(value: object) -> bool:
-    """Without loading torch: who has a tensor has loaded it."""
+    """True for a tensor of torch, which is not imported: a caller with a tensor has imported it."""
     module = sys.modules.get("torch")
     return module is not None and isinstance(value, module.Tensor)
 
 
 def as_rows(given: Any, name: str = "embeddings") -> NDArray[Any]:  # noqa: ANN401 - array, tensor, or list of them
-    """(n, dim) out of an array, a tensor or a list of vectors; one vector is one row."""
+    """(n, dim) from an array, a tensor or a list of vectors; one vector is one row."""
     array = _as_array(given)
     if array.ndim == 1:
         array = array[None]
@@ -41,16 +38,16 @@ def is_one(given: Any) -> bool:  # noqa: ANN401 - as above
 
 
 def like(result: NDArray[Any], *given: object) -> Any:  # noqa: ANN401 - an array or a tensor
-    """The result as a tensor where anything that was given is one, on the device of the first."""
-    found = next((tensor for tensor in map(_first_tensor, given) if tensor is not None), None)
-    return result if found is None else to_tensor(result).to(found.device)
+    """The result as a tensor on the device of the first argument that is one, else as it is."""
+    first = next((tensor for tensor in map(_first_tensor, given) if tensor is not None), None)
+    return result if first is None else to_tensor(result).to(first.device)
 
 
 def to_tensor(array: NDArray[Any]) -> torch.Tensor:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtra("a tensor as the answer", "torch", "train") from error
+        raise MissingExtra("a tensor as the result", "torch", "train") from error
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
@@ -76,10 +73,10 @@ def quantize_embeddings(
     ranges: Any = None,  # noqa: ANN401 - as above
     calibration_embeddings: Any = None,  # noqa: ANN401 - as above
 ) -> Any:  # noqa: ANN401 - as what came in
-    """(n, dim) floats in fewer bytes; binary and ubinary hold 8 dimensions a byte.
+    """(n, dim) floats in fewer bytes; binary and ubinary pack 8 dimensions into a byte.
 
     int8 and uint8 divide the range of each dimension, (2, dim) `ranges` or those of `calibration_embeddings` or of the
-    vectors themselves, into 255 steps: what a text gets depends on its neighbours, unless ranges are given.
+    vectors themselves, into 255 steps: unless ranges are given, a result depends on the other vectors.
     `gemel.quantize` has no such ranges.
     """
     if precision not in _PRECISIONS:
@@ -97,7 +94,7 @@ def quantize_embeddings(
         levels = np.clip((rows - start) / step, 0, 255).astype(np.uint8)
     if precision.startswith("u"):
         return like(levels, embeddings)
-    # The signed form is the byte less 128, not the same bits.
+    # The signed form is the byte minus 128, not the same bits.
     return like((levels.astype(np.int16) - 128).astype(np.int8), embeddings)
 
 
@@ -105,12 +102,12 @@ def _steps(rows: Any, ranges: Any, calibration: Any) -> tuple[Any, Any]:  # noqa
     if ranges is not None:
         low, high = as_rows(ranges, "ranges")
     else:
-        seen = rows if calibration is None else as_rows(calibration, "calibration_embeddings")
-        if len(seen) < 2:
+        sample = rows if calibration is None else as_rows(calibration, "calibration_embeddings")
+        if len(sample) < 2:
             raise InputError(
-                "int8 ranges need more than one vector. Give ranges or calibration_embeddings, or take int8 vectors "
-                "that need none: gemel.load(...).encode(texts, output='int8')"
+                "int8 ranges need more than one vector. Give ranges or calibration_embeddings, or use int8 vectors "
+                "without ranges: gemel.load(...).encode(texts, output='int8')"
             )
-        low, high = seen.min(axis=0), seen.max(axis=0)
+        low, high = sample.min(axis=0), sample.max(axis=0)
     step = (high - low) / 255
     return low, np.where(step == 0, 1, step)

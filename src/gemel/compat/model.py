@@ -1,7 +1,4 @@
-"""`SentenceTransformer`: their class on a gemel model. What it does not do, it refuses with the gemel way.
-
-What sentence-transformers has and `gemel.compat` has not, and what to write instead.
-"""
+"""`SentenceTransformer` with a gemel model. What is not supported raises an error that names the gemel way."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ _ENGINES: dict[str, EngineName] = {"torch": "auto", "onnx": "onnxruntime"}
 
 
 class SentenceTransformer:
-    """The calls of sentence-transformers' class of this name. `model` is the gemel model inside.
+    """The class of sentence-transformers with a gemel model, which is `model`.
 
-    A text over the model's length is cut without a word, as there; `gemel.load(...).encode` tells.
+    A text that is too long for the model is truncated without a warning, as in sentence-transformers.
     """
 
     def __init__(
@@ -44,7 +41,7 @@ class SentenceTransformer:
         truncate_dim: int | None = None,
         **others: Any,
     ) -> None:
-        """`device` None is the CPU. `backend` torch is gemel's own choice of an engine, onnx is ONNX Runtime."""
+        """`device` None is the CPU. `backend` torch is the default engine of gemel, onnx is ONNX Runtime."""
         refuse(others, LOADING)
         if model_name_or_path is None:
             raise InputError("SentenceTransformer takes the name or the folder of a model, got none")
@@ -92,7 +89,7 @@ class SentenceTransformer:
     ) -> Any:  # noqa: ANN401 - an array, a tensor or a list, as the arguments say
         """(n, dim), or (dim,) for one string. `sentences` is the older name of `inputs`.
 
-        `batch_size` changes nothing: gemel batches by length and memory, and no batch changes a bit.
+        `batch_size` is ignored: gemel makes batches by length and memory, and results do not depend on them.
         """
         refuse(others, MEMBERS)
         self._check_device(device)
@@ -100,7 +97,7 @@ class SentenceTransformer:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         given = inputs if inputs is not None else sentences
         if given is None:
-            raise InputError("encode takes a text or a list of texts, got nothing")
+            raise InputError("encode takes a text or a list of texts, got none")
         single = isinstance(given, str)
         texts = [given] if isinstance(given, str) else given
         options = self._options(self._prompt_text(prompt, prompt_name), bool(show_progress_bar))
@@ -109,10 +106,10 @@ class SentenceTransformer:
             return self._tokens(texts, options, output_value, single=single, tensors=tensors)
         vectors = self._cut(self.model.encode(texts, options), truncate_dim)
         ready = quantize_embeddings(normalize(vectors) if normalize_embeddings else vectors, precision)
-        whole = to_tensor(ready) if tensors else ready
+        result = to_tensor(ready) if tensors else ready
         if single:
-            return whole[0]
-        return whole if convert_to_tensor or not tensors else list(whole)
+            return result[0]
+        return result if convert_to_tensor or not tensors else list(result)
 
     def encode_query(
         self,
@@ -140,14 +137,17 @@ class SentenceTransformer:
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - arrays or tensors
         """(n, m) scores by `similarity_fn_name`. Arrays give an array, tensors a tensor."""
-        found = scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name)
-        return like(found, embeddings1, embeddings2)
+        return like(
+            scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name),
+            embeddings1,
+            embeddings2,
+        )
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:  # noqa: ANN401 - as above
         """(n,) scores of row i with row i; a number for two single vectors."""
-        found: Any = row_scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name)
-        found = like(found, embeddings1, embeddings2)
-        return found[0] if is_one(embeddings1) and is_one(embeddings2) else found
+        rows = row_scores(as_rows(embeddings1), as_rows(embeddings2), self.similarity_fn_name)
+        result = like(rows, embeddings1, embeddings2)
+        return result[0] if is_one(embeddings1) and is_one(embeddings2) else result
 
     def get_sentence_embedding_dimension(self) -> int:
         """Numbers in a vector, `truncate_dim` considered."""
@@ -160,7 +160,7 @@ class SentenceTransformer:
 
     @contextmanager
     def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
-        """Inside, vectors have `truncate_dim` numbers."""
+        """Inside the `with` block, vectors have `truncate_dim` numbers."""
         before, self.truncate_dim = self.truncate_dim, truncate_dim
         try:
             yield
@@ -172,12 +172,12 @@ class SentenceTransformer:
     def save(self, path: str | Path, **others: Any) -> None:
         """Write a folder that gemel and sentence-transformers load, prompts and max_seq_length with it.
 
-        A model that is there is replaced, as theirs does; anything else is left alone.
+        An existing model is replaced, as in sentence-transformers; any other folder is not.
         """
         if others.pop("safe_serialization", True) is not True:
             raise InputError("safe_serialization=False would write a pickle; gemel writes safetensors only")
-        kept = {"model_name", "create_model_card", "train_datasets"}
-        refuse({name: value for name, value in others.items() if name not in kept}, MEMBERS)
+        ignored = {"model_name", "create_model_card", "train_datasets"}
+        refuse({name: value for name, value in others.items() if name not in ignored}, MEMBERS)
         checkpoint = replace(
             self.model.checkpoint,
             prompts=dict(self.prompts),
@@ -190,12 +190,12 @@ class SentenceTransformer:
     save_pretrained = save
 
     def to(self, device: str) -> Self:
-        """Itself, if `device` is where it is."""
+        """The model itself, which cannot move to another device."""
         self._check_device(device)
         return self
 
     def eval(self) -> Self:
-        """Itself: a gemel model never trains."""
+        """The model itself, which has no training mode."""
         return self
 
     @property
@@ -209,14 +209,16 @@ class SentenceTransformer:
         self._similarity = str(getattr(name, "value", name))
 
     def __getattr__(self, name: str) -> NoReturn:
-        # An AttributeError, so that hasattr() says the truth.
-        way = f" {MEMBERS[name]}" if name in MEMBERS else ""
-        raise AttributeError(f"gemel.compat.SentenceTransformer has no {name!r}.{way}", name=name, obj=self)
+        # An AttributeError, so that hasattr() is False.
+        instead = f" {MEMBERS[name]}" if name in MEMBERS else ""
+        raise AttributeError(
+            f"gemel.compat.SentenceTransformer has no {name!r}.{instead}", name=name, obj=self
+        )
 
     def __repr__(self) -> str:
         return f"SentenceTransformer({self.model!r})"
 
-    # What their arguments mean here.
+    # The meaning of their arguments in gemel.
 
     def _prompt_text(self, prompt: str | None, name: str | None) -> str:
         if prompt is not None:
@@ -225,8 +227,8 @@ class SentenceTransformer:
         if name is None:
             return ""
         if name not in self.prompts:
-            known = ", ".join(sorted(self.prompts))
-            raise InputError(f"unknown prompt {name!r}. The model {self.model.name} brings: {known}")
+            names = ", ".join(sorted(self.prompts))
+            raise InputError(f"unknown prompt {name!r}. The prompts of {self.model.name}: {names}")
         return self.prompts[name]
 
     def _options(self, prompt: str, progress: bool) -> EncodeOptions:
@@ -234,7 +236,7 @@ class SentenceTransformer:
         return EncodeOptions(prompt=prompt, max_length=length, on_long="truncate", progress=progress)
 
     def _cut(self, vectors: NDArray[Any], truncate_dim: int | None) -> NDArray[np.float32]:
-        """The first numbers, not scaled again: that is what `normalize_embeddings` is for."""
+        """The first numbers, not normalized, which `normalize_embeddings` does."""
         dim = truncate_dim or self.truncate_dim
         return np.ascontiguousarray(vectors[:, :dim] if dim else vectors)
 
@@ -246,15 +248,15 @@ class SentenceTransformer:
                 f"output_value must be sentence_embedding or token_embeddings, got {value!r}. "
                 "Tokens by name with their vectors: gemel.load(...).tokens(texts)"
             )
-        found = [each.vectors for each in self.model.tokens(texts, options)]
-        ready: list[Any] = [to_tensor(each) for each in found] if tensors else cast("list[Any]", found)
-        return ready[0] if single else ready
+        arrays = [each.vectors for each in self.model.tokens(texts, options)]
+        result: list[Any] = [to_tensor(each) for each in arrays] if tensors else cast("list[Any]", arrays)
+        return result[0] if single else result
 
     def _check_device(self, device: object) -> None:
         if device is not None and str(device) != self.device:
             raise InputError(
-                f"the model runs on {self.device!r} and stays there, got device={device!r}. "
-                "Load it for another one: SentenceTransformer(name, device=...); all cores are used anyway"
+                f"the model runs on {self.device!r} and cannot be moved, got device={device!r}. "
+                "Load it for another device: SentenceTransformer(name, device=...)"
             )
 
 
@@ -270,7 +272,7 @@ LOADING = {
     "config_kwargs": "The configuration is the checkpoint's",
     "model_card_data": "gemel.train writes a model card",
 }
-"""Arguments of the class."""
+"""Unsupported arguments of the class, with what to use instead."""
 
 _THREADS = "One process uses all cores: gemel.load(name).encode(texts, threads=...)"
 
@@ -313,13 +315,13 @@ MEMBERS = {
     "compile": "The native engine is compiled. Leave it out",
     "cuda": "Load for a device: SentenceTransformer(name, device='cuda')",
 }
-"""Members of the class, and arguments of its methods."""
+"""Unsupported members of the class and arguments of its methods, with what to use instead."""
 
 
-def refuse(given: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """An error for the first argument that was given a value; those left at None or False ask for nothing."""
+def refuse(given: Mapping[str, Any], unsupported: Mapping[str, str]) -> None:
+    """Raise an InputError for the first argument with a value other than None or False."""
     for name, value in given.items():
-        if name not in known:
-            raise InputError(f"unknown argument {name!r}. What gemel.compat takes: docs/migrating.md")
+        if name not in unsupported:
+            raise InputError(f"unknown argument {name!r}. The arguments of gemel.compat: docs/migrating.md")
         if value is not None and value is not False:
-            raise InputError(f"{name} is not supported by gemel.compat. {known[name]}")
+            raise InputError(f"{name} is not supported by gemel.compat. {unsupported[name]}")

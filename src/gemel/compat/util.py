@@ -1,4 +1,4 @@
-"""The functions of `sentence_transformers.util` that people use, over gemel's exact search, pairs and communities."""
+"""The common functions of `sentence_transformers.util`, with exact search, pairs and communities of gemel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def cos_sim(a: Any, b: Any) -> Any:  # noqa: ANN401 - arrays, tensors, or lists of them
-    """(n, m) cosines. Arrays give an array, tensors a tensor."""
+    """(n, m) cosines: an array, or a tensor for tensors."""
     return like(scores(as_rows(a), as_rows(b), "cosine"), a, b)
 
 
@@ -81,7 +81,7 @@ def normalize_embeddings(embeddings: Any) -> Any:  # noqa: ANN401 - as above
 
 
 def truncate_embeddings(embeddings: Any, truncate_dim: int | None) -> Any:  # noqa: ANN401 - as above
-    """The first `truncate_dim` numbers of each row, not scaled again."""
+    """The first `truncate_dim` numbers of each row, not normalized."""
     return embeddings[..., :truncate_dim]
 
 
@@ -102,12 +102,12 @@ def semantic_search(
     top_k: int = 10,
     score_function: Callable[[Any, Any], Any] = cos_sim,
 ) -> list[list[dict[str, int | float]]]:
-    """For each query its best corpus rows: dicts of corpus_id and score. The chunk sizes change nothing."""
+    """For each query its best corpus rows: dicts of corpus_id and score. The chunk sizes are ignored."""
     metric = _metric(score_function)
     hits = search(as_rows(query_embeddings), as_rows(corpus_embeddings), k=top_k, metric=metric)
     return [
-        [{"corpus_id": int(place), "score": float(score)} for place, score in zip(places, found, strict=True)]
-        for places, found in zip(hits.index, hits.score, strict=True)
+        [{"corpus_id": int(i), "score": float(score)} for i, score in zip(index, row, strict=True)]
+        for index, row in zip(hits.index, hits.score, strict=True)
     ]
 
 
@@ -125,7 +125,7 @@ def paraphrase_mining(  # noqa: PLR0913, PLR0917 - their arguments
     prompt_name: str | None = None,
     prompt: str | None = None,
 ) -> list[list[float | int]]:
-    """The nearest pairs of sentences, best first: [score, i, j]. `gemel.similar_pairs` answers without `top_k`."""
+    """The nearest pairs of sentences, best first: [score, i, j]. `gemel.similar_pairs` needs no `top_k`."""
     vectors = model.encode(
         sentences,
         show_progress_bar=show_progress_bar,
@@ -147,20 +147,20 @@ def paraphrase_mining_embeddings(
     top_k: int = 100,
     score_function: Callable[[Any, Any], Any] = cos_sim,
 ) -> list[list[float | int]]:
-    """As `paraphrase_mining`, of vectors: the pairs in which one is among the `top_k` nearest of the other."""
+    """`paraphrase_mining` of vectors: the pairs in which one is among the `top_k` nearest of the other."""
     rows = as_rows(embeddings)
     if len(rows) < 2:
         return []
     hits = search(rows, rows, k=top_k + 1, metric=_metric(score_function))
-    here = np.arange(len(rows))[:, None]
-    # A row's own place goes last, also where so many rows are equal that it is not among its nearest.
-    order = np.argsort(hits.index == here, axis=1, kind="stable")[:, : min(top_k, len(rows) - 1)]
+    own = np.arange(len(rows))[:, None]
+    # The row itself goes last; it may be missing where many rows are equal.
+    order = np.argsort(hits.index == own, axis=1, kind="stable")[:, : min(top_k, len(rows) - 1)]
     other = np.take_along_axis(hits.index, order, axis=1)
     score = np.take_along_axis(hits.score, order, axis=1).ravel()
-    left, right = np.minimum(here, other).ravel(), np.maximum(here, other).ravel()
+    left, right = np.minimum(own, other).ravel(), np.maximum(own, other).ravel()
     _, first = np.unique(left * len(rows) + right, return_index=True)
     best = first[np.lexsort((right[first], left[first], -score[first]))][:max_pairs]
-    return [[float(score[place]), int(left[place]), int(right[place])] for place in best]
+    return [[float(score[i]), int(left[i]), int(right[i])] for i in best]
 
 
 def community_detection(
@@ -170,10 +170,10 @@ def community_detection(
     batch_size: int = 1024,
     show_progress_bar: bool = False,
 ) -> list[list[int]]:
-    """Positions of each community, the largest first; its centre first, then the others from near to far.
+    """Positions of each community, the largest first; its center first, then the others by similarity.
 
-    Where communities overlap, ties are broken by content, not by position: docs/reference/clustering.md. `batch_size` changes
-    nothing.
+    Where communities overlap, ties are broken by content, not by position: docs/reference/clustering.md.
+    `batch_size` is ignored.
     """
     rows = as_rows(embeddings)
     found = cluster(
@@ -189,13 +189,13 @@ def community_detection(
         near = scores(rows[[item.center]], rows[members], "cosine")[0]
         near[members == item.center] = np.inf
         communities.append(members[np.argsort(-near, kind="stable")].tolist())
-    # Equally large ones in the order of their centres.
+    # Communities of equal size in the order of their centers.
     return sorted(communities, key=lambda each: (-len(each), each[0]))
 
 
 def _pairwise(a: Any, b: Any, metric: str) -> Any:  # noqa: ANN401 - as above
-    found: Any = like(row_scores(as_rows(a), as_rows(b), metric), a, b)
-    return found[0] if is_one(a) and is_one(b) else found
+    result = like(row_scores(as_rows(a), as_rows(b), metric), a, b)
+    return result[0] if is_one(a) and is_one(b) else result
 
 
 def _metric(score_function: Callable[[Any, Any], Any]) -> str:

@@ -1,4 +1,4 @@
-"""gemel inside scikit-learn: `SentenceVectors`, a transformer, and `FewShotClassifier`. Needs the extra `evaluate`."""
+"""Estimators for scikit-learn: `SentenceVectors`, a transformer, and `FewShotClassifier`. Extra `evaluate`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gemel.errors import MissingExtra
 
 __all__ = ["FewShotClassifier", "SentenceVectors"]
 
-_HOMES = {"FewShotClassifier": "few_shot", "SentenceVectors": "vectors"}
+_MODULES = {"FewShotClassifier": "few_shot", "SentenceVectors": "vectors"}
 
 if TYPE_CHECKING:
     from gemel.sklearn.few_shot import FewShotClassifier as FewShotClassifier
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be anything
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'gemel.sklearn' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"gemel.sklearn.{_HOMES[name]}"), name)
+        return getattr(import_module(f"gemel.sklearn.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "sklearn":
             raise
@@ -28,4 +28,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute can be
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOMES]
+    return [*globals(), *_MODULES]

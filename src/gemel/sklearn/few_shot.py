@@ -1,12 +1,7 @@
-"""`FewShotClassifier`: a logistic head on vectors, and if asked an encoder that the few texts tune by pairs first.
+"""`FewShotClassifier`: logistic regression on vectors, optionally after tuning the encoder on pairs of the few texts.
 
-The idea is SetFit's (arXiv 2209.11055): eight texts of a class are 28 pairs that belong together.
-
-The head: logistic regression on vectors, two arrays that are enough to use it.
-
-Few labelled texts -> many labelled pairs: two of a class belong together, two of different classes do not.
-
-A classifier in a folder: classifier.json, head.safetensors, and model/ where the model is no name.
+Tuning is that of SetFit (arXiv 2209.11055): eight texts of a class make 28 pairs with label 1. A saved classifier is a
+folder with classifier.json, head.safetensors, and model/ unless the model has a name.
 """
 
 from __future__ import annotations
@@ -36,21 +31,21 @@ from gemel.options import EncodeOptions, OnLong, Precision
 from gemel.sklearn.vectors import shared_model, texts_of
 from gemel.types import AnyVectors
 
-_TRAINING = ("torch", "transformers", "accelerate")  # what the extra `train` brings
+_TRAINING = ("torch", "transformers", "accelerate")  # of the extra `train`
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Texts to classes, from a handful of examples of each.
+    """A classifier of texts that learns from a few examples of each class.
 
-    tune: train the encoder on pairs made of the examples; it pays for a plain encoder. False: the head alone, on the
-    model as it is. None: tune where the extra `train` is installed (`tuned_` says what was done).
-    partners: pairs within a class that a text is in, at most; as many are drawn across classes.
-    C: as in LogisticRegression, smaller is smoother.
-    folder: where the tuned model goes; None: a temporary folder that goes when the classifier does. A classifier whose
-    model is temporary is not pickled: `save` and `load` keep it in a folder of safetensors and JSON.
+    tune: train the encoder on pairs of the examples, which helps most for a plain encoder. False: only fit the head.
+    None: tune if the extra `train` is installed (`tuned_` says what was done).
+    partners: the maximum of pairs per text within its class; equally many pairs are drawn across classes.
+    C: as in LogisticRegression; smaller means more regularization.
+    folder: of the tuned model; None: a temporary folder, deleted with the classifier. A classifier with a temporary
+    model cannot be pickled; use `save` and `load`.
     """
 
-    def __init__(  # noqa: PLR0913 - scikit-learn wants each setting by name
+    def __init__(  # noqa: PLR0913 - scikit-learn requires each parameter by name
         self,
         model: str | Path = "all-MiniLM-L6-v2",
         *,
@@ -89,8 +84,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = _labels(y, len(texts))
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            said = self.classes_.tolist()[0]
-            raise InputError(f"all texts are of one class, {said!r}. Give texts of two classes or more")
+            label = self.classes_.tolist()[0]
+            raise InputError(f"all texts are of one class, {label!r}. Give texts of two classes or more")
         self._forget()
         self.tuned_ = _can_train() if self.tune is None else bool(self.tune)
         self.encoder_ = self._tune(texts, numbers) if self.tuned_ else str(self.model)
@@ -107,14 +102,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return probabilities(self._scores(X))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803 - their names
-        """(n, classes) scores before they become probabilities; (n,) of the second class where there are two."""
+        """(n, classes) logits; for two classes (n,) those of the second."""
         scores = self._scores(X)
         return scores[:, 1] if len(self.classes_) == 2 else scores
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Keep the classifier in a folder: JSON, safetensors, and the model itself where it is no name.
+        """Write the classifier to a folder: JSON, safetensors, and the model unless it has a name.
 
-        A model that is known by its name is not copied; `load` makes sure that it is still the same.
+        A model with a name is not copied; `load` checks that it is still the same.
         """
         check_is_fitted(self, "head_")
         stored = StoredClassifier(
@@ -129,14 +124,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The classifier that `save` kept."""
+        """The classifier that `save` wrote."""
         stored = read_classifier(folder)
         stored.check_parameters(cls._get_param_names())
-        found = cls(**stored.parameters)
-        found.classes_, found.tuned_, found.encoder_ = stored.classes, stored.tuned, stored.model
-        found.head_ = stored.head
-        stored.check(found._model().fingerprint_for(found._options()).digest)
-        return found
+        classifier = cls(**stored.parameters)
+        classifier.classes_, classifier.tuned_ = stored.classes, stored.tuned
+        classifier.encoder_, classifier.head_ = stored.model, stored.head
+        stored.check(classifier._model().fingerprint_for(classifier._options()).digest)
+        return classifier
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401 - sklearn.utils.Tags
         tags = super().__sklearn_tags__()
@@ -148,47 +143,45 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> Any:  # noqa: ANN401 - as BaseEstimator's
         if getattr(self, "_temporary", None) is not None:
             raise InputError(
-                "the tuned model of this classifier lies in a temporary folder and is not pickled. "
-                "Keep it with save(folder) and load(folder), or name its place: FewShotClassifier(folder=...)"
+                "the tuned model of this classifier is in a temporary folder and cannot be pickled. "
+                "Use save(folder) and load(folder), or name its folder: FewShotClassifier(folder=...)"
             )
         return super().__getstate__()
-
-    # The encoder: as it is named, or tuned.
 
     _temporary: weakref.finalize[Any, Any] | None
     """Removes the temporary folder; None where there is none."""
 
     def _tune(self, texts: list[str], numbers: NDArray[np.int64]) -> str:
-        """Train on pairs; the folder of the trained model."""
+        """Train on pairs and return the folder of the trained model."""
         from gemel.training.train import train
 
         prompt = shared_model(self.model).fingerprint_for(self._options()).prompt
         pairs = pairs_from_labels(
             [prompt + text for text in texts], numbers, partners=self.partners, seed=self.seed
         )
-        place = self._place()
+        out = self._model_folder()
         train(
             self.model,
             pairs.columns(),
             objective="contrastive",
-            settings={"online": True},  # pairs that are right already stay as they are
-            out=place,
+            settings={"online": True},  # only pairs that are not separated yet
+            out=out,
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             threads=self.threads,
             seed=self.seed,
-            checkpoint_steps=10**9,  # minutes of work: nothing to take up again
+            checkpoint_steps=10**9,  # no checkpoints: training takes minutes
         )
-        return str(place)
+        return str(out)
 
-    def _place(self) -> Path:
-        """Where the trained model goes."""
+    def _model_folder(self) -> Path:
+        """The folder for the trained model."""
         if self.folder is not None:
             return Path(self.folder)
-        place = Path(tempfile.mkdtemp(prefix="gemel-few-shot-"))
-        self._temporary = weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-        return place / "model"
+        temporary = Path(tempfile.mkdtemp(prefix="gemel-few-shot-"))
+        self._temporary = weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        return temporary / "model"
 
     def _forget(self) -> None:
         """Remove the temporary model of an earlier fit."""
@@ -223,7 +216,7 @@ def _labels(given: Any, texts: int) -> NDArray[Any]:  # noqa: ANN401 - a list, a
     labels = column_or_1d(given)
     check_classification_targets(labels)
     if len(labels) != texts:
-        raise InputError(f"{texts:,} texts but {len(labels):,} classes: give one class a text")
+        raise InputError(f"{texts:,} texts but {len(labels):,} classes: give one class per text")
     return np.asarray(labels)
 
 
@@ -233,7 +226,7 @@ def _can_train() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LogisticHead:
-    """A row for each class; of two classes both have one, the first of zeros."""
+    """Weights of each class; of two classes the first has zeros."""
 
     weight: NDArray[np.float64]
     """(classes, dim)"""
@@ -241,14 +234,14 @@ class LogisticHead:
     """(classes,)"""
 
     def scores(self, vectors: NDArray[Any]) -> NDArray[np.float64]:
-        """(n, classes). A row's bits do not depend on the other rows."""
+        """(n, classes) logits. The bits of a row do not depend on the other rows."""
         wide = vectors.astype(np.float64)
-        # Not a matrix product: BLAS adds up in another order for other numbers of rows.
+        # Not a matrix product: the order of additions in BLAS depends on the number of rows.
         return np.stack([(wide * row).sum(axis=1) for row in self.weight], axis=1) + self.bias
 
 
 def probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, classes) scores to probabilities; rows sum to 1."""
+    """(n, classes) probabilities of logits."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
@@ -260,7 +253,7 @@ def fit_head(
     C: float,  # noqa: N803 - LogisticRegression's name
     seed: int,
 ) -> LogisticHead:
-    """L2-penalised; `C` as scikit-learn has it."""
+    """Logistic regression with an L2 penalty; `C` is that of scikit-learn."""
     from sklearn.linear_model import LogisticRegression
 
     if not C > 0:
@@ -270,14 +263,14 @@ def fit_head(
             vectors.astype(np.float64), numbers
         )
     weight, bias = np.asarray(model.coef_), np.asarray(model.intercept_)
-    if len(weight) == 1:  # of two classes scikit-learn keeps the second only
+    if len(weight) == 1:  # for two classes scikit-learn has only the second
         weight, bias = np.concatenate([np.zeros_like(weight), weight]), np.append(0.0, bias)
     return LogisticHead(weight, bias)
 
 
 @dataclass(frozen=True)
 class LabelPairs:
-    """Rows for training."""
+    """Training data of pairs."""
 
     left: list[str]
     right: list[str]
@@ -285,99 +278,99 @@ class LabelPairs:
     """1 within a class, 0 across."""
 
     def columns(self) -> dict[str, list[Any]]:
-        """As `gemel.train` takes them."""
+        """The data for `gemel.train`."""
         return {"left": self.left, "right": self.right, "label": self.label}
 
 
 def pairs_from_labels(
     texts: Sequence[str], labels: NDArray[np.int64], *, partners: int, seed: int
 ) -> LabelPairs:
-    """Every two texts of a class, `partners` a text at most on average, and as many drawn across classes.
+    """Pairs within classes, on average at most `partners` per text, and equally many random pairs across classes.
 
-    No pair comes twice, and none has two equal texts.
+    All pairs are distinct, and none has two equal texts.
     """
     random = np.random.default_rng(seed)
-    alike = [pair for label in np.unique(labels) for pair in _within(labels == label, partners, random)]
-    alike = [(i, j) for i, j in alike if texts[i] != texts[j]]
-    if not alike:
+    same_class = [pair for label in np.unique(labels) for pair in _within(labels == label, partners, random)]
+    same_class = [(i, j) for i, j in same_class if texts[i] != texts[j]]
+    if not same_class:
         raise InputError(
-            "no class has two different texts, so there are no pairs to learn from. "
-            "Give at least two texts of each class, or take the head alone: tune=False"
+            "no class has two different texts, so there are no pairs to train on. "
+            "Give at least two texts of each class, or fit only the head: tune=False"
         )
-    unlike = _across(texts, labels, len(alike), random)
-    chosen = [*alike, *unlike]
+    different_class = _across(texts, labels, len(same_class), random)
+    chosen = [*same_class, *different_class]
     return LabelPairs(
         left=[texts[i] for i, _ in chosen],
         right=[texts[j] for _, j in chosen],
-        label=[1] * len(alike) + [0] * len(unlike),
+        label=[1] * len(same_class) + [0] * len(different_class),
     )
 
 
 def _within(members: NDArray[np.bool_], partners: int, random: np.random.Generator) -> list[tuple[int, int]]:
-    """Pairs of one class; a class with more than `partners` + 1 texts gives a sample."""
-    places = np.flatnonzero(members).tolist()
-    most = len(places) * partners // 2
-    if len(places) <= partners + 1:
-        return list(combinations(places, 2))
-    found: dict[tuple[int, int], None] = {}
-    while len(found) < most:  # there are more pairs than `most`, so this ends
-        one, other = random.choice(len(places), size=2, replace=False).tolist()
-        found[min(places[one], places[other]), max(places[one], places[other])] = None
-    return list(found)
+    """All pairs of one class, or a random sample for a class with more than `partners` + 1 texts."""
+    rows = np.flatnonzero(members).tolist()
+    most = len(rows) * partners // 2
+    if len(rows) <= partners + 1:
+        return list(combinations(rows, 2))
+    pairs: dict[tuple[int, int], None] = {}
+    while len(pairs) < most:  # there are more pairs than `most`, so this ends
+        one, other = random.choice(len(rows), size=2, replace=False).tolist()
+        pairs[min(rows[one], rows[other]), max(rows[one], rows[other])] = None
+    return list(pairs)
 
 
 def _across(
-    texts: Sequence[str], labels: NDArray[np.int64], wanted: int, random: np.random.Generator
+    texts: Sequence[str], labels: NDArray[np.int64], count: int, random: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """`wanted` different pairs of two classes, or fewer where a hundred draws a pair find no more."""
-    found: dict[tuple[int, int], None] = {}
-    for _ in range(100 * wanted):
-        if len(found) == wanted:
+    """`count` distinct pairs across classes, or fewer if not found in 100 draws per pair."""
+    pairs: dict[tuple[int, int], None] = {}
+    for _ in range(100 * count):
+        if len(pairs) == count:
             break
         one, other = random.integers(len(texts), size=2).tolist()
         if labels[one] != labels[other] and texts[one] != texts[other]:
-            found[min(one, other), max(one, other)] = None
-    return list(found)
+            pairs[min(one, other), max(one, other)] = None
+    return list(pairs)
 
 
 _ABOUT, _HEAD, _MODEL = "classifier.json", "head.safetensors", "model"
 
-_KINDS = "biufU"  # of labels that JSON can say; objects are looked at one by one
+_KINDS = "biufU"  # of labels that JSON can represent; objects are checked one by one
 
 
 @dataclass(frozen=True, eq=False)
 class StoredClassifier:
-    """All of a classifier but the model's weights."""
+    """A classifier without the weights of its model."""
 
     parameters: Mapping[str, Any]
     classes: NDArray[Any]
     head: LogisticHead
     model: str
-    """The name or the folder of the model that the head knows."""
+    """The name or folder of the model that the head was fitted on."""
     fingerprint: str
-    """Of the vectors that the head knows."""
+    """Of the vectors that the head was fitted on."""
     tuned: bool
 
-    def check_parameters(self, known: Collection[str]) -> None:
-        """Refuse parameters that this version does not have."""
-        strange = sorted(set(self.parameters) - set(known))
-        if strange:
+    def check_parameters(self, supported: Collection[str]) -> None:
+        """Raise for parameters that this version does not have."""
+        unknown = sorted(set(self.parameters) - set(supported))
+        if unknown:
             raise ModelError(
-                f"the saved classifier has the parameter {strange[0]!r}, which FewShotClassifier does not take. "
-                f"It takes: {', '.join(known)}. Load it with the version that saved it, or fit it again"
+                f"the saved classifier has the parameter {unknown[0]!r}, which FewShotClassifier does not take. "
+                f"It takes: {', '.join(supported)}. Load it with the version that saved it, or fit it again"
             )
 
     def check(self, fingerprint: str) -> None:
-        """Refuse another model than the one that the head was fitted on."""
+        """Raise for another model than the one that the head was fitted on."""
         if fingerprint != self.fingerprint:
             raise ModelError(
-                f"the model {self.model} makes other vectors ({fingerprint}) than when the classifier was saved "
-                f"({self.fingerprint}). Give it the model of that time, or fit it again"
+                f"the vectors of the model {self.model} differ ({fingerprint}) from when the classifier was saved "
+                f"({self.fingerprint}). Restore that model, or fit the classifier again"
             )
 
 
 def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path, *, overwrite: bool) -> Path:
-    """The folder appears whole or not at all; only a classifier is ever overwritten."""
+    """Write the folder atomically; only a classifier is overwritten."""
     from safetensors.numpy import save_file
 
     target = Path(folder).absolute()
@@ -385,7 +378,7 @@ def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path,
     classes = _plain(stored.classes)
     own = Path(stored.model).expanduser().is_dir()
     about = {
-        "parameters": {name: _said(value) for name, value in stored.parameters.items()},
+        "parameters": {name: _as_json(value) for name, value in stored.parameters.items()},
         "classes": classes,
         "dtype": "object" if stored.classes.dtype == object else stored.classes.dtype.str,
         "model": None if own else stored.model,
@@ -402,26 +395,26 @@ def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path,
 
 
 def read_classifier(folder: str | Path) -> StoredClassifier:
-    """What `write_classifier` wrote."""
+    """The classifier in a folder."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    place = Path(folder).expanduser()
-    if not (place / _ABOUT).is_file():
-        raise ModelError(f"no classifier in {place}: there is no {_ABOUT}. Give a folder that save() made")
-    about = read_object(place / _ABOUT)
+    path = Path(folder).expanduser()
+    if not (path / _ABOUT).is_file():
+        raise ModelError(f"no classifier in {path}: there is no {_ABOUT}. Give a folder that save() wrote")
+    about = read_object(path / _ABOUT)
     try:
-        tensors = load_file(place / _HEAD)
+        tensors = load_file(path / _HEAD)
         return StoredClassifier(
             parameters={**about["parameters"]},
             classes=np.array(about["classes"], dtype=np.dtype(about["dtype"])),
             head=LogisticHead(tensors["weight"], tensors["bias"]),
-            model=about["model"] or str(place / _MODEL),
+            model=about["model"] or str(path / _MODEL),
             fingerprint=about["fingerprint"],
             tuned=about["tuned"],
         )
     except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
-        raise ModelError(f"the classifier in {place} cannot be read: {error}. Save it again") from error
+        raise ModelError(f"the classifier in {path} cannot be read: {error}. Save it again") from error
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -432,19 +425,19 @@ def _check_target(target: Path, overwrite: bool) -> None:
             f"{target} exists and is not empty. Give a new folder, or overwrite it (overwrite=True)"
         )
     if not (target / _ABOUT).is_file():
-        raise InputError(f"{target} holds no classifier and is not overwritten. Give a new folder")
+        raise InputError(f"{target} has no classifier and is not overwritten. Give a new folder")
 
 
 def _plain(classes: NDArray[Any]) -> list[Any]:
-    """The labels as JSON has them."""
+    """The labels as JSON values."""
     values: list[Any] = classes.tolist()
     if classes.dtype.kind in _KINDS or all(isinstance(value, str | bool | int | float) for value in values):
         return values
     raise InputError(f"classes of the type {classes.dtype} cannot be saved as JSON. Use texts or numbers")
 
 
-def _said(value: object) -> object:
-    """A parameter as JSON has it; searches over grids give numpy's numbers."""
+def _as_json(value: object) -> object:
+    """A parameter as a JSON value; a grid search sets numbers of numpy."""
     if isinstance(value, np.generic):
         return value.item()
     return str(value) if isinstance(value, Path) else value

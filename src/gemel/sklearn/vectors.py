@@ -1,7 +1,4 @@
-"""`SentenceVectors`: texts to vectors as a step of a scikit-learn pipeline.
-
-What scikit-learn hands to an estimator -> texts; and models that estimators share.
-"""
+"""`SentenceVectors`: texts to vectors as a step of a scikit-learn pipeline; and the models that estimators share."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from gemel.types import AnyVectors
 
 
 class SentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """A column of texts to (n, dim) vectors. There is nothing to learn: `transform` works without `fit`.
+    """A transformer of texts to (n, dim) vectors. Nothing is learned: `transform` works without `fit`.
 
-    The parameters are those of `gemel.EncodeOptions`. An estimator holds the model's name, never its weights, so that
-    it is cheap to clone and to pickle; the model is loaded when it is first needed and shared within the process.
+    The parameters are those of `gemel.EncodeOptions`. An estimator has only the name of the model, so that it is cheap
+    to clone and to pickle; the model is loaded on first use and shared within the process.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class SentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self.threads = threads
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ANN401, ARG002, N803, RUF100 - their names
-        """Look at the texts and the settings, so that what is wrong is said here."""
+        """Check the texts and the parameters."""
         texts_of(X)
         self._ready()
         return self
@@ -69,7 +66,7 @@ class SentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     @property
     def _n_features_out(self) -> int:
-        """What `get_feature_names_out` counts to."""
+        """For `get_feature_names_out`."""
         return self.dim or shared_model(self.model).dim
 
     def _options(self) -> EncodeOptions:
@@ -84,37 +81,37 @@ class SentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         )
 
     def _ready(self) -> Model:
-        """The model, if it can do what the settings ask for."""
+        """The model; raises for a prompt that it does not have, or a `dim` that is too large."""
         model = shared_model(self.model)
-        model.prepare(
-            [], self._options()
-        )  # refuses a prompt that the model does not bring, and too large a dim
+        model.prepare([], self._options())
         return model
 
 
-_MODELS = 4  # kept in memory: a search over parameters makes dozens of estimators with the same one
+_MODELS = 4  # in memory; a grid search creates dozens of estimators with the same model
 
 
 def texts_of(given: Any) -> list[str]:  # noqa: ANN401 - a list, an array, a column or a frame of one column
     """The texts of a list, an array, a Series, or a table of one column."""
     if isinstance(given, str | bytes):
-        raise InputError("the input is a list of texts, got one string. Write [text]")
+        raise InputError("the input must be a list of texts, got one string. Write [text]")
     if getattr(given, "ndim", 1) == 2:
         columns = given.shape[1]
         if columns != 1:
             raise InputError(
-                f"the input is one column of texts, got {columns}. Take a column, or give each column a "
-                "SentenceVectors of its own with ColumnTransformer"
+                f"the input must be one column of texts, got {columns}. Select a column, or use ColumnTransformer "
+                "with a SentenceVectors for each column"
             )
         given = np.asarray(given, dtype=object)[:, 0]
     return check_texts(given)
 
 
 def shared_model(model: object) -> Model:
-    """The model of a name or folder, one for all estimators of the process; a folder that changed is read again."""
+    """The model of a name or folder, shared by all estimators of the process; a changed folder is loaded again."""
     if not isinstance(model, str | Path):
         kind = type(model).__name__
-        raise InputError(f"model is a name or a folder, so that it can be cloned and pickled; got a {kind}")
+        raise InputError(
+            f"model must be a name or a folder, so that it can be cloned and pickled; got a {kind}"
+        )
     folder = Path(model).expanduser()
     stamp = max((path.stat().st_mtime_ns for path in folder.iterdir()), default=0) if folder.is_dir() else 0
     return _loaded(str(model), stamp)
@@ -122,5 +119,5 @@ def shared_model(model: object) -> Model:
 
 @lru_cache(maxsize=_MODELS)
 def _loaded(model: str, stamp: int) -> Model:
-    """`stamp` tells two states of a folder apart."""
+    """`stamp` changes with the files of a folder."""
     return load(model)
