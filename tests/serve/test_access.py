@@ -14,7 +14,7 @@ import gemel
 from gemel.cli.verbs.serve import _say_ready
 from gemel.errors import InputError, WorkError
 from gemel.serve import connection
-from gemel.serve.keys import FailedKeys, network_of, read_keys
+from gemel.serve.access import FailedKeys, network_of, read_keys
 from gemel.serve.logs import RequestLog, capture_logging, reason_of
 from gemel.serve.options import ServeOptions
 from serve_case import app_of, client, live, make_services, openapi_of
@@ -154,7 +154,7 @@ def test_a_key_that_was_right_from_an_address_stays_right_there(model):
 
 
 def test_the_limit_of_wrong_keys_ends_and_its_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr("gemel.serve.keys.MOST_ADDRESSES", 5)
+    monkeypatch.setattr("gemel.serve.access.MOST_ADDRESSES", 5)
     wrong = FailedKeys(60)
     for _ in range(10):
         assert wrong.wait("a", b"x", now=0.0) == 0

@@ -150,13 +150,13 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
     limits = Limits(body_bytes=100_000)
 
     async def go(http, services):
-        shell = Middleware(None, app_of(services).user_middleware[0].kwargs["options"])
+        middleware = Middleware(None, app_of(services).user_middleware[0].kwargs["options"])
         visits = [SimpleNamespace(body=0) for _ in range(18)]
         for visit in visits[:16]:
-            shell._reserve(visit, 100_000)
+            middleware._reserve(visit, 100_000)
         with pytest.raises(Overloaded, match="too many large requests"):
-            shell._reserve(visits[16], 90_000)
-        shell._reserve(visits[17], 500)
+            middleware._reserve(visits[16], 90_000)
+        middleware._reserve(visits[17], 500)
         return visits[16].body, visits[17].body
 
     assert with_app(model, go, limits=limits) == (0, 500)
@@ -166,11 +166,11 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
     """Without a stated length the room grows with what comes, and is given back."""
 
     async def app(scope, receive, send):
-        assert len((await receive())["body"]) == 90_000
+        assert len(scope["state"]["body"]) == 90_000
         held.set()
         await release.wait()
 
-    def visit(shell, path, parts):
+    def send_request(middleware, path, parts):
         messages = iter(
             [
                 {"type": "http.request", "body": b"x" * 30_000, "more_body": at < 3}
@@ -185,22 +185,22 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
             answers.append(message)
 
         scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"host", b"localhost")]}
-        return asyncio.create_task(shell(scope, receive, send))
+        return asyncio.create_task(middleware(scope, receive, send))
 
     async def go():
         services = make_services(FakeModel(), limits=Limits(body_bytes=100_000))
-        shell = Middleware(app, app_of(services).user_middleware[0].kwargs["options"])
+        middleware = Middleware(app, app_of(services).user_middleware[0].kwargs["options"])
         tasks = []
         for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
             held.clear()
-            tasks.append(visit(shell, "/held", 3))
+            tasks.append(send_request(middleware, "/held", 3))
             await held.wait()
-        assert shell._bodies == 17 * 90_000
-        await visit(shell, "/refused", 3)
+        assert middleware._bodies == 17 * 90_000
+        await send_request(middleware, "/refused", 3)
         assert answers[0]["status"] == 429
         release.set()
         await asyncio.gather(*tasks)
-        return shell._bodies
+        return middleware._bodies
 
     answers, held, release = [], asyncio.Event(), asyncio.Event()
     assert asyncio.run(go()) == 0

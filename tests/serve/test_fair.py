@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import gemel
+from gemel.serve.access import read_keys
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.counters import Counters
 from gemel.serve.jobs import Jobs
-from gemel.serve.keys import read_keys
 from gemel.serve.limits import DeadlineExceeded, Limits, Overloaded
 from gemel.serve.protocols.pairs import Calibrations
 from serve_case import app_of, client, make_services

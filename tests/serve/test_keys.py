@@ -6,7 +6,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.serve.keys import TokenBucket, given_key, read_keys
+from gemel.serve.access import TokenBucket, given_key, read_keys
 from gemel.serve.options import ServeOptions
 from gemel.serve.run import load_keys
 from serve_case import app_of, client, make_services

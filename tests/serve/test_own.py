@@ -337,7 +337,9 @@ def test_an_index_says_what_it_holds_and_not_where_it_is(http, index):
     assert (row["name"], row["documents"], row["model"], row["dim"]) == ("notes", 3, "tiny", 32)
     assert row["fields"] == {"lang": "text", "year": "int"}
     found = ask(http, "/indexes/notes", "GET")
-    assert found["layout"] and "place" not in found and "location" not in found and row.items() <= found.items()
+    assert (
+        found["layout"] and "place" not in found and "location" not in found and row.items() <= found.items()
+    )
 
 
 def test_the_place_of_an_index_is_in_no_error(tmp_path, model):

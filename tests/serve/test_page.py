@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 import gemel
-from gemel.serve.keys import read_keys
+from gemel.serve.access import read_keys
 from gemel.serve.protocols.own import page_files, page_routes
 from page_checks import CONTRAST, UNNAMED
 from page_server import KEY, TRAP, PageServer

@@ -12,9 +12,9 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from gemel.serve.access import Keys
 from gemel.serve.app import create_app
 from gemel.serve.connection import Connection
-from gemel.serve.keys import Keys
 from gemel.serve.limits import Limits
 from gemel.serve.options import ServeOptions
 from gemel.serve.services import Services

@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gemel.serve.access import LOOPBACK_NAMES, Keys
 from gemel.serve.counters import Metrics
-from gemel.serve.keys import Keys
 from gemel.serve.logs import RequestLog
-from gemel.serve.middleware import LOOPBACK_NAMES, Middleware, MiddlewareOptions, find_tracer
+from gemel.serve.middleware import Middleware, MiddlewareOptions, find_tracer
 from gemel.serve.options import ServeOptions
 from gemel.serve.protocols import cohere, openai, own, tei
 from gemel.serve.routes import JsonRoute, Routes, openapi_document

@@ -1,25 +1,23 @@
-"""The middleware around every route: access control, limits of the body, deadlines, request ids, log and counters.
+"""The middleware around every route: access, the body, deadlines, errors, request ids, the log and the counters.
 
-Access control checks the host name, the API key and its rate. Spans of OpenTelemetry are made when the package is
-installed and a provider was set up.
+Spans of OpenTelemetry are made when the package is installed and a provider was set up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from gemel.serve.connection import ClientDisconnected, Message, Receive, RequestBody, read_body
+from gemel.serve.access import Keys, check_encoding, check_host, check_key, is_public
+from gemel.serve.connection import ClientDisconnected, Message, Receive, read_body
 from gemel.serve.counters import Counters
-from gemel.serve.errors import RouteError, problem_of, send_problem
-from gemel.serve.keys import Key, Keys, digest_of, given_key
+from gemel.serve.errors import problem_of, send_problem
 from gemel.serve.limits import (
     DeadlineExceeded,
     Limits,
@@ -35,6 +33,8 @@ from gemel.serve.logs import RequestLog
 Scope = dict[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Span = Callable[[str], AbstractContextManager[Any]]
+"""Makes a span of OpenTelemetry, given its name."""
 
 WATCH_AFTER = 0.02  # seconds after which the middleware watches whether the client is still connected
 MEMORY_EVERY = 0.5  # seconds between two measurements of the memory
@@ -120,9 +120,8 @@ class Middleware:
         try:
             self._reserve(state, min(stated or 0, most))
             source = _counted(receive, lambda size: self._reserve(state, size)) if stated is None else receive
-            body = await read_body(source, stated, options.limits, options.body_seconds)
-            shared["body"] = body
-            await self._watched(state, scope, _replay(body, receive), receive)
+            shared["body"] = await read_body(source, stated, options.limits, options.body_seconds)
+            await self._watched(state, scope, receive)
         finally:
             shared.pop("body", None)
             self._bodies -= state.body
@@ -150,7 +149,7 @@ class Middleware:
         self._bodies += size
         state.body += size
 
-    async def _watched(self, state: RequestState, scope: Scope, replayed: Receive, receive: Receive) -> None:
+    async def _watched(self, state: RequestState, scope: Scope, receive: Receive) -> None:
         """Run the route; if it takes a while, cancel it when its client disconnects or its deadline passes.
 
         One deadline for all that a route does; an answer that is already being sent is not interrupted.
@@ -173,7 +172,7 @@ class Middleware:
         timer = loop.call_later(WATCH_AFTER, lambda: watchers.append(loop.create_task(watch())))
         deadline = loop.call_later(self._options.limits.seconds, stop)
         try:
-            await self._app(scope, replayed, state.send)
+            await self._app(scope, receive, state.send)
         finally:
             timer.cancel()
             deadline.cancel()
@@ -275,20 +274,6 @@ def _counted(receive: Receive, count: Callable[[int], None]) -> Receive:
     return part
 
 
-def _replay(body: RequestBody, receive: Receive) -> Receive:
-    """The body as one message, unless the route has taken it already, then `receive`."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body.take(), "more_body": False}
-
-    return again
-
-
 def _content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
     for name, value in headers:
         if name == b"content-length":
@@ -302,82 +287,6 @@ def _request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
         if name == b"x-request-id" and _ID.fullmatch(value):
             return value
     return secrets.token_hex(8).encode()
-
-
-# Access control.
-
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-PUBLIC = frozenset({"/", "/health", "/health/live", "/health/ready", "/favicon.ico"})
-PUBLIC_FOLDER = "/page/"  # the files of the page, which asks the user for the key
-Headers = Iterable[tuple[bytes, bytes]]
-
-
-def host_name(headers: Headers) -> str:
-    """The Host header without its port."""
-    for name, value in headers:
-        if name == b"host":
-            host = value.decode("latin-1").strip().lower()
-            if host.startswith("["):
-                return host[1:].partition("]")[0]
-            return host.partition(":")[0]
-    return ""
-
-
-def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
-    """Refuse (403) a host name that is not allowed: DNS rebinding lets web pages reach this machine by their own name.
-
-    `allowed` None: any name, for a server that other machines may reach.
-    """
-    if allowed is not None and host_name(headers) not in allowed:
-        raise RouteError(
-            403,
-            "this server answers to localhost only. Start it with --allowed-host to let it answer to more names",
-            code="wrong_host",
-        )
-
-
-def check_encoding(headers: Headers) -> None:
-    """Refuse (415) a body that is compressed: a small one could become a very large one."""
-    for name, value in headers:
-        encoding = value.decode("latin-1").strip().lower()
-        if name == b"content-encoding" and encoding not in ("", "identity"):
-            raise RouteError(
-                415,
-                f"a body with content-encoding {encoding[:40]!r} is not read. Send it as it is, without compression",
-                code="unsupported_content_encoding",
-            )
-
-
-def is_public(method: str, path: str) -> bool:
-    return method in ("GET", "HEAD") and (path in PUBLIC or path.startswith(PUBLIC_FOLDER))
-
-
-def check_key(headers: Headers, keys: Keys, address: str) -> Key | None:
-    """The key of the request; None where the server has no keys.
-
-    Raises 401 for a wrong key, `Overloaded` for one over its rate and for an address that sent many wrong keys.
-    """
-    if not len(keys):
-        return None
-    given = given_key(headers)
-    key = None
-    if given is not None:
-        digest = digest_of(given)
-        if wait := keys.failed.wait(address, digest):
-            raise Overloaded(
-                f"too many wrong API keys came from this address. Try again in {math.ceil(wait)} s", wait
-            )
-        key = keys.find(given)
-        keys.failed.record(address, digest, right=key is not None)
-    if key is None:
-        reason = "no API key was sent" if given is None else "the API key is not known"
-        raise RouteError(401, f"{reason}. Send it as Authorization: Bearer KEY", code="invalid_api_key")
-    if key.bucket is not None and (wait := key.bucket.take()):
-        raise Overloaded(f"the key {key.name!r} asks more often than it may. Try again in {wait:.0f} s", wait)
-    return key
-
-
-Span = Callable[[str], AbstractContextManager[Any]]
 
 
 def find_tracer() -> Span:

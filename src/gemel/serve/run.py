@@ -21,9 +21,9 @@ import uvicorn
 from gemel.cross_model import load_cross
 from gemel.errors import InputError, WorkError
 from gemel.model import Model, load
+from gemel.serve.access import Keys, read_keys
 from gemel.serve.connection import Connection, Receive
 from gemel.serve.errors import Problem, send_problem
-from gemel.serve.keys import Keys, read_keys
 from gemel.serve.limits import MemoryState, memory_bytes, memory_state
 from gemel.serve.logs import RequestLog, capture_logging
 from gemel.serve.middleware import App, Scope, Send

@@ -1,9 +1,13 @@
-"""API keys: reading, finding and rate limits. Only hashes are stored, and a wrong key takes as long as a right one."""
+"""Access control: the host name of a request, its API key, and how often a key may be used.
+
+Only hashes of keys are stored, and a wrong key takes as long as a right one.
+"""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +17,8 @@ from time import monotonic
 from typing import Any
 
 from gemel.errors import InputError
+from gemel.serve.errors import RouteError
+from gemel.serve.limits import Overloaded
 
 SHORTEST = 16  # characters of a key; a shorter one can be guessed
 BURST = 1 / 6  # part of the requests of a minute that may come at once
@@ -20,6 +26,75 @@ READ_ONLY = "read-only"  # after a key: it may not change an index
 WRONG_PER_MINUTE = 60.0  # wrong keys from one address, a sixth of them at once
 MOST_ADDRESSES = 10_000  # remembered
 REMEMBERED = 3600.0  # seconds for which a right key still works from an address that also sends wrong ones
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+PUBLIC = frozenset({"/", "/health", "/health/live", "/health/ready", "/favicon.ico"})
+PUBLIC_FOLDER = "/page/"  # the files of the page, which asks the user for the key
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+def check_host(headers: Headers, allowed: frozenset[str] | None) -> None:
+    """Refuse (403) a host name that is not allowed: DNS rebinding lets web pages reach this machine by their own name.
+
+    `allowed` None: any name, for a server that other machines may reach.
+    """
+    if allowed is not None and host_name(headers) not in allowed:
+        raise RouteError(
+            403,
+            "this server answers to localhost only. Start it with --allowed-host to let it answer to more names",
+            code="wrong_host",
+        )
+
+
+def host_name(headers: Headers) -> str:
+    """The Host header without its port."""
+    for name, value in headers:
+        if name == b"host":
+            host = value.decode("latin-1").strip().lower()
+            if host.startswith("["):
+                return host[1:].partition("]")[0]
+            return host.partition(":")[0]
+    return ""
+
+
+def check_encoding(headers: Headers) -> None:
+    """Refuse (415) a body that is compressed: a small one could become a very large one."""
+    for name, value in headers:
+        encoding = value.decode("latin-1").strip().lower()
+        if name == b"content-encoding" and encoding not in ("", "identity"):
+            raise RouteError(
+                415,
+                f"a body with content-encoding {encoding[:40]!r} is not read. Send it as it is, without compression",
+                code="unsupported_content_encoding",
+            )
+
+
+def is_public(method: str, path: str) -> bool:
+    return method in ("GET", "HEAD") and (path in PUBLIC or path.startswith(PUBLIC_FOLDER))
+
+
+def check_key(headers: Headers, keys: Keys, address: str) -> Key | None:
+    """The key of the request; None where the server has no keys.
+
+    Raises 401 for a wrong key, `Overloaded` for one over its rate and for an address that sent many wrong keys.
+    """
+    if not len(keys):
+        return None
+    given = given_key(headers)
+    key = None
+    if given is not None:
+        digest = digest_of(given)
+        if wait := keys.failed.wait(address, digest):
+            raise Overloaded(
+                f"too many wrong API keys came from this address. Try again in {math.ceil(wait)} s", wait
+            )
+        key = keys.find(given)
+        keys.failed.record(address, digest, right=key is not None)
+    if key is None:
+        reason = "no API key was sent" if given is None else "the API key is not known"
+        raise RouteError(401, f"{reason}. Send it as Authorization: Bearer KEY", code="invalid_api_key")
+    if key.bucket is not None and (wait := key.bucket.take()):
+        raise Overloaded(f"the key {key.name!r} asks more often than it may. Try again in {wait:.0f} s", wait)
+    return key
 
 
 class TokenBucket:
