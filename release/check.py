@@ -1,10 +1,10 @@
-"""Is this a release? Builds it from the committed files, looks inside, installs it as a user would, runs the tutorial.
+"""Check a release: build it from the committed files, inspect it, install it as a user would, run the tutorial.
 
-    python release/check.py                          everything: an hour and several GB, torch among them
+    python release/check.py                          everything: an hour and several GB, including torch
     python release/check.py --only core,index,serve  some of the environments
     python release/check.py --only tutorial
 
-Each environment is new and holds gemel, one extra and nothing else. Another Python is checked by running this with it.
+Each environment is new and contains gemel with one extra and nothing else. To check another Python, run this with it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT / "release")]
 from contents import wrong_in_archive, wrong_in_wheel  # noqa: E402
 from promises import DEVELOPERS, PROMISES, program  # noqa: E402
 
-TORCH = "torch==2.13.0"  # as in the Makefile: a range would fetch gigabytes of GPU libraries
+TORCH = "torch==2.13.0"  # as in the Makefile: a range would download gigabytes of GPU libraries
 TUTORIAL_EXTRAS = "index,serve,evaluate"
-PLACES = [*PROMISES, "all", "tutorial"]
+ENVIRONMENTS = [*PROMISES, "all", "tutorial"]
 
 
 class Failed(Exception):
@@ -35,29 +35,29 @@ class Failed(Exception):
 
 
 def main() -> int:
-    """Run the asked steps; 0 if all of them pass."""
+    """Run the requested steps; 0 if all of them pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", help=f"of: {', '.join(PLACES)}; separated by commas")
-    parser.add_argument("--keep", type=Path, help="put wheel and archive here")
+    parser.add_argument("--only", help=f"of: {', '.join(ENVIRONMENTS)}; separated by commas")
+    parser.add_argument("--keep", type=Path, help="a folder for the wheel and the archive")
     arguments = parser.parse_args()
-    places = arguments.only.split(",") if arguments.only else PLACES
-    unknown = set(places) - set(PLACES)
+    names = arguments.only.split(",") if arguments.only else ENVIRONMENTS
+    unknown = set(names) - set(ENVIRONMENTS)
     if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}. Known: {', '.join(PLACES)}")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}. Known: {', '.join(ENVIRONMENTS)}")
     with tempfile.TemporaryDirectory(prefix="release-check-") as scratch:
         folder = Path(scratch)
         try:
             wheel = build(folder, arguments.keep or folder / "dist")
         except Failed as error:
-            say(f"FAILED build: {error}")
+            report(f"FAILED build: {error}")
             return 1
-        failed = [place for place in places if not passes(place, wheel, folder)]
-    say(f"{len(places) - len(failed)} of {len(places)} passed on Python {platform.python_version()}")
+        failed = [name for name in names if not passes(name, wheel, folder)]
+    report(f"{len(names) - len(failed)} of {len(names)} passed on Python {platform.python_version()}")
     return 1 if failed else 0
 
 
 def build(folder: Path, dist: Path) -> Path:
-    """The wheel, built by way of the source archive from the committed files, both looked into."""
+    """The wheel, built through the source archive from the committed files; both are inspected."""
     source, tools = folder / "source", folder / "tools"
     source.mkdir()
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
@@ -72,36 +72,37 @@ def build(folder: Path, dist: Path) -> Path:
         wrong += wrong_in_archive(inside.getnames())
     if wrong:
         raise Failed("; ".join(wrong))
-    say(f"built {wheel.name} and {packed.name}, twine check passed, contents as they should be")
+    report(f"built {wheel.name} and {packed.name}, twine check passed, contents are complete")
     return wheel
 
 
-def passes(place: str, wheel: Path, folder: Path) -> bool:
-    """One environment made, asked and thrown away."""
-    home = folder / place
+def passes(name: str, wheel: Path, folder: Path) -> bool:
+    """Create one environment, check it and delete it."""
+    home = folder / name
     try:
-        if place == "tutorial":
+        if name == "tutorial":
             tutorial(wheel, home)
         else:
-            promise(place, wheel, home)
+            promise(name, wheel, home)
     except Failed as error:
-        say(f"FAILED {place}: {error}")
+        report(f"FAILED {name}: {error}")
         return False
     finally:
         subprocess.run(["rm", "-rf", str(home)], check=False)
-    say(f"passed {place}")
+    report(f"passed {name}")
     return True
 
 
-def promise(place: str, wheel: Path, home: Path) -> None:
-    """gemel with one extra, or with all of them, keeps its promise."""
-    wanted = [name for name in PROMISES if name != "core"] if place == "all" else [place]
-    extras = "" if place == "core" else f"[{','.join(wanted)}]"
+def promise(environment_name: str, wheel: Path, home: Path) -> None:
+    """Check that gemel with one extra, or with all of them, works."""
+    everything = environment_name == "all"
+    wanted = [name for name in PROMISES if name != "core"] if everything else [environment_name]
+    extras = "" if environment_name == "core" else f"[{','.join(wanted)}]"
     first = [TORCH] if {"train", "lora", "mteb", "bertopic"} & set(wanted) else []
     python = environment(home / "venv", *first, f"{wheel}{extras}")
     run([python, "-m", "pip", "check"], "pip check")
     run([python.with_name("gemel"), "info"], "gemel info")
-    for name in ["core", *wanted] if place == "all" else [place]:
+    for name in ["core", *wanted] if everything else wanted:
         work = home / name
         work.mkdir()
         make = f"import sys; sys.path[:0] = [{str(ROOT / 'tests' / 'support')!r}]; import tiny; tiny.tiny_bert('model')"
@@ -110,23 +111,28 @@ def promise(place: str, wheel: Path, home: Path) -> None:
 
 
 def tutorial(wheel: Path, home: Path) -> None:
-    """The tutorial from top to bottom, with the model that its first lines fetch."""
+    """Run the whole tutorial, with the model that its first lines download."""
     python = environment(home / "venv", f"{wheel}[{TUTORIAL_EXTRAS}]")
     work = home / "work"
     work.mkdir()
-    place = {
+    variables = {
         "GEMEL_CACHE": str(home / "cache"),
         "GEMEL_DOCS_REAL_MODEL": "1",
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "100",
     }
-    run([python.with_name("gemel"), "models", "pull", "all-MiniLM-L6-v2"], "gemel models pull", work, place)
+    run(
+        [python.with_name("gemel"), "models", "pull", "all-MiniLM-L6-v2"],
+        "gemel models pull",
+        work,
+        variables,
+    )
     page, runner = ROOT / "docs" / "tutorial.md", ROOT / "tests" / "support" / "doc_blocks.py"
-    run([python, runner, page], "docs/tutorial.md", work, place)
+    run([python, runner, page], "docs/tutorial.md", work, variables)
 
 
 def environment(folder: Path, *packages: str) -> Path:
-    """The python of a new environment with these packages, installed one after the other."""
+    """The Python of a new environment with these packages, installed one after the other."""
     run([sys.executable, "-m", "venv", folder], "python -m venv")
     python = folder / "bin" / "python"
     for package in packages:
@@ -137,7 +143,7 @@ def environment(folder: Path, *packages: str) -> Path:
 def run(
     command: list[str | Path], label: str, folder: Path | None = None, more: dict[str, str] | None = None
 ) -> None:
-    """A command that must succeed; what it said last is the reason if it does not."""
+    """Run a command that must succeed; its last lines of output are the reason if it does not."""
     variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "GEMEL_CACHE")}
     done = subprocess.run(
         list(map(str, command)),
@@ -152,7 +158,7 @@ def run(
         raise Failed(f"{label}: {' | '.join(lines[-5:])}")
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What must be in a wheel and in a source archive, and what must not: names only, no files are opened."""
+"""Which files must and must not be in a wheel and in a source archive, by their names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOWHERE = (".pyc", ".so.part", ".gemel/", "__pycache__/", ".part", "tests/", "be
 
 
 def wrong_in_wheel(names: Iterable[str], machine: str) -> list[str]:
-    """What is missing in a wheel or should not be there, one line each."""
+    """Missing and unwanted files of a wheel, one line each."""
     names = list(names)
     wrong = [f"missing: {name}" for name in IN_WHEEL if name not in names]
     for level in LEVELS.get(machine, ("baseline",)):
@@ -48,7 +48,7 @@ def wrong_in_wheel(names: Iterable[str], machine: str) -> list[str]:
 
 
 def wrong_in_archive(names: Iterable[str]) -> list[str]:
-    """As above, of a source archive; its names start with one folder."""
+    """The same for a source archive, whose names start with one folder."""
     inside = [name.partition("/")[2] for name in names]
     return [f"missing: {name}" for name in IN_ARCHIVE if name not in inside] + _unwanted(inside)
 

@@ -1,4 +1,4 @@
-"""What each extra promises, as a program that must run where nothing but gemel and that extra is installed.
+"""A program for each extra that must run where nothing but gemel and that extra is installed.
 
 A program finds a small model in the folder `model`. It starts in an empty folder and needs no network.
 """

@@ -1,7 +1,7 @@
-"""The drawings of the explanations, as SVG in docs/pictures; with `--check`, fail when one is stale instead.
+"""Draw the figures of the explanations as SVG in docs/pictures; with `--check`, fail if one is stale.
 
 python tools/docs/drawings.py                         draw, from docs/pictures/measured.json
-python tools/docs/drawings.py --measure PLAIN_BERT    measure anew: vectors of a plain encoder, and of all-MiniLM-L6-v2
+python tools/docs/drawings.py --measure PLAIN_BERT    measure again: vectors of a plain encoder, and of all-MiniLM-L6-v2
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def batches(_: dict[str, Any]) -> str:
             fill = PALE_BLUE if at < length else PALE_GREY
             parts.append(box(30 + at * cell, 50 + row * (cell + 4), cell - 2, cell, fill=fill))
     waste = longest * len(LENGTHS) - sum(LENGTHS)
-    told = f"{waste} of {longest * len(LENGTHS)} cells are padding"
-    parts.append(words(30, 255, told, size=13, fill=SOFT, anchor="start"))
+    label = f"{waste} of {longest * len(LENGTHS)} cells are padding"
+    parts.append(words(30, 255, label, size=13, fill=SOFT, anchor="start"))
     parts.append(words(360, 34, "Batches of one length, longest first", size=16, anchor="start"))
     top = 50
     for length in sorted(set(LENGTHS), reverse=True):
@@ -122,12 +122,12 @@ def anisotropy(measured: dict[str, Any]) -> str:
                 fill=SOFT,
             )
         )
-    about = "Before, all points lie near one place of the circle and cosines are near 1; after, both spread around 0."
+    about = "Before, all points lie near one point of the circle and cosines are near 1; after, both spread around 0."
     return drawing(760, 440, "Anisotropy, before and after whitening", about, parts)
 
 
 def _histogram(x: float, y: float, width: float, height: float, counts: list[int], color: str) -> list[str]:
-    """Counts from -1 to 1 as bars, with the axis and its three marks."""
+    """Counts from -1 to 1 as bars, with the axis and its three ticks."""
     step, most = width / len(counts), max(counts)
     bars = [
         f'<rect x="{x + at * step:.1f}" y="{y - height * count / most:.1f}" width="{step - 0.5:.1f}" '
@@ -135,8 +135,8 @@ def _histogram(x: float, y: float, width: float, height: float, counts: list[int
         for at, count in enumerate(counts)
         if count
     ]
-    marks = [words(x + width * (at + 1) / 2, y + 18, str(at), size=12, fill=SOFT) for at in (-1, 0, 1)]
-    return [*bars, line(x, y, x + width, y, stroke=INK), *marks]
+    ticks = [words(x + width * (at + 1) / 2, y + 18, str(at), size=12, fill=SOFT) for at in (-1, 0, 1)]
+    return [*bars, line(x, y, x + width, y, stroke=INK), *ticks]
 
 
 def token_table(measured: dict[str, Any]) -> str:
@@ -181,8 +181,8 @@ def calibration(measured: dict[str, Any]) -> str:
     parts += _histogram(x, y, width, height, found["cosines"], LINE)
     cut = x + width * (found["cut"] + 1) / 2
     parts.append(line(cut, 44, cut, y, stroke=ORANGE))
-    told = f"one random pair is expected above {found['cut']:.2f}"
-    parts.append(words(cut - 8, 56, told, size=13, fill=ORANGE, anchor="end"))
+    label = f"one random pair is expected above {found['cut']:.2f}"
+    parts.append(words(cut - 8, 56, label, size=13, fill=ORANGE, anchor="end"))
     parts.append(
         words(cut + 8, y - 28, f"{found['above']} pairs are above", size=13, fill=GREEN, anchor="start")
     )

@@ -1,4 +1,4 @@
-"""Writes the numbers of docs/explanation/fuzzing.md out of fuzz/results.json and benchmarks/results/soak.json.
+"""Write the numbers of docs/explanation/fuzzing.md from fuzz/results.json and benchmarks/results/soak.json.
 
 `python tools/docs/fuzz_page.py` writes the page, `--check` fails if it is stale.
 """

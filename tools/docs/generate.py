@@ -38,9 +38,9 @@ def command_line() -> str:
         "`gemel VERB ...`, also `python -m gemel VERB ...`. Exit 0: done; 1: the work failed; 2: the request "
         "was wrong, with one line on standard error; 130: interrupted. `--debug` shows the traceback. "
         "Options can also be set in files and by environment variables: [configuration.md](configuration.md).",
-        "Standard output has the answer and nothing else; what is said about it goes to standard error. `--json` is "
-        "one object, or JSON lines where an answer has rows: the help of each verb says which. Colours are for "
-        "terminals, and `NO_COLOR` turns them off. A pipe that closes early (`gemel ... | head`) is no failure.",
+        "Standard output contains the result and nothing else; messages go to standard error. `--json` prints one "
+        "object, or JSON lines if the result has rows; the help of each verb says which. Colors are used on "
+        "terminals only, and `NO_COLOR` turns them off. A pipe that closes early (`gemel ... | head`) is not an error.",
     ]
     for path, text in _helps(cli, "gemel", None):
         parts += [f"{'#' * (path.count(' ') + 2)} {path}", f"```text\n{text}\n```"]
@@ -99,7 +99,7 @@ def _fields() -> Iterator[tuple[str, str, str, str]]:
 
 
 def objectives() -> str:
-    """The page with its tables made anew: a row for each objective, and one for each of its settings."""
+    """The page with its tables updated: one row per objective, and one per option of an objective."""
     rows, settings = [], []
     for row in list_objectives():
         flags = [f"--{name} {', '.join(values)}" for name, values in row.when.items()]
@@ -119,7 +119,7 @@ def _put(page: str, name: str, head: str, rows: list[str]) -> str:
     """The page with this table between its two marks."""
     before, _, rest = page.partition(f"<!-- {name}: {MARK} -->")
     _, end, after = rest.partition(f"<!-- /{name} -->")
-    assert end, f"objectives.md has no place for the table {name!r}"
+    assert end, f"objectives.md has no markers for the table {name!r}"
     columns = head.count("|") - 1
     table = "\n".join([head, "|" + "---|" * columns, *rows])
     return f"{before}<!-- {name}: {MARK} -->\n{table}\n{end}{after}"
@@ -130,7 +130,7 @@ def _cell(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """The text without spaces: where lines break depends on the version of click, and is no reason to fail."""
+    """The text without whitespace, because line breaks depend on the version of click."""
     return "".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""Numbers for the drawings, from real vectors of the sentences that gemel carries."""
+"""Measured numbers for the figures, from vectors of the sentences that are part of gemel."""
 
 from __future__ import annotations
 

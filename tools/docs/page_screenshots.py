@@ -1,4 +1,4 @@
-"""Take the pictures of the server's page, docs/pictures/page-*.png, anew: a real server, a real browser.
+"""Take the pictures of the web page, docs/pictures/page-*.png, with a real server and a real browser.
 
 Not part of `generate.py`, because it needs the default model and a Chromium.
 """

@@ -1,4 +1,4 @@
-"""Write the tables of docs/explanation/scale.md out of `gemel.texts.plan`; with `--check`, fail when they are stale."""
+"""Write the tables of docs/explanation/scale.md from `gemel.texts.plan`; with `--check`, fail if they are stale."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def costs_table() -> str:
         for part in made.parts:
             cells = [name, part.name, amount(part.core_hours), duration(part.hours), size(part.memory)]
             rows.append([*cells, size(part.disk) if part.disk else "–", amount(part.money)])
-    return _table(["texts", "work", "core hours", "takes", "memory", "disk", "money"], rows)
+    return _table(["texts", "work", "core hours", "time", "memory", "disk", "cost"], rows)
 
 
 def search_table() -> str:
@@ -44,10 +44,10 @@ def search_table() -> str:
     head = [
         "texts",
         "servers",
-        "a query, of a core",
-        "memory each",
-        "mapped",
-        "money a month",
+        "core time per query",
+        "memory per server",
+        "memory-mapped",
+        "cost per month",
         "without an index",
     ]
     return _table(head, rows)
@@ -65,19 +65,19 @@ def limits_table() -> str:
         ]
         kind = "breaks" if limit.hard else "slower"
         rows.append([limit.name, amount(limit.texts), kind, ", ".join(over) or "–"])
-    return _table(["what ends", "at texts", "then", "reached at"], rows)
+    return _table(["limit", "number of texts", "effect", "reached at"], rows)
 
 
 def first_words() -> str:
-    """For each size what breaks first, in the words of the plan, and the names of what breaks next."""
+    """For each size, what breaks first and what breaks next."""
     lines = []
     for name, made in plans().items():
         hard = [limit for limit in made.limits if limit.hard]
         first, *others = [limit for limit in hard if limit.reached] or hard[:1]
         start = "First" if first.reached else "Nothing breaks; first would be"
-        said = f"- **{name}.** {start} {first.name}, at {amount(first.texts)} texts: {first.words}."
+        text = f"- **{name}.** {start} {first.name}, at {amount(first.texts)} texts: {first.words}."
         also = ", ".join(f"{limit.name} ({amount(limit.texts)})" for limit in others)
-        lines.append(f"{said} Then {also}." if also else said)
+        lines.append(f"{text} Then {also}." if also else text)
     return "\n".join(lines)
 
 
@@ -87,10 +87,10 @@ def checks_table() -> str:
 
     rows = []
     for check in checks():
-        use = "sets a constant" if check.sets else f"not held: {check.loose}" if check.loose else "checked"
+        use = "sets a constant" if check.sets else f"not tested: {check.loose}" if check.loose else "checked"
         figures = [f"{check.measured:,.3g} {check.unit}", f"{check.predicted:,.3g}", f"{check.off:+.0%}"]
         rows.append([check.name, *figures, use])
-    return _table(["run", "measured", "formula", "off", "use"], rows)
+    return _table(["run", "measured", "formula", "difference", "use"], rows)
 
 
 def constants_table() -> str:
@@ -131,7 +131,7 @@ def page(before: str) -> str:
         pattern = rf"<!-- scale:{name} -->.*?<!-- /scale:{name} -->"
         block = f"<!-- scale:{name} -->\n{make()}\n<!-- /scale:{name} -->"
         before, count = re.subn(pattern, lambda _, block=block: block, before, flags=re.DOTALL)
-        assert count == 1, f"scale.md has no place for {name!r}"
+        assert count == 1, f"scale.md has no markers for {name!r}"
     return before
 
 

@@ -1,7 +1,7 @@
-"""What mkdocs does besides: pages from outside of docs, and a navigation of the pages that are there.
+"""Hooks of mkdocs: pages from outside of docs, and a navigation that lists the existing pages.
 
-A link in a page is written as it is in the repository. Here it is turned to where its target stands in the site; a
-link to a file that is no page of the site becomes plain text.
+Pages link to files as they are in the repository. The hooks change each link to the location of its target in the site;
+a link to a file that is not a page of the site becomes plain text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-BROUGHT = {
+EXTERNAL = {
     "README.md": "project/readme.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -27,15 +27,15 @@ BROUGHT = {
     "benchmarks/README.md": "measured/benchmarks.md",
     "reproduction/README.md": "measured/reproduction.md",
 }
-HOMES = {place: source for source, place in BROUGHT.items()}
+SOURCES = {location: source for source, location in EXTERNAL.items()}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 BEFORE_LIST = re.compile(r"^((?![-*#|<>\s]|\d+\.).+)\n(?=[-*] |\d+\. )", re.MULTILINE)
-"""A paragraph with a list right below it; mkdocs wants an empty line between them, other readers do not."""
+"""A paragraph followed directly by a list; mkdocs needs an empty line between them."""
 PICTURES = {".svg", ".png"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The navigation without the pages that are not there, and with the pages of `FOLDER/*` that it does not name."""
+    """The navigation without missing pages, and with the pages of `FOLDER/*` that it does not list."""
     items = config.nav or []
     config.nav = _present(items, set(_targets(items)))
     return config
@@ -48,17 +48,17 @@ def _targets(items: list[Any]) -> Iterator[str]:
 
 
 def _present(items: list[Any], named: set[str]) -> list[Any]:
-    kept: list[Any] = []
+    items_present: list[Any] = []
     for item in items:
         target = next(iter(item.values())) if isinstance(item, dict) else item
         if isinstance(target, list):
-            kept.append({next(iter(item)): _present(target, named)})
+            items_present.append({next(iter(item)): _present(target, named)})
         elif target.endswith("/*"):
             pages = [page for page in _pages(target[:-2]) if page not in named]
-            kept += [{next(iter(item)): pages}] if isinstance(item, dict) else pages
-        elif (DOCS / target).exists() or (target in HOMES and (ROOT / HOMES[target]).exists()):
-            kept.append(item)
-    return kept
+            items_present += [{next(iter(item)): pages}] if isinstance(item, dict) else pages
+        elif (DOCS / target).exists() or (target in SOURCES and (ROOT / SOURCES[target]).exists()):
+            items_present.append(item)
+    return items_present
 
 
 def _pages(folder: str) -> list[str]:
@@ -66,12 +66,12 @@ def _pages(folder: str) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Pages from outside, and the pictures that they show."""
-    for source, place in BROUGHT.items():
+    """Add the pages from outside of docs, and the pictures that they show."""
+    for source, location in EXTERNAL.items():
         path = ROOT / source
         if not path.exists():
             continue
-        files.append(File.generated(config, place, abs_src_path=str(path)))
+        files.append(File.generated(config, location, abs_src_path=str(path)))
         for _, _, target in LINK.findall(path.read_text(encoding="utf-8")):
             picture = (path.parent / target).resolve()
             if picture.suffix in PICTURES and picture.is_file() and _in_site(picture) is None:
@@ -82,38 +82,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as the site needs them; blocks of code are left alone."""
+    """Change the links to those of the site; code blocks stay unchanged."""
     uri = page.file.src_uri
-    source = ROOT / HOMES[uri] if uri in HOMES else DOCS / uri
+    source = ROOT / SOURCES[uri] if uri in SOURCES else DOCS / uri
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.DOTALL | re.MULTILINE)
     for at in range(0, len(parts), 2):
-        parts[at] = LINK.sub(lambda found: _turned(found, source, uri, files), parts[at])
+        parts[at] = LINK.sub(lambda found: _site_link(found, source, uri, files), parts[at])
         parts[at] = BEFORE_LIST.sub(r"\1\n\n", parts[at])
     return "".join(parts)
 
 
-def _turned(found: re.Match[str], source: Path, uri: str, files: Files) -> str:
+def _site_link(found: re.Match[str], source: Path, uri: str, files: Files) -> str:
     mark, text, target = found.groups()
     path, _, anchor = target.partition("#")
     if "://" in target or target.startswith(("mailto:", "#")) or not path:
         return found.group()
     real = (source.parent / path).resolve()
     if not real.exists():
-        return found.group()  # mkdocs says that it is broken
-    place = _in_site(real)
-    if place is None and real.suffix in PICTURES:
-        place = f"outside/{real.relative_to(ROOT).as_posix()}"
-    if place is None or files.get_file_from_path(place) is None:
+        return found.group()  # mkdocs reports it as broken
+    location = _in_site(real)
+    if location is None and real.suffix in PICTURES:
+        location = f"outside/{real.relative_to(ROOT).as_posix()}"
+    if location is None or files.get_file_from_path(location) is None:
         return text
-    relative = os.path.relpath(place, Path(uri).parent)
+    relative = os.path.relpath(location, Path(uri).parent)
     return f"{mark}[{text}]({relative}{'#' + anchor if anchor else ''})"
 
 
 def _in_site(path: Path) -> str | None:
-    """Where a file of the repository stands in the site."""
+    """The location of a file of the repository in the site."""
     if not path.is_relative_to(ROOT):
         return None
     name = path.relative_to(ROOT).as_posix()
-    if name in BROUGHT:
-        return BROUGHT[name]
+    if name in EXTERNAL:
+        return EXTERNAL[name]
     return name.removeprefix("docs/") if name.startswith("docs/") else None

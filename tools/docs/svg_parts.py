@@ -1,4 +1,4 @@
-"""Pieces of a drawing: boxes, arrows, words, points. Text is escaped and numbers are short, so files do not change."""
+"""Elements of an SVG figure: boxes, arrows, words, points. Numbers are rounded, so that files are reproducible."""
 
 from __future__ import annotations
 
