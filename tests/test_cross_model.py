@@ -356,7 +356,7 @@ def test_the_torch_engine_runs_a_head_that_gemel_knows_too(folder):
         ({"id2label": {"0": "a", "1": "b"}}, r"has shape \(1, 32\), config.json asks for \(2, 32\)"),
         ({"id2label": {"1": "a"}}, "must name the outputs"),
         ({"id2label": {}}, "must name the outputs"),
-        ({"sentence_transformers": {"activation_fn": "my.code.Sigmoid"}}, "no code of a checkpoint is run"),
+        ({"sentence_transformers": {"activation_fn": "my.code.Sigmoid"}}, "no code of a checkpoint runs"),
         ({"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}, "activation 'torch.nn.Tanh'"),
         ({"sentence_transformers": {"activation_fn": "torch.nn.Softmax"}}, "softmax over its one output"),
     ],

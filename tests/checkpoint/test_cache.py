@@ -43,8 +43,8 @@ def test_the_place_follows_the_environment(tmp_path, monkeypatch):
 
 
 def test_names_become_folders():
-    assert cache.place("all-MiniLM-L6-v2").name == "all-MiniLM-L6-v2"
-    assert cache.place("org/name_1.5").name == "org--name_1.5"
+    assert cache.location("all-MiniLM-L6-v2").name == "all-MiniLM-L6-v2"
+    assert cache.location("org/name_1.5").name == "org--name_1.5"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_names_become_folders():
 )
 def test_names_with_path_tricks_are_refused(name):
     with pytest.raises(ModelError, match="is not the name of a model"):
-        cache.place(name)
+        cache.location(name)
 
 
 def test_install_makes_the_folder_once_and_leaves_nothing_else(home):

@@ -135,7 +135,7 @@ def test_a_file_cut_at_any_byte_is_refused(tmp_path):
     path = tmp_path / "cut"
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        assert "not a whole safetensors file" in refusal(path)
+        assert "not a complete safetensors file" in refusal(path)
     path.write_bytes(content + b"x")
     assert "the file at" in refusal(path)
 

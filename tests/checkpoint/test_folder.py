@@ -231,7 +231,7 @@ def test_modules_in_an_order_that_means_something_else_are_refused(tmp_path, ord
         "Normalize": "n",
     }
     modules(folder, *((f"sentence_transformers.models.{kind}", paths[kind]) for kind in order))
-    assert "stands at an unknown place" in refusal(folder)
+    assert "has an unsupported position" in refusal(folder)
 
 
 def test_dropout_and_a_second_normalize_change_nothing(tmp_path):

@@ -149,10 +149,10 @@ def test_a_cross_encoder_travels_too(tmp_path, monkeypatch):
     assert gemel.load_cross("judge").name == "judge"
 
 
-def test_without_a_licence_nothing_is_built(tmp_path):
+def test_without_a_license_nothing_is_built(tmp_path):
     source = tiny_bert(tmp_path / "bare")
-    (source / "NOTICE").write_text("a notice is no licence")
-    with pytest.raises(InputError, match=r"no licence text.*--licence Apache-2\.0"):
+    (source / "NOTICE").write_text("a notice is no license")
+    with pytest.raises(InputError, match=r"no license text.*--licence Apache-2\.0"):
         build_model_wheel(source, tmp_path / "dist")
     (source / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A model\n")
     with pytest.raises(InputError, match=r"model card says 'apache-2\.0'"):
@@ -161,7 +161,7 @@ def test_without_a_licence_nothing_is_built(tmp_path):
     (tmp_path / "terms.txt").write_text("You may.")
     built = build_model_wheel(source, tmp_path / "dist", licence_files=[tmp_path / "terms.txt"])
     assert built.licences == ("NOTICE", "terms.txt")
-    with pytest.raises(InputError, match="expected the text of a licence"):
+    with pytest.raises(InputError, match="expected the text of a license"):
         build_model_wheel(source, tmp_path / "dist", licence_files=[tmp_path / "gone.txt"])
 
 
@@ -174,7 +174,7 @@ def test_without_a_licence_nothing_is_built(tmp_path):
         ({"name": "a/b"}, "cannot be the name of a wheel"),
         ({"version": "one"}, "is not a version"),
         ({"version": "1.0\nX: y"}, "is not a version"),
-        ({"licence": "Free\nX: y"}, "is not the name of a licence"),
+        ({"licence": "Free\nX: y"}, "is not the name of a license"),
     ],
 )
 def test_words_that_a_wheel_cannot_say_are_refused(tmp_path, source, words, message):

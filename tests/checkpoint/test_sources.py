@@ -401,7 +401,7 @@ def test_a_repository_without_safetensors_is_refused_with_the_way_out(tmp_path, 
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("GatedRepoError", "asks for permission"),
+        ("GatedRepoError", "needs permission"),
         ("RevisionNotFoundError", "the revision does not"),
         ("RepositoryNotFoundError", "no model 'org/name' on the Hugging Face Hub"),
         ("LocalEntryNotFoundError", "cannot be reached"),

@@ -180,7 +180,7 @@ def spoil_weights(folder, **tensors):
         ),
         (lambda folder: (folder / "relation" / "model.safetensors").unlink(), "no weights in"),
         (lambda folder: (folder / "relation" / "config.json").write_text("{"), "is not valid JSON"),
-        (lambda folder: (folder / "relation" / "model.safetensors").write_bytes(b"1"), "is not a whole"),
+        (lambda folder: (folder / "relation" / "model.safetensors").write_bytes(b"1"), "is not a complete"),
     ],
 )
 def test_a_damaged_head_is_refused_when_the_model_is_read(folder, spoil, message):
@@ -205,7 +205,7 @@ def test_a_head_for_vectors_of_another_size_is_left_out_with_a_note(tmp_path):
     checkpoint = read_checkpoint(folder)
     assert checkpoint.relation is None
     assert checkpoint.notes == (
-        "the relation head takes vectors of 16 numbers, the model's have 32: left out",
+        "the classification head takes vectors of 16 numbers, the model's have 32: left out",
     )
 
 

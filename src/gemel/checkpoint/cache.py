@@ -1,7 +1,7 @@
-"""The local cache: `models/NAME/` folders that are either whole or not there.
+"""The local cache of models: complete folders `models/NAME/`.
 
-A model is put together in a working folder next to its place and moved there by one rename, so a kill at any
-moment leaves no half model, and of two processes the second one finds the first one's work.
+A model is written to a working folder and then renamed, so that a kill at any moment leaves no partial model; of two
+processes the second uses the folder of the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DAY = 24 * 60 * 60  # seconds; no pull takes that long
 
 
 def cache_root() -> Path:
-    """$GEMEL_CACHE, or "gemel" in the place where this system keeps caches."""
+    """$GEMEL_CACHE, or "gemel" in the cache folder of this system."""
     chosen = os.environ.get("GEMEL_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -45,7 +45,7 @@ def models_folder() -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of the cache, and those above it in the cache, for this user alone; refuse one of a stranger."""
+    """Make a folder of the cache, and those above it in the cache, private to this user; refuse one of another user."""
     root = cache_root()
     root.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
     for folder in reversed([path, *(each for each in path.parents if root in each.parents)]):
@@ -54,33 +54,33 @@ def make_folder(path: Path) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Refuse a part of the cache that somebody else put where everybody can write, such as /tmp.
+    """Refuse a folder of another user where everybody can write, such as /tmp.
 
-    A cache of another user elsewhere was set up by whoever runs the machine, and may be shared on purpose.
+    A cache of another user elsewhere was set up by an administrator, and may be shared on purpose.
     """
     root = cache_root()
     for folder in (root, *(each for each in reversed(path.parents) if root in each.parents), path):
         if _is_planted(folder) or _is_planted(folder.resolve()):
             raise WorkError(
-                f"{folder} belongs to another user and lies where everybody can write, so its models are not used. "
+                f"{folder} belongs to another user and is where everybody can write, so its models are not used. "
                 "Set GEMEL_CACHE to a folder of your own, or delete this one"
             )
 
 
 def _is_planted(path: Path) -> bool:
     if not hasattr(os, "geteuid"):
-        return False  # Windows: the folder of caches is the user's own
+        return False  # Windows: the cache folder belongs to the user
     try:
         owner = path.lstat().st_uid
         open_to_all = any(each.stat().st_mode & stat.S_IWOTH for each in path.absolute().parents)
     except OSError:
-        return False  # not there, or not to be read: nothing is taken from it
+        return False  # missing or unreadable, so nothing is read from it
     return owner not in (os.geteuid(), 0) and open_to_all
 
 
 def find(name: str) -> Path | None:
     """The cached folder of `name`; None: it is not in the cache."""
-    folder = place(name)
+    folder = location(name)
     if not folder.is_dir():
         return None
     check_owner(folder)
@@ -88,7 +88,7 @@ def find(name: str) -> Path | None:
 
 
 def is_name(name: str) -> bool:
-    """True for `name` or `org/name` that can be a folder of the cache: no path tricks, no hidden files."""
+    """True for `name` or `org/name` that is safe as a folder of the cache: no "..", no hidden files."""
     parts = name.split("/")
     return len(parts) <= 2 and "--" not in name and all(_is_part(part) for part in parts)
 
@@ -105,8 +105,8 @@ def check_name(name: str) -> None:
         )
 
 
-def place(name: str) -> Path:
-    """Where the model `name` is, or would be, in the cache; "org/name" is the folder "org--name"."""
+def location(name: str) -> Path:
+    """The folder of the model `name` in the cache, which may not exist; "org/name" is the folder "org--name"."""
     check_name(name)
     return models_folder() / name.replace("/", "--")
 
@@ -114,19 +114,19 @@ def place(name: str) -> Path:
 def cached_folders() -> dict[str, Path]:
     """Name -> folder of each model in the cache, by name."""
     home = models_folder()
-    found = sorted(home.iterdir()) if home.is_dir() else []
-    names = {path.name.replace("--", "/", 1): path for path in found if path.is_dir()}
+    paths = sorted(home.iterdir()) if home.is_dir() else []
+    names = {path.name.replace("--", "/", 1): path for path in paths if path.is_dir()}
     return {name: path for name, path in names.items() if is_name(name)}
 
 
 def install(name: str, fill: Callable[[Path, Path], None]) -> Path:
-    """The cached folder of `name`; made now by `fill(folder, scratch)` if it is not there.
+    """The cached folder of `name`, created with `fill(folder, scratch)` if it does not exist.
 
-    `fill` writes the model into `folder`; what it leaves in `scratch` is thrown away.
+    `fill` writes the model into `folder`; `scratch` is deleted afterwards.
     """
-    if found := find(name):
-        return found
-    target = place(name)
+    if cached := find(name):
+        return cached
+    target = location(name)
     working = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_WORKING}")
     folder, scratch = working / "model", working / "scratch"
     try:
@@ -145,8 +145,8 @@ def install(name: str, fill: Callable[[Path, Path], None]) -> Path:
 
 
 def remove(name: str) -> Path:
-    """Delete the cached model `name`; one rename makes it gone, then its files are deleted."""
-    target = place(name)
+    """Delete the cached model `name`: it is renamed first, so that no partial model remains."""
+    target = location(name)
     if not target.is_dir():
         raise ModelError(f"{name!r} is not in the cache {target.parent}. See: gemel models list")
     working = target.with_name(f".{target.name}.{uuid.uuid4().hex}{_WORKING}")
@@ -174,5 +174,5 @@ def _move(folder: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
-        return  # another process was first; its folder is as good as ours
+        return  # another process was first
     sync(target.parent)

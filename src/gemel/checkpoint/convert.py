@@ -1,6 +1,6 @@
-"""Pickled weights -> safetensors, once, with torch's weights-only reader: no code of the checkpoint runs.
+"""Converts pickled weights to safetensors, with torch's weights-only reader: no code of the checkpoint is run.
 
-Also writes tokenizer.json where only an older tokenizer format is there. Needs the `train` extra.
+Also writes tokenizer.json where there is only an older tokenizer format. Needs the `train` extra.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from gemel.files.atomic import atomic_file
 from gemel.files.isolation import disable_usage_reports
 
 _SAFE_TORCH = "2.10"
-"""Readers of weights before it can be made to run code: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before 2.10)."""
+"""Earlier versions can be made to run code when they read weights: CVE-2025-32434 (before 2.6), CVE-2026-24747 (before
+2.10)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ConvertResult:
 def convert(folder: Path, out: Path | None = None) -> ConvertResult:
     """Write model.safetensors next to every pickle of the checkpoint, or a copy without pickles in `out`.
 
-    Old files stay. What is already there as safetensors is not written again.
+    Old files stay; existing safetensors are not written again.
     """
     if not folder.is_dir():
         raise ModelError(f"no model folder {folder}. Give the folder of a checkpoint")
@@ -52,9 +53,9 @@ def convert(folder: Path, out: Path | None = None) -> ConvertResult:
         raise InputError(f"{out} exists already. Give a new folder, or none to convert in place")
     working = out.with_name(f".{out.name}.{uuid.uuid4().hex}.part")
     try:
-        _refuse_foreign_links(folder)
+        _refuse_outside_links(folder)
         out.parent.mkdir(parents=True, exist_ok=True)
-        # The pickles are read where they are; a copy may be gigabytes.
+        # Pickles are not copied: they may have gigabytes.
         shutil.copytree(folder, working, ignore=shutil.ignore_patterns(*PICKLES, "*.bin.index.json"))
         written = _convert_here(folder, working)
         working.rename(out)
@@ -63,8 +64,8 @@ def convert(folder: Path, out: Path | None = None) -> ConvertResult:
     return ConvertResult(out, tuple(out / path.relative_to(working) for path in written))
 
 
-def _refuse_foreign_links(folder: Path) -> None:
-    """A copy follows links: one of a stranger's folder could put a private file of the user into the copy.
+def _refuse_outside_links(folder: Path) -> None:
+    """Refuse links to files outside the model: a copy follows them, and could contain private files of the user.
 
     The Hub's cache links from models--NAME/snapshots/REVISION to models--NAME/blobs.
     """
@@ -73,12 +74,12 @@ def _refuse_foreign_links(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(root):
             raise ModelError(
-                f"{path} is a link to a file outside of the model. Put the file itself there, or remove the link"
+                f"{path} is a link to a file outside the model. Put the file itself there, or remove the link"
             )
 
 
 def _convert_here(folder: Path, out: Path | None = None) -> list[Path]:
-    """Convert every module of `folder` into the same place below `out`."""
+    """Convert every module of `folder` into the same sub-folder of `out`."""
     out = out or folder
     written: list[Path] = []
     parts = _module_folders(folder)
@@ -128,7 +129,7 @@ def _load_pickle(path: Path) -> dict[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # files from before torch 1.6 cannot be mapped
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # its unpickler raises many kinds
+    except Exception as error:  # its unpickler raises many kinds of errors
         raise ModelError(
             f"cannot read {path} as plain weights: {reason_of(error).rstrip('.')}. Do not use this checkpoint"
         ) from error
@@ -137,23 +138,23 @@ def _load_pickle(path: Path) -> dict[str, Any]:
     tensors = content if isinstance(content, dict) else {}
     tensors = {_new_name(str(name)): value for name, value in tensors.items() if torch.is_tensor(value)}
     if not tensors:
-        raise ModelError(f"{path} holds no table of tensors. Give the checkpoint of a model")
+        raise ModelError(f"{path} has no table of tensors. Give the checkpoint of a model")
     return tensors
 
 
 def _check_reader(version: str, path: Path) -> None:
-    """Refuse a torch whose reader of weights is known to be fooled by a file."""
+    """Refuse a torch whose weights-only reader has known vulnerabilities."""
     from torch.torch_version import TorchVersion
 
     if TorchVersion(version) < _SAFE_TORCH:
         raise ModelError(
-            f"{path} is not read: a pickle can run code in torch {version}, even as plain weights, and that was "
-            f"mended in {_SAFE_TORCH}. Upgrade: pip install 'torch>={_SAFE_TORCH}'"
+            f"{path} is not read: a pickle can run code in torch {version}, even as plain weights, which was "
+            f"fixed in {_SAFE_TORCH}. Upgrade: pip install 'torch>={_SAFE_TORCH}'"
         )
 
 
 def _new_name(name: str) -> str:
-    """Checkpoints that once came from TensorFlow name the parts of a layer norm in the old way."""
+    """Checkpoints converted from TensorFlow have old names of the parts of a layer norm."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
@@ -191,7 +192,7 @@ def _write_tokenizer(folder: Path, target: Path) -> None:
             str(folder), use_fast=True, trust_remote_code=False, local_files_only=True
         )
         fast = tokenizer.backend_tokenizer
-    except Exception as error:  # whatever a tokenizer of unknown kind raises
+    except Exception as error:  # any kind of error
         raise ModelError(f"cannot make tokenizer.json for {folder}: {reason_of(error)}") from error
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(target) as temporary:

@@ -1,7 +1,7 @@
-"""A cross-encoder's folder: an encoder with a head that classifies pairs, as transformers saves one.
+"""The folder of a cross-encoder: an encoder with a head that classifies pairs, as transformers saves it.
 
-Read in two layouts: plain (config.json of a ...ForSequenceClassification), and with the modules.json that newer
-releases of sentence-transformers add. Written in the plain one, which transformers, sentence-transformers and we read.
+Read in two layouts: plain (config.json of a ...ForSequenceClassification), and with the modules.json of newer releases
+of sentence-transformers. Written in the plain one, which transformers, sentence-transformers and gemel read.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class CrossCheckpoint:
     """One cross-encoder as its folder describes it."""
 
     encoder: Checkpoint
-    """The network without its head; `weights` holds the head's too."""
+    """The network without its head; `weights` has those of the head too."""
     labels: tuple[str, ...]
     """Names of the outputs, in their order."""
     activation: Activation
-    """What makes a score or a probability of an output."""
+    """What turns an output into a score or a probability."""
     typed: bool
-    """The network is told which text a token belongs to."""
+    """The network gets token types, which tell the two texts apart."""
 
     @property
     def name(self) -> str:
@@ -99,19 +99,19 @@ def read_cross(folder: Path, *, name: str | None = None) -> CrossCheckpoint:
             f"{encoder.name} puts the prompt {encoder.default_prompt_name!r} before texts: not supported"
         )
     labels = _labels(encoder.config)
-    return CrossCheckpoint(encoder, labels, _activation(encoder, len(labels)), tells_texts_apart(encoder))
+    return CrossCheckpoint(encoder, labels, _activation(encoder, len(labels)), has_token_types(encoder))
 
 
-def tells_texts_apart(checkpoint: Checkpoint) -> bool:
-    """Whether transformers gives this network the token types of a pair: that is a matter of the tokenizer's class."""
+def has_token_types(checkpoint: Checkpoint) -> bool:
+    """Whether transformers gives this network token types, which depends on the class of the tokenizer."""
     architecture = architecture_of(checkpoint.config)
     untyped = architecture is not None and not architecture.token_types
     if untyped or checkpoint.config.get("type_vocab_size", 2) in (0, 1):
         return False
     settings = read_object_if_there(checkpoint.tokenizer_file.with_name("tokenizer_config.json"))
-    said = settings.get("model_input_names")
-    if isinstance(said, list):
-        return "token_type_ids" in said
+    inputs = settings.get("model_input_names")
+    if isinstance(inputs, list):
+        return "token_type_ids" in inputs
     kind = str(checkpoint.config.get("model_type"))
     default = f"{architecture.class_prefix}Tokenizer" if architecture else _TOKENIZERS.get(kind, "")
     tokenizer = str(settings.get("tokenizer_class") or default).removesuffix("Fast")
@@ -127,10 +127,10 @@ def _labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     if named is None:
         count = config.get("num_labels", 2)
         named = {str(number): f"LABEL_{number}" for number in range(count if isinstance(count, int) else 0)}
-    wanted = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-    if not wanted or set(named) != set(wanted):
+    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
+    if not numbers or set(named) != set(numbers):
         raise ModelError(f"'id2label' in config.json must name the outputs 0, 1, ..., got {named!r}")
-    return tuple(str(named[number]) for number in wanted)
+    return tuple(str(named[number]) for number in numbers)
 
 
 def _activation(encoder: Checkpoint, outputs: int) -> Activation:
@@ -142,16 +142,16 @@ def _activation(encoder: Checkpoint, outputs: int) -> Activation:
     path, _, word = str(named).rpartition(".")
     if named is not None and (path.partition(".")[0] != "torch" or word not in _ACTIVATIONS):
         raise ModelError(
-            f"{encoder.name} asks for the activation {named!r}, which is not known; no code of a checkpoint is run. "
+            f"{encoder.name} asks for the activation {named!r}, which is not supported: no code of a checkpoint runs. "
             f"Known, of torch.nn: {', '.join(_ACTIVATIONS)}"
         )
-    asked = _ACTIVATIONS[word] if named is not None else None
+    activation = _ACTIVATIONS[word] if named is not None else None
     if outputs > 1:
         several = encoder.config.get("problem_type") == "multi_label_classification"
-        return "sigmoid" if asked == "sigmoid" or several else "softmax"
-    if asked == "softmax":
+        return "sigmoid" if activation == "sigmoid" or several else "softmax"
+    if activation == "softmax":
         raise ModelError(f"{encoder.name} asks for a softmax over its one output, which is always 1")
-    return asked or "sigmoid"
+    return activation or "sigmoid"
 
 
 def write_cross(
@@ -168,8 +168,8 @@ def write_cross(
 ) -> Path:
     """Save a cross-encoder: all its `weights` by their names in transformers, and the tokenizer of `source`.
 
-    `config`, `max_length` and `typed` are those of `source` where they are not given. The folder appears by one
-    rename. Only a model is ever overwritten, and only when told to.
+    `config`, `max_length` and `typed` are those of `source` where they are not given. The folder is written
+    atomically. Only a folder with a model is ever overwritten, and only with `overwrite`.
     """
     from safetensors.numpy import save_file
 
@@ -180,13 +180,13 @@ def write_cross(
     with atomic_folder(target) as working:
         write_json(working / "config.json", config)
         save_file(arrays, working / "model.safetensors", metadata={"format": "pt"})
-        typed = tells_texts_apart(source) if typed is None else typed
+        typed = has_token_types(source) if typed is None else typed
         _write_tokenizer(source, working, max_length or source.max_length, typed)
     return Path(folder)
 
 
 def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activation) -> dict[str, Any]:
-    """config.json of the classifier: its class, its labels, and what sentence-transformers wants to know."""
+    """config.json of the classifier: its class, its labels, and the keys of sentence-transformers."""
     kind = config.get("model_type")
     named = [name for name in config.get("architectures") or () if str(name).endswith(_HEAD)]
     architecture = architecture_of(config)
@@ -195,7 +195,7 @@ def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activa
             f"a cross-encoder of the architecture {kind!r} cannot be saved. Known: {', '.join(model_types())}"
         )
     several = {"softmax": "single_label_classification", "sigmoid": "multi_label_classification"}
-    one = {"identity": "regression"}  # a sigmoid is what everybody takes where nothing is said
+    one = {"identity": "regression"}  # a sigmoid is the default everywhere
     dropped = ("torch_dtype", "num_labels", "problem_type", _OLD_KEY)
     problem = (several if len(labels) > 1 else one).get(activation)
     path = _PATHS["identity" if len(labels) > 1 else activation]
@@ -211,12 +211,12 @@ def _config(config: Mapping[str, Any], labels: Sequence[str], activation: Activa
 
 
 def _write_tokenizer(source: Checkpoint, folder: Path, max_length: int | None, typed: bool) -> None:
-    """The tokenizer's files, and in its settings the length and whether the texts are told apart."""
+    """The files of the tokenizer, with the length and the inputs in its settings."""
     for pattern in TOKENIZER_FILES:
         for path in sorted(source.tokenizer_file.parent.glob(pattern)):
             if path.is_file():
                 shutil.copyfile(path, folder / path.name)
-    if source.lowercase:  # said in a file that this layout does not have: so in the tokenizer itself
+    if source.lowercase:  # this layout has no file for it, so it goes into the tokenizer itself
         load_tokenizer(source).save(str(folder / "tokenizer.json"))
     settings = dict(read_object_if_there(folder / "tokenizer_config.json"))
     names = ["input_ids", "token_type_ids", "attention_mask"]

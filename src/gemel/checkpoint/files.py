@@ -26,7 +26,7 @@ MAX_JSON = 10 * 2**20
 
 MAX_TOKENIZER = 200 * 2**20
 
-MAX_NAME, MAX_PATH = 255, 1024  # bytes; the system refuses longer names with an error of its own
+MAX_NAME, MAX_PATH = 255, 1024  # bytes; systems refuse longer names with their own errors
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:  # noqa: ANN401 - the caller checks the shape
@@ -47,7 +47,7 @@ def read_json(path: Path, limit: int = MAX_JSON) -> Any:  # noqa: ANN401 - the c
 
 
 def read_object(path: Path, limit: int = MAX_JSON) -> Mapping[str, Any]:
-    """The content of a JSON file that must hold an object."""
+    """The content of a JSON file that must be an object."""
     content = read_json(path, limit)
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object, not a {type(content).__name__}")
@@ -55,7 +55,7 @@ def read_object(path: Path, limit: int = MAX_JSON) -> Mapping[str, Any]:
 
 
 def read_object_if_there(path: Path) -> Mapping[str, Any]:
-    """As `read_object`; an absent file is an empty object."""
+    """As `read_object`; a missing file is an empty object."""
     return read_object(path) if path.is_file() else {}
 
 
@@ -71,7 +71,7 @@ def inside(folder: Path, relative: str) -> Path:
         lengths = [len(part.encode("utf-8")) for part in parts]
     except UnicodeEncodeError:
         raise ModelError(
-            f"{folder}: the path {relative!r:.80} has half a character, as no file's name has"
+            f"{folder}: the path {relative!r:.80} has half a character (a lone surrogate)"
         ) from None
     if sum(lengths) > MAX_PATH or max(lengths, default=0) > MAX_NAME:
         raise ModelError(
@@ -80,7 +80,7 @@ def inside(folder: Path, relative: str) -> Path:
     return folder.joinpath(*parts)
 
 
-# torch and transformers say how to load a file with the code that is in it.
+# torch and transformers advise how to load a file with the code that is in it.
 _UNSAFE = re.compile(
     r"weights_only|trust_remote_code|allow_pickle|trusted source|add_safe_globals|safe_globals", re.I
 )
@@ -89,10 +89,10 @@ _GLOBAL = re.compile(r"\bGLOBAL ([\w.]+)")
 
 
 def reason_of(error: Exception) -> str:
-    """One line that says why, never how to load the file nevertheless."""
+    """One line with the reason, without advice to load the file anyway."""
     text = str(error)
     if found := _GLOBAL.search(text):
-        return f"it calls {found[1]}, which is code and no tensor"
+        return f"it calls {found[1]}, which is code, not a tensor"
     lines = [" ".join(_safe_sentences(line)) for line in text.splitlines()]
     return next((line for line in lines if line), type(error).__name__)
 
@@ -122,7 +122,7 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class _Span:
-    """Where one tensor lies: `start` and `end` are bytes from the start of the file."""
+    """The location of one tensor: `start` and `end` are bytes from the start of the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -139,16 +139,16 @@ class Tensors(Mapping[str, NDArray[np.float32]]):
     def __init__(self, files: Mapping[Path, frozenset[str] | None]) -> None:
         """`files`: safetensors files, each with the names to take from it (None: all)."""
         self.files = tuple(files)
-        self._places: dict[str, tuple[_File, _Span]] = {}
+        self._entries: dict[str, tuple[_File, _Span]] = {}
         self._converted: dict[str, NDArray[np.float32]] = {}
         for path, names in files.items():
             file = _File(path)
             missing = sorted((names or frozenset()) - file.spans.keys())
             if missing:
-                raise ModelError(f"{path} has no tensor {missing[0]!r}, which the index file puts there")
+                raise ModelError(f"{path} has no tensor {missing[0]!r}, which the index file lists there")
             for name, span in file.spans.items():
                 if names is None or name in names:
-                    self._places[name] = (file, span)
+                    self._entries[name] = (file, span)
 
     @classmethod
     def of_folder(cls, folder: Path) -> Tensors:
@@ -169,7 +169,7 @@ class Tensors(Mapping[str, NDArray[np.float32]]):
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         if name in self._converted:
             return self._converted[name]
-        file, span = self._places[name]
+        file, span = self._entries[name]
         stored = file.array(span)
         array = _as_float32(stored, span.dtype)
         if array is not stored:
@@ -178,28 +178,28 @@ class Tensors(Mapping[str, NDArray[np.float32]]):
         return array
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places  # Mapping's own would read the tensor
+        return name in self._entries  # Mapping's own would read the tensor
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, without a look at its numbers."""
-        return self._places[name][1].shape
+        """The shape of a tensor, without reading its numbers."""
+        return self._entries[name][1].shape
 
     def metadata(self, path: Path) -> Mapping[str, str]:
-        """What the header of one of the files says beside its tensors."""
+        """The metadata in the header of one of the files."""
         with path.open("rb") as stream:
             header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        found = header.get("__metadata__")
-        return found if isinstance(found, dict) else {}
+        metadata = header.get("__metadata__")
+        return metadata if isinstance(metadata, dict) else {}
 
     def finite(self, name: str) -> bool:
-        """Whether a tensor holds neither NaN nor infinity; it is looked at as it is stored, and nothing is kept."""
-        file, span = self._places[name]
+        """Whether a tensor has neither NaN nor infinity; read as it is stored, without a converted copy."""
+        file, span = self._entries[name]
         stored = file.array(span)
         if span.dtype == "BF16":
             return not bool(((stored & 0x7F80) == 0x7F80).any())  # all bits of the exponent
@@ -235,7 +235,7 @@ class _File:
 
 
 def is_finite(array: NDArray[Any]) -> bool:
-    """True if no number is NaN or infinite. One sum says it, unless that itself grows too large."""
+    """True if no number is NaN or infinite. A finite sum is enough; each number is checked if it overflows."""
     if array.dtype.kind != "f" or array.size == 0:
         return True
     with np.errstate(over="ignore", invalid="ignore"):
@@ -280,7 +280,7 @@ def _span(path: Path, name: str, entry: object, base: int, size: int) -> _Span:
     if not start <= end <= size - base:
         raise _damaged(
             path,
-            f"tensor {name!r} lies at bytes {base + start:,} to {base + end:,} of {size:,}; is the file cut?",
+            f"tensor {name!r} is at bytes {base + start:,} to {base + end:,} of {size:,}; is the file cut?",
         )
     if prod(shape) * np.dtype(_DTYPES[dtype]).itemsize != end - start:
         raise _damaged(
@@ -302,7 +302,7 @@ def _as_float32(array: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _damaged(path: Path, reason: str) -> ModelError:
-    return ModelError(f"{path} is not a whole safetensors file: {reason}. Fetch or copy it again")
+    return ModelError(f"{path} is not a complete safetensors file: {reason}. Fetch or copy it again")
 
 
 _OTHER_FORMATS = {
@@ -317,14 +317,14 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 def has_safetensors(folder: Path) -> bool:
-    """True if `folder` holds model.safetensors or its index of shards."""
+    """True if `folder` has model.safetensors or its index of shards."""
     return any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
 
 
 def pickles(folder: Path) -> list[Path]:
     """Files of `folder` that look like weights in Python's pickle format."""
-    found = (path for pattern in PICKLES for path in folder.glob(pattern) if path.is_file())
-    return sorted(path for path in found if path.name != "training_args.bin")
+    paths = (path for pattern in PICKLES for path in folder.glob(pattern) if path.is_file())
+    return sorted(path for path in paths if path.name != "training_args.bin")
 
 
 def module_weights(model: Path, folder: Path) -> Tensors:

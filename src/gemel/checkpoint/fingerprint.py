@@ -1,4 +1,4 @@
-"""What a vector depends on, in a form that can be kept next to the vectors and compared later."""
+"""What a vector depends on: a record that is stored with vectors and compared later, and the hash of the weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ARITHMETIC = (
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Equal fingerprints: equal vectors for equal texts, but for the last bits where engines or processors differ."""
+    """Equal fingerprints: equal vectors for equal texts, except for last bits where engines or processors differ."""
 
     weights: str
     """`weights_hash` of the checkpoint."""
@@ -56,7 +56,7 @@ class Fingerprint:
 
     @property
     def digest(self) -> str:
-        """16 hex digits that stand for all fields."""
+        """16 hex digits: a hash of all fields."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
@@ -83,7 +83,7 @@ class Fingerprint:
 
 
 def weights_hash(checkpoint: Checkpoint) -> str:
-    """sha256 (hex) of all that computes: weight files, dense layers, tokenizer, and the settings they need.
+    """sha256 (hex) of all that vectors depend on: weight files, dense layers, tokenizer, and the settings they need.
 
     The same model in another folder, or with its files in another layout, has the same hash.
     """
@@ -105,15 +105,15 @@ def weights_hash(checkpoint: Checkpoint) -> str:
 
 
 def _unusual(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Settings that most checkpoints do not have: only where they say something, so that other hashes stay."""
+    """Settings that most checkpoints do not have: only where they are set, so that other hashes do not change."""
     changed = open_tokenizer(checkpoint).changed if checkpoint.tokenizer_settings else {}
     side = checkpoint.truncation_side
-    said = {
+    settings = {
         "tokenizer": dict(changed),
         "truncation_side": None if side == "right" else side,
         "truncate_dim": checkpoint.truncate_dim,
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in settings.items() if value}
 
 
 def _feed(digest: hashlib._Hash, path: Path) -> None:

@@ -1,11 +1,7 @@
-"""A folder on disk -> `Checkpoint`: what to run, in plain data. No code of a checkpoint is ever run.
+"""A model folder to a `Checkpoint`: what to run, as plain data. No code of a checkpoint is ever run.
 
-Three layouts: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
+Three layouts are read: sentence-transformers (modules.json), a plain Hugging Face encoder (config.json, pooled by the
 mean), and a table of token vectors (StaticEmbedding or model2vec).
-
-modules.json of the sentence-transformers layout: the steps of a model, their folders and their order.
-
-The token table of a static checkpoint, one row per token id.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ _NORMALIZE_KEYS = frozenset({"module_input_name", "module_output_name"})
 """config.json of a Normalize."""
 
 _SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""What checkpoints call the prompts of the side that asks and of the side that is searched."""
+"""What checkpoints call the prompts of queries and documents."""
 
 _STATIC_TABLES = ("embedding.weight", "embeddings")
 
@@ -76,9 +72,9 @@ class Checkpoint:
     tokenizer_file: Path
     """tokenizer.json, or the vocab.txt of a BERT WordPiece; `load_tokenizer` reads both."""
     lowercase: bool
-    """The checkpoint asks for lower-cased texts; `load_tokenizer` sees to it."""
+    """Texts are lower-cased; `load_tokenizer` sees to it."""
     max_length: int | None
-    """Tokens of a text that count, marks included. None: no limit."""
+    """Tokens of a text that count, special tokens included. None: no limit."""
     pooling: PoolingConfig
     dense: tuple[Dense, ...]
     normalize: bool
@@ -87,22 +83,22 @@ class Checkpoint:
     similarity: str | None
     """cosine, dot, euclidean or manhattan"""
     notes: tuple[str, ...]
-    """What was assumed, for a person."""
+    """Assumptions that were made, for people to read."""
     skip_unknown: bool = False
     """Unknown tokens do not count (model2vec's rule)."""
     parts: tuple[Path, ...] = field(default=())
-    """Every weight file, of the dense layers too; not of the relation head, on which no vector depends."""
+    """Every weight file, of the dense layers too; not of the classification head, on which no vector depends."""
     relation: ClassificationHead | None = None
-    """What training on labelled pairs left behind."""
+    """The classification head that training on labeled pairs gave the model."""
     truncate_dim: int | None = None
-    """Numbers of a finished vector that count, unless the caller asks for other dimensions; None: all."""
+    """Numbers of a finished vector that count, unless the caller gives `dim`; None: all."""
     truncation_side: Side | None = None
     """The end at which a long text loses tokens; None: as tokenizer.json says, else the right one."""
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     """tokenizer_config.json of a transformer, with `tokenizer_args` over it; `load_tokenizer` follows it."""
 
     def prompt_name(self, side: Literal["query", "document"]) -> str | None:
-        """The prompt that the checkpoint brings for a side of a search; None: it brings none."""
+        """The name of the checkpoint's prompt for queries or documents; None: it has none."""
         return next((name for name in _SIDES[side] if name in self.prompts), None)
 
     @property
@@ -110,12 +106,12 @@ class Checkpoint:
         """Numbers per token; None if the config does not say."""
         if self.kind == "static":
             return self.weights.shape(next(name for name in _STATIC_TABLES if name in self.weights))[1]
-        found = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
-        return next((value for value in found if isinstance(value, int)), None)
+        values = (self.config.get(key) for key in ("hidden_size", "dim", "d_model"))
+        return next((value for value in values if isinstance(value, int)), None)
 
     @property
     def network_folder(self) -> Path:
-        """Where config.json of the transformer lies: `folder`, or the sub-folder of its module."""
+        """The folder of the transformer's config.json: `folder`, or the sub-folder of its module."""
         parents = self.weights.files[0].parents
         return next((parent for parent in parents if (parent / "config.json").is_file()), self.folder)
 
@@ -123,12 +119,12 @@ class Checkpoint:
     def dim(self) -> int | None:
         """Numbers per text; None if the config does not say."""
         if self.dense:
-            found = int(self.dense[-1].weight.shape[0])
+            full = int(self.dense[-1].weight.shape[0])
         elif self.width is not None:
-            found = self.width * len(self.pooling.modes)
+            full = self.width * len(self.pooling.modes)
         else:
             return None
-        return min(found, self.truncate_dim or found)
+        return min(full, self.truncate_dim or full)
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -137,7 +133,7 @@ def is_model_folder(folder: Path) -> bool:
 
 
 def is_cross_encoder(folder: Path) -> bool:
-    """True if the model in `folder` reads pairs of texts and classifies them: it makes no vectors."""
+    """True if the model in `folder` is a cross-encoder, which scores pairs of texts and makes no vectors."""
     settings = read_object_if_there(folder / "config_sentence_transformers.json")
     if "model_type" in settings or (folder / "modules.json").is_file():
         return settings.get("model_type") == "CrossEncoder"
@@ -206,18 +202,16 @@ def read_checkpoint(folder: Path, *, name: str | None = None, cross: bool = Fals
 
 
 def _with_relation(checkpoint: Checkpoint) -> Checkpoint:
-    """The kept head with it; one for vectors of another size is left out, with a note."""
+    """With its classification head; a head for vectors of another size is left out, with a note."""
     head = read_classification_head(checkpoint.folder)
     if head is None or checkpoint.dim in (None, head.dim):
         return replace(checkpoint, relation=head)
-    note = (
-        f"the relation head takes vectors of {head.dim} numbers, the model's have {checkpoint.dim}: left out"
-    )
+    note = f"the classification head takes vectors of {head.dim} numbers, the model's have {checkpoint.dim}: left out"
     return replace(checkpoint, notes=(*checkpoint.notes, note))
 
 
 def _check_kind(folder: Path, cross: bool) -> None:
-    """What reads pairs and what makes vectors are loaded by two functions."""
+    """Refuse a cross-encoder where a sentence encoder is expected, and the reverse."""
     if is_cross_encoder(folder) == cross:
         return
     if cross:
@@ -232,7 +226,7 @@ def _check_kind(folder: Path, cross: bool) -> None:
 
 
 def _plain(folder: Path, notes: list[str]) -> Steps:
-    """A folder without modules.json: a model2vec table, or a network to be pooled as its architecture asks for."""
+    """A folder without modules.json: a model2vec table, or a network without a pooling."""
     config = read_object(folder / "config.json")
     if _is_model2vec(config):
         return Steps("static", folder, None, (), (), config.get("normalize") is True)
@@ -247,7 +241,7 @@ def _plain(folder: Path, notes: list[str]) -> Steps:
 
 
 def _is_causal(config: Mapping[str, Any]) -> bool:
-    """A network in which a token sees only those before it: a ...ForCausalLM that does not say otherwise."""
+    """True for a decoder, in which a token sees only those before it: a ...ForCausalLM unless `is_causal` is false."""
     architectures = config.get("architectures")
     first = architectures[0] if isinstance(architectures, list) and architectures else None
     return isinstance(first, str) and first.endswith("ForCausalLM") and config.get("is_causal") is not False
@@ -277,14 +271,14 @@ def _read_settings(folder: Path) -> Mapping[str, Any]:
 
 
 def _own_settings(steps: Steps, cross: bool) -> TransformerSettings:
-    """What is said about the first module; a table of token vectors has no settings but its tokenizer."""
+    """The settings of the first module; a table of token vectors has none but its tokenizer."""
     if steps.kind == "transformer":
         return read_transformer_settings(steps.folder, cross=cross)
     return TransformerSettings(read_object_if_there(steps.folder / "config.json"), {}, False, None, None)
 
 
 def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
-    """The checkpoint's own word, else the tokenizer's; never more than there are positions."""
+    """As the checkpoint or the tokenizer says, and at most the number of positions."""
     if steps.kind == "static":
         return None
     return min(
@@ -350,7 +344,7 @@ def _check_widths(checkpoint: Checkpoint) -> None:
         inputs = outputs
 
 
-# The older names are classes of early releases; they hold the same files.
+# The older names are classes of early releases, with the same files.
 _TRANSFORMERS = {"Transformer", "BERT", "RoBERTa", "DistilBERT", "ALBERT", "CamemBERT", "XLMRoBERTa"}
 
 _KNOWN = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize", "Dropout")
@@ -377,12 +371,12 @@ def read_steps(folder: Path) -> Steps:
     for kind, path in _modules(folder):
         misplaced = normalize or (first is None) != (kind in {*_TRANSFORMERS, "StaticEmbedding"})
         if kind == "Dropout" or (kind == "Normalize" and normalize):
-            continue  # nothing happens here when a trained model is used
+            continue  # no effect on a trained model
         late = pooling is not None or dense or (first is not None and first[0] == "static")
         if misplaced or (kind == "Pooling" and late):
             raise ModelError(
-                f"{folder}: module {kind!r} stands at an unknown place in modules.json. "
-                "The order that is read: Transformer or StaticEmbedding, Pooling, any Dense or Flow, Normalize"
+                f"{folder}: module {kind!r} has an unsupported position in modules.json. "
+                "The supported order: Transformer or StaticEmbedding, Pooling, any Dense or Flow, Normalize"
             )
         if first is None:
             first = ("static" if kind == "StaticEmbedding" else "transformer", path)
@@ -411,7 +405,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
             )
         package, _, rest = kind.partition(".")
         word = rest.rpartition(".")[2]
-        # A class of another package may have a known name and do anything: its code is in the checkpoint.
+        # A class of another package may have a known name and run any code.
         theirs = package == "sentence_transformers" and (word in _TRANSFORMERS or word in _KNOWN)
         if not theirs and kind != FLOW:
             known = ", ".join(_KNOWN)
@@ -427,13 +421,13 @@ def _check_normalize(folder: Path) -> None:
     refuse_unknown(folder / "config.json", config, _NORMALIZE_KEYS)
     for key, value in config.items():
         if key in ("module_input_name", "module_output_name") and value not in (None, "sentence_embedding"):
-            raise ModelError(f"{folder}: normalising {value!r} is not supported, only the pooled vector")
+            raise ModelError(f"{folder}: normalizing {value!r} is not supported, only the pooled vector")
 
 
 def static_table(checkpoint: Checkpoint) -> NDArray[np.float32]:
-    """(vocabulary, dim) float32; model2vec's row mapping and token weights are worked in.
+    """(vocabulary, dim) float32; model2vec's row mapping and token weights are applied.
 
-    A view of the file where the file says it all.
+    A view of the file where that is possible.
     """
     weights = checkpoint.weights
     table = weights["embedding.weight"] if "embedding.weight" in weights else weights["embeddings"]
@@ -442,7 +436,7 @@ def static_table(checkpoint: Checkpoint) -> NDArray[np.float32]:
         rows = np.asarray(mapping, dtype=np.int64)
         if rows.ndim != 1 or (len(rows) and not 0 <= rows.min() <= rows.max() < len(table)):
             raise ModelError(
-                f"{checkpoint.folder}: 'mapping' points outside of the {len(table):,} rows of the table"
+                f"{checkpoint.folder}: 'mapping' points outside the {len(table):,} rows of the table"
             )
         table = table[rows]
     table = np.asarray(table, dtype=np.float32)

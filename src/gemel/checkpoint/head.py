@@ -1,13 +1,8 @@
-"""What stands after the token vectors in a checkpoint: pooling and dense layers, read from their folders.
+"""What follows the network in a checkpoint, as plain data, read and written: pooling, dense layers, flows, and the
+classification head. `encoder/head.py` runs them.
 
-What writes a config stands next to what reads it.
-
-A normalising flow in a checkpoint: plain data, read and written. `encoder/head.py` runs it.
-
-The relation head of a checkpoint: what training on labelled pairs leaves behind, as plain data.
-
-It lies in the folder `relation` of the model, beside the modules and not among them: modules.json does not name it,
-so other programs read the model as if it were not there. `encoder/relation.py` runs it.
+The classification head is in the folder `relation` of the model. modules.json does not list it, so other programs read
+the model as if it were not there.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ _DENSE_KEYS = frozenset(
 )
 """config.json of a Dense."""
 
-# In the order in which their results are joined when a config switches on several of them.
+# In the order in which their results are joined when a config has several of them.
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -77,7 +72,7 @@ _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": 
 
 @dataclass(frozen=True)
 class PoolingConfig:
-    """How token vectors become one vector."""
+    """The poolings of a checkpoint; `encoder/pooling.py` has the arithmetic."""
 
     modes: tuple[str, ...] = ("mean",)
     """Of cls, mean, max, mean-sqrt-len, weighted-mean, last; the results are joined in this order."""
@@ -112,7 +107,7 @@ def read_pooling(folder: Path) -> PoolingConfig:
 
 
 def pooling_config(pooling: PoolingConfig, width: int) -> dict[str, Any]:
-    """What `read_pooling` reads: flags, which every release of sentence-transformers knows, where they can say it."""
+    """What `read_pooling` reads: as flags, which every release of sentence-transformers reads, where they suffice."""
     flags = {flag: mode in pooling.modes for flag, mode in _FLAGS.items()}
     if tuple(mode for mode in _FLAGS.values() if mode in pooling.modes) == pooling.modes:
         return {"word_embedding_dimension": width, **flags, "include_prompt": pooling.include_prompt}
@@ -169,12 +164,12 @@ def _check_plain_dense(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 FLOW = "gemel.checkpoint.head.Flow"
-"""The type of a flow in modules.json: the only module that sentence-transformers does not know."""
+"""The type of a flow in modules.json: the only module that sentence-transformers does not have."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """One step of a flow: d numbers change places, then the first half says how the second is scaled and moved.
+    """One step of a flow: d numbers are permuted, then the second half is scaled and shifted depending on the first.
 
     a, b = x[order] split at d // 2;  s, t = w2 @ relu(w1 @ a + b1) + b2 split in the middle
     -> a, b * exp(tanh(s)) + t
@@ -196,7 +191,7 @@ class Flow(Dense):
 
 
 def read_flow(model: Path, folder: Path) -> Flow:
-    """The flow in `folder`, every shape checked: what is wrong is refused here, not at the first text."""
+    """The flow in `folder`, with all shapes checked."""
     weights = module_weights(model, folder)
     count = read_object(folder / "config.json").get("couplings")
     if not isinstance(count, int) or not 0 <= count <= len(weights):
@@ -238,8 +233,8 @@ def coupling_names(number: int) -> tuple[str, ...]:
 def _check_coupling(where: str, step: Coupling, dim: int) -> None:
     half, hidden = dim // 2, len(step.b1) if step.b1.ndim == 1 else -1
     shapes = (step.w1.shape, step.b1.shape, step.w2.shape, step.b2.shape)
-    asked = ((hidden, half), (hidden,), (2 * (dim - half), hidden), (2 * (dim - half),))
-    if shapes != asked:
+    expected = ((hidden, half), (hidden,), (2 * (dim - half), hidden), (2 * (dim - half),))
+    if shapes != expected:
         raise ModelError(f"{where}: tensors of shapes {shapes} do not fit {dim} dimensions")
     if not np.array_equal(np.sort(step.order), np.arange(dim)):
         raise ModelError(f"{where}: 'order' is not an order of {dim} numbers")
@@ -248,12 +243,12 @@ def _check_coupling(where: str, step: Coupling, dim: int) -> None:
 FOLDER = "relation"
 
 PARTS = ("u", "v", "|u-v|", "u*v")
-"""What the two vectors u and v can be joined from."""
+"""What a head can concatenate of the two vectors u and v."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClassificationHead:
-    """softmax(weight @ joined + bias), where `joined` is made of the vectors u and v as `concat` says."""
+    """softmax(weight @ concatenated + bias), of the parts of the vectors u and v that `concat` lists."""
 
     concat: str
     """Parts in their order, such as "u,v,|u-v|"."""
@@ -271,7 +266,7 @@ class ClassificationHead:
 
 
 def parse_concat(spec: str) -> tuple[str, ...]:
-    """The parts of a spec such as "u,v,|u-v|"; refused when one is unknown, comes twice, or a vector is left out."""
+    """The parts of a spec such as "u,v,|u-v|"; refused when one is unknown or repeated, or a vector is missing."""
     parts = tuple("".join(part.split()) for part in spec.split(","))
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
@@ -279,7 +274,7 @@ def parse_concat(spec: str) -> tuple[str, ...]:
     if len(set(parts)) < len(parts):
         raise InputError(f"concat names a part twice: {spec!r}. Name each once")
     if set(parts) in ({"u"}, {"v"}):
-        raise InputError(f"concat {spec!r} looks at one of the two vectors only. Try 'u,v,|u-v|'")
+        raise InputError(f"concat {spec!r} has one of the two vectors only. Try 'u,v,|u-v|'")
     return parts
 
 
@@ -291,7 +286,9 @@ def read_classification_head(model: Path) -> ClassificationHead | None:
     config = read_object(folder / "config.json")
     weights = module_weights(model, folder)
     if "weight" not in weights:
-        raise ModelError(f"{folder}: a relation head needs the tensor 'weight', found {', '.join(weights)}")
+        raise ModelError(
+            f"{folder}: a classification head needs the tensor 'weight', found {', '.join(weights)}"
+        )
     head = ClassificationHead(
         str(config.get("concat")), weights["weight"], weights.get("bias"), _labels(folder, config)
     )
@@ -303,7 +300,7 @@ def read_classification_head(model: Path) -> ClassificationHead | None:
 
 
 def write_classification_head(head: ClassificationHead, model: Path) -> None:
-    """Put the head into the folder of a model that has none."""
+    """Write the head into the folder of a model."""
     from safetensors.numpy import save_file
 
     from gemel.files.atomic import write_json
@@ -320,7 +317,7 @@ def check_classification_head(head: ClassificationHead) -> None:
     """Refuse a head whose parts do not fit together."""
     parts, labels = parse_concat(head.concat), len(head.labels)
     if labels < 2 or len(set(head.labels)) < labels:
-        raise InputError(f"a relation head needs two or more different labels, got {list(head.labels)}")
+        raise InputError(f"a classification head needs two or more different labels, got {list(head.labels)}")
     shape = head.weight.shape
     bias = (labels,) if head.bias is None else head.bias.shape
     if len(shape) != 2 or shape[0] != labels or shape[1] < 1 or shape[1] % len(parts) or bias != (labels,):
@@ -329,7 +326,7 @@ def check_classification_head(head: ClassificationHead) -> None:
             f"do not fit {labels} labels and the parts {head.concat!r}"
         )
     if not (np.isfinite(head.weight).all() and (head.bias is None or np.isfinite(head.bias).all())):
-        raise InputError("the relation head has weights that are NaN or infinite. Train it again")
+        raise InputError("the classification head has weights that are NaN or infinite. Train it again")
 
 
 def _labels(folder: Path, config: Mapping[str, Any]) -> tuple[str, ...]:

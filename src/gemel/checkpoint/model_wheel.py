@@ -1,10 +1,8 @@
-"""A model as a pip-installable wheel, so that a closed network can hand models out through its own package index.
+"""Writes a model as a pip-installable wheel, so that a closed network can distribute models with its own package index.
 
-`gemel.load(NAME)` finds what is installed (`installed.py`). Code is not in it, but for a line that names the folder.
-
-Writing a wheel: a zip with METADATA, WHEEL and a RECORD of hashes, the same bytes for the same content.
-
-Nothing is compressed: weights hardly shrink, and bytes would depend on the version of zlib.
+`gemel.load(NAME)` finds installed models by their entry point (`sources.py`). A wheel is a zip file with METADATA,
+WHEEL and a RECORD of hashes; the same content gives the same bytes. Nothing is compressed: weights hardly shrink, and
+the bytes would depend on the version of zlib.
 """
 
 from __future__ import annotations
@@ -31,13 +29,13 @@ _VERSION = re.compile(r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(
 
 _NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
-_LICENCE = re.compile(r"[A-Za-z0-9.+() -]+")
+_LICENSE = re.compile(r"[A-Za-z0-9.+() -]+")
 
 _SUFFIXES = {".json", ".txt", ".md", ".model", ".spm", ".safetensors"}
 
-_ELSEWHERE = {"onnx", "openvino"}  # sub-folders with the model once more, in other formats
+_ELSEWHERE = {"onnx", "openvino"}  # sub-folders with the model in other formats
 
-_LICENCE_FILES = re.compile(r"(LICEN[CS]E|COPYING|NOTICE)([._-].*)?", re.IGNORECASE)
+_LICENSE_FILES = re.compile(r"(LICEN[CS]E|COPYING|NOTICE)([._-].*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -49,16 +47,16 @@ class ModelWheel:
     """What pip calls it."""
     version: str
     model: str
-    """What `gemel.load` finds it by."""
+    """The name for `gemel.load`."""
     size: int
     weights_hash: str
     licences: tuple[str, ...]
-    """The licence's name if it was given, and the files with its text."""
+    """The license's name if it was given, and the files with its text."""
 
 
 @dataclass(frozen=True)
 class _Wheel:
-    """Everything that the wheel's own files say."""
+    """The content of the wheel's own files."""
 
     model: str
     name: str
@@ -66,7 +64,7 @@ class _Wheel:
     hash: str
     licence: str | None
     texts: dict[str, Path]
-    """Licence texts and notices, by the name they get."""
+    """License texts and notices, by the name they get."""
 
     @property
     def package(self) -> str:
@@ -88,7 +86,7 @@ def build_model_wheel(
     licence_files: Sequence[Path] = (),
     overwrite: bool = False,
 ) -> ModelWheel:
-    """Write the wheel into the folder `out`; the same model and words give the same bytes.
+    """Write the wheel into the folder `out`; the same model and arguments give the same bytes.
 
     `model` is the name for `gemel.load` (default: the folder's), `name` what pip calls it. `licence` is an SPDX
     expression; it may be left out where the model's folder or `licence_files` hold the text.
@@ -109,21 +107,21 @@ def build_model_wheel(
     finally:
         with suppress(OSError):
             working.unlink(missing_ok=True)
-    said = (() if licence is None else (licence,)) + tuple(wheel.texts)
+    licenses = (() if licence is None else (licence,)) + tuple(wheel.texts)
     size = target.stat().st_size
-    return ModelWheel(target, wheel.name, wheel.version, wheel.model, size, wheel.hash, said)
+    return ModelWheel(target, wheel.name, wheel.version, wheel.model, size, wheel.hash, licenses)
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """What belongs to the model, by its path below `folder`: no pickles, nothing hidden, no other formats of it."""
-    found = {}
+    """The files of the model by their path below `folder`, without pickles, hidden files and other formats."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if any(part.startswith(".") for part in parts) or parts[0] in _ELSEWHERE or not path.is_file():
             continue
-        if path.suffix in _SUFFIXES or _LICENCE_FILES.fullmatch(path.name):
-            found["/".join(parts)] = path
-    return found
+        if path.suffix in _SUFFIXES or _LICENSE_FILES.fullmatch(path.name):
+            files["/".join(parts)] = path
+    return files
 
 
 def _describe(
@@ -143,33 +141,33 @@ def _describe(
         raise InputError(f"{name!r} cannot be the name of a wheel. Use letters, digits, '-', '_' and '.'")
     if not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is not a version of a wheel. Versions look like '1.0' or '2.1.post1'")
-    if licence is not None and not _LICENCE.fullmatch(licence):
-        raise InputError(f"{licence!r} is not the name of a licence. Names look like 'Apache-2.0' (spdx.org)")
+    if licence is not None and not _LICENSE.fullmatch(licence):
+        raise InputError(f"{licence!r} is not the name of a license. Names look like 'Apache-2.0' (spdx.org)")
     texts = _licence_texts(checkpoint.folder, licence_files)
     if licence is None and not any(not text.upper().startswith("NOTICE") for text in texts):
-        raise InputError(_no_licence(checkpoint.folder))
+        raise InputError(_no_license(checkpoint.folder))
     return _Wheel(model, name, version, weights_hash(checkpoint), licence, texts)
 
 
 def _licence_texts(folder: Path, given: Sequence[Path]) -> dict[str, Path]:
     missing = [path for path in given if not path.is_file()]
     if missing:
-        raise InputError(f"no file {missing[0]}: expected the text of a licence")
+        raise InputError(f"no file {missing[0]}: expected the text of a license")
     found = [
-        path for path in sorted(folder.iterdir()) if path.is_file() and _LICENCE_FILES.fullmatch(path.name)
+        path for path in sorted(folder.iterdir()) if path.is_file() and _LICENSE_FILES.fullmatch(path.name)
     ]
     return {path.name: path for path in (*found, *given)}
 
 
-def _no_licence(folder: Path) -> str:
-    """The model card's word is a hint, not a licence: a person should say it."""
+def _no_license(folder: Path) -> str:
+    """The error of a model without a license; its model card is only a hint."""
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8", errors="replace")[:10_000] if card.is_file() else ""
-    said = re.search(r"^license:\s*(\S+)\s*$", text, flags=re.MULTILINE)
-    hint = f" Its model card says {said[1]!r}." if said else ""
+    named = re.search(r"^license:\s*(\S+)\s*$", text, flags=re.MULTILINE)
+    hint = f" Its model card says {named[1]!r}." if named else ""
     return (
-        f"{folder} has no licence text, and whoever installs the wheel must know the terms.{hint} "
-        "Name the licence (--licence Apache-2.0) or give its text (--licence-file FILE)"
+        f"{folder} has no license text, and whoever installs the wheel must know the terms.{hint} "
+        "Name the license (--licence Apache-2.0) or give its text (--licence-file FILE)"
     )
 
 

@@ -1,5 +1,5 @@
-"""What a checkpoint says about its transformer beside the weights: config.json, sentence_bert_config.json and
-tokenizer_config.json, joined as sentence-transformers joins them.
+"""The settings of a checkpoint's transformer: config.json, sentence_bert_config.json and tokenizer_config.json, merged
+as sentence-transformers merges them.
 
 A setting that could change vectors is followed or refused, never skipped. The lists at the end have the keys that are
 followed and those that change nothing; any other key is refused where it has a value (not null, false or empty). A key
@@ -42,7 +42,7 @@ _WITHOUT_LIMIT = 1e6  # tokenizers write 1e30 for: no limit
 
 @dataclass(frozen=True)
 class TransformerSettings:
-    """The settings of a transformer, joined."""
+    """The merged settings of a transformer."""
 
     config: Mapping[str, Any]
     """config.json, with `config_args` over it."""
@@ -50,42 +50,42 @@ class TransformerSettings:
     """tokenizer_config.json, with `tokenizer_args` over it."""
     lowercase: bool
     max_length: int | None
-    """Tokens that are asked for; the network may have fewer positions."""
+    """As requested by the files; the network may have fewer positions."""
     truncation_side: Side | None
-    """The end at which a long text loses tokens; None: tokenizer.json says it, or the right one."""
+    """The end at which a long text loses tokens; None: as tokenizer.json says, or right."""
 
 
 def read_transformer_settings(folder: Path, *, cross: bool) -> TransformerSettings:
     """The settings of the transformer in `folder`; `cross`: of a cross-encoder's."""
-    path, said = _own_settings(folder)
-    refuse_unknown(path, said, _TRANSFORMER, _TRANSFORMER_HARMLESS)
-    _check_task(folder, said, cross)
-    _check_modality(path, said)
+    path, content = _own_settings(folder)
+    refuse_unknown(path, content, _TRANSFORMER, _TRANSFORMER_HARMLESS)
+    _check_task(folder, content, cross)
+    _check_modality(path, content)
     _refuse_adapter(folder)
-    arguments = _arguments(path, said, "model_args", "model_kwargs")
+    arguments = _arguments(path, content, "model_args", "model_kwargs")
     refuse_unknown(path, arguments, _LOADING_ARGUMENTS, where="model_args")
-    config = _config(folder, path, _arguments(path, said, "config_args", "config_kwargs"))
+    config = _config(folder, path, _arguments(path, content, "config_args", "config_kwargs"))
     tokenizer_path = folder / "tokenizer_config.json"
     tokenizer = read_object_if_there(tokenizer_path)
     if architecture_of(config) is not None:  # other networks' tokenizers have many more keys
         lists = (_TOKENIZER, _TOKENIZER_HARMLESS)
         refuse_unknown(tokenizer_path, tokenizer, *lists)
-    own = _arguments(path, said, "tokenizer_args", "processor_kwargs")
+    own = _arguments(path, content, "tokenizer_args", "processor_kwargs")
     allowed = (_TOKENIZER, _TOKENIZER_HARMLESS, _LOADING_ARGUMENTS)
     refuse_unknown(path, own, *allowed, where="tokenizer_args")
-    joined = {**tokenizer, **own}
+    merged = {**tokenizer, **own}
     lengths = (
-        _processing(path, said).get("max_length"),
+        _processing(path, content).get("max_length"),
         own.get("model_max_length"),
-        said.get("max_seq_length"),
+        content.get("max_seq_length"),
         tokenizer.get("model_max_length"),
     )
     return TransformerSettings(
         config=config,
-        tokenizer=joined,
-        lowercase=said.get("do_lower_case") is True,
+        tokenizer=merged,
+        lowercase=content.get("do_lower_case") is True,
         max_length=next((length for length in map(_length, lengths) if length is not None), None),
-        truncation_side=_side(tokenizer_path, joined.get("truncation_side")),
+        truncation_side=_side(tokenizer_path, merged.get("truncation_side")),
     )
 
 
@@ -96,23 +96,23 @@ def _own_settings(folder: Path) -> tuple[Path, Mapping[str, Any]]:
     return path, read_object(path) if path.is_file() else {}
 
 
-def _check_task(folder: Path, said: Mapping[str, Any], cross: bool) -> None:
+def _check_task(folder: Path, content: Mapping[str, Any], cross: bool) -> None:
     own = "sequence-classification" if cross else "feature-extraction"
-    task = said.get("transformer_task", own)
+    task = content.get("transformer_task", own)
     if task != own:
         raise ModelError(f"{folder}: a transformer for {task!r} is not supported here")
 
 
-def _check_modality(path: Path, said: Mapping[str, Any]) -> None:
-    """Texts through the network as they are, and the last hidden states out of it: nothing else is run here."""
-    if said.get("transformer_task") == "sequence-classification":
+def _check_modality(path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse anything but texts as input and the last hidden states as output."""
+    if content.get("transformer_task") == "sequence-classification":
         return
-    output = said.get("module_output_name")
+    output = content.get("module_output_name")
     if output not in (None, "token_embeddings"):
         raise ModelError(
             f"{path}: the key 'module_output_name' asks for {output!r}, only 'token_embeddings' is read"
         )
-    modality = said.get("modality_config")
+    modality = content.get("modality_config")
     if modality not in (None, {}, {"text": _TEXT_MODALITY}):
         raise ModelError(
             f"{path}: the key 'modality_config' asks for {modality!r}; only texts to last hidden states are read: "
@@ -121,19 +121,19 @@ def _check_modality(path: Path, said: Mapping[str, Any]) -> None:
 
 
 def _refuse_adapter(folder: Path) -> None:
-    """sentence-transformers would run the adapter's base model with the adapter in it, not the weights beside it."""
+    """Refuse an adapter next to full weights: sentence-transformers would run its base model with the adapter."""
     path = folder / "adapter_config.json"
     if path.is_file() and has_safetensors(folder):
         raise ModelError(
-            f"{path}: an adapter (LoRA) lies beside full weights, and gemel would run the weights without it. Merge it "
+            f"{path}: an adapter (LoRA) is next to full weights, and gemel would run the weights without it. Merge it "
             "into them (merge_and_unload() of peft) and save the model, or remove adapter_config.json"
         )
 
 
-def _arguments(path: Path, said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """The object under the first of `names` (an older and a newer one) that is there."""
+def _arguments(path: Path, content: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """The object under the first of `names` (an older and a newer one) that exists."""
     for name in names:
-        value = said.get(name)
+        value = content.get(name)
         if value is not None and not isinstance(value, dict):
             raise ModelError(f"{path}: the key {name!r} must be an object, got {value!r}")
         if value:
@@ -161,12 +161,12 @@ def _config(folder: Path, path: Path, arguments: Mapping[str, Any]) -> Mapping[s
     return {**{key: value for key, value in config.items() if key not in aliases}, **renamed}
 
 
-def _processing(path: Path, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is said about texts in processing_kwargs, checked."""
-    kinds = _arguments(path, said, "processing_kwargs")
+def _processing(path: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of processing_kwargs for texts, checked."""
+    kinds = _arguments(path, content, "processing_kwargs")
     for kind, arguments in kinds.items():
         if kind in ("audio", "image", "video", "chat_template"):
-            continue  # nothing of the kind is read
+            continue  # these are not read
         harmless = _HARMLESS_PROCESSING.get(kind)
         for key, value in arguments.items() if isinstance(arguments, dict) else [(kind, arguments)]:
             values = () if harmless is None else harmless.get(key, ())
@@ -186,17 +186,17 @@ def _side(path: Path, side: object) -> Side | None:
 
 
 def _length(value: object) -> int | None:
-    """A number of tokens; None: it says nothing, or that there is no limit."""
+    """A number of tokens; None: absent, or no limit."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _WITHOUT_LIMIT:
         return None
     return int(value) or None
 
 
 def refuse_unknown(path: Path, content: Mapping[str, Any], *known: Collection[str], where: str = "") -> None:
-    """An error that names the first key of `content` that says something and is in none of `known`.
+    """Raise an error for the first key of `content` that has a value and is in none of `known`.
 
-    Keys that start with an underscore are private notes of the program that wrote the file, and nothing drops out when
-    a trained model is used. `where` is the key inside which `content` lies.
+    Keys that start with an underscore are private notes of the program that wrote the file, and dropout has no effect
+    on a trained model. `where`: the key that contains `content`.
     """
     for key, value in content.items():
         if (
@@ -216,14 +216,14 @@ def refuse_unknown(path: Path, content: Mapping[str, Any], *known: Collection[st
 
 
 def refuse_unknown_config(path: Path, config: Mapping[str, Any]) -> None:
-    """As `refuse_unknown`, for the config.json of an encoder that gemel reads itself; others are transformers' own."""
+    """As `refuse_unknown`, for the config.json of an architecture that gemel reads itself."""
     architecture = architecture_of(config)
     if architecture is None:
         return
     pairs = {
         "embedding_size": "hidden_size",
         **architecture.aliases,
-    }  # a width that BERT does not know, but does have
+    }  # BERT has no such key, but such a width
     same = {key for key, name in pairs.items() if config.get(key) == config.get(name)}
     refuse_unknown(path, config, architecture.config_keys, _CONFIG_HARMLESS, same)
 
@@ -254,7 +254,7 @@ _TRANSFORMER = frozenset(
 """sentence_bert_config.json: followed, or refused with a reason of their own."""
 
 _TRANSFORMER_HARMLESS = frozenset({"unpad_inputs", "backend", "cache_dir", "model_name_or_path"})
-"""sentence_bert_config.json: how the work is done, and names."""
+"""sentence_bert_config.json: how it is computed, and names."""
 
 _LOADING_ARGUMENTS = frozenset(
     {
@@ -308,7 +308,7 @@ _TOKENIZER_HARMLESS = frozenset(
     {
         *(f"{name}_token" for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")),
         *(f"{name}_token_id" for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")),
-        # Names of files and places; versions; what a chat or a decoder reads.
+        # Names of files; versions; settings of chats and decoders.
         "auto_map",
         "backend",
         "chat_template",
@@ -357,7 +357,7 @@ _TOKENIZER_HARMLESS = frozenset(
         "wordpieces_prefix",
     }
 )
-"""tokenizer_config.json: said in tokenizer.json too, which gemel reads, or without an effect on ids."""
+"""tokenizer_config.json: also in tokenizer.json, which gemel reads, or without an effect on ids."""
 
 _CONFIG_HARMLESS = frozenset(
     {
@@ -386,7 +386,7 @@ _CONFIG_HARMLESS = frozenset(
         "torch_dtype",
         "transformers_version",
         "version",
-        # How the work is done, and what is given back beside the vectors.
+        # How it is computed, and what is returned besides the vectors.
         "attn_implementation",
         "chunk_size_feed_forward",
         "compile",
@@ -414,7 +414,7 @@ _CONFIG_HARMLESS = frozenset(
         "initializer_range",
         "sparse_pred_ignore_index",
         "sparse_prediction",
-        # Heads and adapters that stand beside the encoder, and dimensions that it was trained for.
+        # Heads and adapters next to the encoder, and dimensions that it was trained for.
         "adapters",
         "custom_heads",
         "directionality",

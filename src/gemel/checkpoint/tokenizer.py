@@ -1,9 +1,8 @@
-"""The checkpoint's tokenizer as it should be used here: whole texts, no padding, no cutting.
+"""The tokenizer of a checkpoint, without padding and truncation.
 
-tokenizer_config.json against tokenizer.json: where the two differ, transformers follows the first.
-
-It depends on the class of the tokenizer: those of the BERT line make their normalizer from the settings, those of the
-RoBERTa line their first space; a plain tokenizer (PreTrainedTokenizerFast) is tokenizer.json as it is.
+Where tokenizer_config.json differs from tokenizer.json, transformers follows the first, depending on the class of the
+tokenizer: those of the BERT family take their normalizer from it, those of the RoBERTa family their first space; a
+plain tokenizer (PreTrainedTokenizerFast) is tokenizer.json as it is.
 """
 
 from __future__ import annotations
@@ -22,17 +21,15 @@ from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.settings import Side
 from gemel.errors import ModelError
 
-"""Model types whose vocab.txt is a BERT vocabulary."""
-
 
 @dataclass(frozen=True, eq=False)
 class OpenedTokenizer:
-    """A tokenizer, and what its files say about texts that are too long for the model."""
+    """A tokenizer with its truncation side and what its settings changed."""
 
     tokenizer: Tokenizer
     truncation_side: Side
     changed: Mapping[str, str]
-    """What tokenizer_config.json changed against tokenizer.json: rules by name, as they are now."""
+    """What tokenizer_config.json changed of tokenizer.json: rules by name, as they are now."""
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
@@ -41,9 +38,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
-    """From tokenizer.json, or from the vocab.txt of a BERT WordPiece; as tokenizer_config.json says where they differ.
+    """From tokenizer.json, or from the vocab.txt of a BERT WordPiece; tokenizer_config.json wins where they differ.
 
-    Padding and truncation that the file may bring are off: cutting is the caller's, and visible.
+    Padding and truncation of the file are switched off.
     """
     path = checkpoint.tokenizer_file
     size = path.stat().st_size
@@ -56,7 +53,9 @@ def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
     else:
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except BaseException as error:  # the library raises plain Exception, or panics, which is no Exception
+        except (
+            BaseException
+        ) as error:  # the library raises a plain Exception, or a panic, which is a BaseException
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise ModelError(
@@ -100,8 +99,10 @@ def _from_vocabulary(checkpoint: Checkpoint) -> Tokenizer:
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
     vocabulary = {word.rstrip("\r"): number for number, word in enumerate(words)}
-    unknown, first, last, *others = (_mark(settings, mark) for mark in ("unk", "cls", "sep", "pad", "mask"))
-    missing = [mark for mark in (unknown, first, last) if mark not in vocabulary]
+    unknown, first, last, *others = (
+        _special(settings, name) for name in ("unk", "cls", "sep", "pad", "mask")
+    )
+    missing = [token for token in (unknown, first, last) if token not in vocabulary]
     if missing:
         raise ModelError(f"{path} is not a BERT vocabulary: it has no {missing[0]!r}")
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100))
@@ -113,25 +114,25 @@ def _from_vocabulary(checkpoint: Checkpoint) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing((last, vocabulary[last]), (first, vocabulary[first]))
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens([mark for mark in (unknown, first, last, *others) if mark in vocabulary])
+    tokenizer.add_special_tokens([token for token in (unknown, first, last, *others) if token in vocabulary])
     return tokenizer
 
 
 def has_wordpiece_vocabulary(model_type: object) -> bool:
-    """Whether a vocab.txt of this model type is a WordPiece vocabulary, which needs no tokenizer.json beside it."""
+    """Whether a vocab.txt of this model type is a WordPiece vocabulary, which needs no tokenizer.json."""
     architecture = architecture_of({"model_type": model_type})
     return model_type in _OTHER_CLASSES if architecture is None else architecture.wordpiece_vocabulary
 
 
-def _mark(settings: Mapping[str, Any], mark: str) -> str:
-    """A special token, written as a text or as an object with its text inside."""
-    value = settings.get(f"{mark}_token")
+def _special(settings: Mapping[str, Any], name: str) -> str:
+    """A special token, given as a text or as an object with its text."""
+    value = settings.get(f"{name}_token")
     value = value.get("content") if isinstance(value, dict) else value
-    return value if isinstance(value, str) else f"[{mark.upper()}]"
+    return value if isinstance(value, str) else f"[{name.upper()}]"
 
 
 def _lowercase(tokenizer: Tokenizer) -> None:
-    """Lower case before all other rules, unless the tokenizer's own rules do it already."""
+    """Lower-case before all other rules, unless the tokenizer's own rules do so already."""
     rules = tokenizer.normalizer
     if rules is None:
         tokenizer.normalizer = normalizers.Lowercase()
@@ -163,11 +164,11 @@ _DEEPEST = 8
 def follow_settings(
     tokenizer: Tokenizer, settings: Mapping[str, Any], config: Mapping[str, Any], path: Path
 ) -> None:
-    """Change `tokenizer` to what its settings say, or refuse what cannot be followed; `path` is where they stand."""
+    """Change `tokenizer` as its settings say, or refuse what is not supported; `path` is their file."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
     kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else _default_class(config)
     if kind in _BERT:
-        # What transformers saves has all keys; a file without a class may say one thing only, and means only that.
+        # What transformers saves has all keys; a file without a class has only those that it means.
         defaults = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
         _bert(tokenizer, {**(defaults if settings.get("tokenizer_class") else {}), **settings})
     elif kind in _BYTES | _PIECES:
@@ -187,7 +188,7 @@ def _default_class(config: Mapping[str, Any]) -> str:
     )
 
 
-def _bert(tokenizer: Tokenizer, said: Mapping[str, Any]) -> None:
+def _bert(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
     fields = {
         "do_lower_case": "lowercase",
         "strip_accents": "strip_accents",
@@ -197,8 +198,8 @@ def _bert(tokenizer: Tokenizer, said: Mapping[str, Any]) -> None:
         if isinstance(rule, normalizers.BertNormalizer):
             for key, name in fields.items():
                 allowed = (True, False, None) if key == "strip_accents" else (True, False)
-                if key in said and any(said[key] is value for value in allowed):
-                    setattr(rule, name, said[key])
+                if key in settings and any(settings[key] is value for value in allowed):
+                    setattr(rule, name, settings[key])
 
 
 def _first_space(tokenizer: Tokenizer, wanted: object) -> None:
@@ -213,21 +214,21 @@ def _first_space(tokenizer: Tokenizer, wanted: object) -> None:
 
 
 def _check_case(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path, kind: str) -> None:
-    """ALBERT: releases of transformers differ in which of the two files counts, so they must say the same."""
+    """ALBERT: releases of transformers differ in which of the two files counts, so they must agree."""
     if kind != "Albert":
         return
     rules = tokenizer.normalizer
     for key, probe, wanted in (("do_lower_case", "A", "a"), ("keep_accents", "é", "é")):
-        found = (probe if rules is None else rules.normalize_str(probe)).strip() == wanted
-        if isinstance(settings.get(key), bool) and settings[key] != found:
+        actual = (probe if rules is None else rules.normalize_str(probe)).strip() == wanted
+        if isinstance(settings.get(key), bool) and settings[key] != actual:
             raise ModelError(
                 f"{path}: {key!r} is {str(settings[key]).lower()}, but tokenizer.json does the opposite. "
-                "Save the tokenizer again, so that both files say the same"
+                "Save the tokenizer again, so that both files agree"
             )
 
 
 def _check_added(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) -> None:
-    """Tokens that tokenizer.json does not have would get ids that the network may not have either."""
+    """Refuse tokens that tokenizer.json does not have: the network may have no rows for their ids."""
     decoder, extra = settings.get("added_tokens_decoder"), settings.get("extra_special_tokens")
     more = settings.get("additional_special_tokens")
     entries = {
@@ -241,27 +242,27 @@ def _check_added(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) 
             if isinstance(text, str) and tokenizer.token_to_id(text) is None:
                 raise ModelError(
                     f"{path}: {key!r} has the token {text!r}, which tokenizer.json does not have. "
-                    "Save the tokenizer again, so that both files say the same"
+                    "Save the tokenizer again, so that both files agree"
                 )
 
 
 def _check_ends(tokenizer: Tokenizer, settings: Mapping[str, Any], path: Path) -> None:
-    """A token that the settings put before or after each text must be one that tokenizer.json puts there."""
-    for key, name, place in (("add_bos_token", "bos_token", 0), ("add_eos_token", "eos_token", -1)):
+    """Refuse a token before or after each text that is only in the settings, not in tokenizer.json."""
+    for key, name, position in (("add_bos_token", "bos_token", 0), ("add_eos_token", "eos_token", -1)):
         token = settings.get(name)
         text = token.get("content") if isinstance(token, dict) else token
         if settings.get(key) is True and isinstance(text, str):
-            found = tokenizer.encode("a").tokens
-            if not found or found[place] != text:
+            tokens = tokenizer.encode("a").tokens
+            if not tokens or tokens[position] != text:
                 raise ModelError(
-                    f"{path}: {key!r} asks for {text!r}, which tokenizer.json does not put there. "
-                    "Save the tokenizer again, so that both files say the same"
+                    f"{path}: {key!r} asks for {text!r}, which tokenizer.json does not add. "
+                    "Save the tokenizer again, so that both files agree"
                 )
 
 
 def _parts(rule: object, sequence: type, depth: int = 0) -> Iterator[Any]:
-    """The rule itself, or the rules that a sequence holds."""
-    if depth > _DEEPEST:  # the library may also give a sequence as a part of itself
+    """The rule itself, or the rules of a sequence."""
+    if depth > _DEEPEST:  # the library may also give a sequence as part of itself
         raise ModelError(
             f"the rules of tokenizer.json are sequences nested more than {_DEEPEST} deep. Write them as one sequence"
         )

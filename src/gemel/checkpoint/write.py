@@ -1,6 +1,6 @@
-"""A model to a folder in the sentence-transformers layout, whole or not at all.
+"""Writes a model to a folder in the sentence-transformers layout, atomically.
 
-The network's and the tokenizer's files are copied as they are; the steps after it are written anew, in float32.
+The files of the network and the tokenizer are copied; the layers after it are written in float32.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ TOKENIZER_FILES = (
     "LICENSE*",
     "NOTICE*",
 )
-"""Of a network's folder, licences with them."""
-# Model cards stay behind: they describe the model as it was.
+"""Files of the network's folder that are copied, with licenses."""
+# Model cards are not copied: they describe the original model.
 _NETWORK_FILES = ("config.json", "configuration*.json", *TOKENIZER_FILES, "model.safetensors.index.json")
 
 
@@ -57,23 +57,23 @@ def write_checkpoint(
     overwrite: bool = False,
 ) -> Path:
     """Save the model in `folder`; `weights` (all of the network's, float32), `dense` (all layers after pooling),
-    `normalize` and `relation` (the kept head) replace its own.
+    `normalize` and `relation` (the classification head) replace its own.
 
-    A head of its own is kept only if nothing else is replaced: it would not know the new vectors.
-    The folder appears by one rename. Only a model is ever overwritten, and only when told to.
+    Its own head is saved only if nothing else is replaced, because it would not fit the new vectors. Only a folder with
+    a model is ever overwritten, and only with `overwrite`.
     """
     target = Path(folder).absolute()
     check_target(target, checkpoint, overwrite)
     if checkpoint.skip_unknown:
         raise ModelError(
-            f"{checkpoint.name} is a model2vec table, whose rules about unknown tokens modules.json cannot say. "
+            f"{checkpoint.name} is a model2vec table, whose rules about unknown tokens modules.json cannot express. "
             "Copy its folder instead, or save another model"
         )
     layers = checkpoint.dense if dense is None else tuple(dense)
     dim = _check_chain(checkpoint, layers)
     if relation is not None and dim not in (None, relation.dim):
         raise InputError(
-            f"the relation head takes vectors of {relation.dim} numbers, the model's have {dim}. Train a new head"
+            f"the classification head takes vectors of {relation.dim} numbers, the model's have {dim}. Train a new head"
         )
     if relation is None and weights is None and dense is None and normalize in (None, checkpoint.normalize):
         relation = checkpoint.relation
@@ -87,6 +87,7 @@ def write_checkpoint(
 
 
 def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
+    """Refuse a folder that must not be overwritten."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -99,18 +100,18 @@ def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
         )
     if not is_model_folder(target) or target.resolve() in checkpoint.folder.resolve().parents:
         raise InputError(
-            f"{target} is not a model, or holds other things; it is not overwritten. Give a new folder"
+            f"{target} is not a model, or contains more than that; it is not overwritten. Give a new folder"
         )
 
 
 def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> int | None:
-    """Numbers that leave the last layer; layers that do not fit one another are refused."""
+    """The output size of the last layer; layers that do not fit one another are refused."""
     width = checkpoint.width
     numbers = None if width is None else width * len(checkpoint.pooling.modes)
-    for place, layer in enumerate(layers, start=1):
+    for number, layer in enumerate(layers, start=1):
         outputs, inputs = layer.weight.shape
         if numbers is not None and inputs != numbers:
-            raise InputError(f"dense layer {place} takes {inputs} numbers, but gets {numbers}")
+            raise InputError(f"dense layer {number} takes {inputs} numbers, but gets {numbers}")
         numbers = outputs
     return numbers
 
@@ -136,15 +137,15 @@ def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normal
         modules.append((f"{_THEIRS}Normalize", f"{len(modules)}_Normalize"))
         (folder / modules[-1][1]).mkdir()
     listed = [
-        {"idx": place, "name": str(place), "path": path, "type": kind}
-        for place, (kind, path) in enumerate(modules)
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (kind, path) in enumerate(modules)
     ]
     write_json(folder / "modules.json", listed)
     _write_settings(checkpoint, folder)
 
 
 def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
-    """The first module's files. Weights may lie in shards below its folder; the tokenizer may lie above it."""
+    """Copy the first module. Weights may be shards in sub-folders; the tokenizer may be in a parent folder."""
     folder.mkdir(exist_ok=True)
     source = _common_folder(checkpoint)
     for pattern in _NETWORK_FILES:
@@ -160,7 +161,7 @@ def _copy_network(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Other weights of the network, in one file, in place of those that were copied."""
+    """Write other weights of the network, in one file, instead of the copied ones."""
     from safetensors.numpy import save_file
 
     network = folder / ("0_StaticEmbedding" if checkpoint.kind == "static" else "")
@@ -169,13 +170,13 @@ def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str,
     ready = {name: np.array(weight, dtype=np.float32, order="C") for name, weight in weights.items()}
     save_file(ready, network / "model.safetensors", metadata={"format": "pt"})
     config = read_object_if_there(network / "config.json")
-    said = {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
-    if said:
-        write_json(network / "config.json", {**config, **said})
+    dtypes = {key: "float32" for key in ("dtype", "torch_dtype") if key in config}
+    if dtypes:
+        write_json(network / "config.json", {**config, **dtypes})
 
 
 def _common_folder(checkpoint: Checkpoint) -> Path:
-    """Where model.safetensors or its index lies."""
+    """The folder of model.safetensors or its index."""
     return next(
         (
             path
@@ -187,7 +188,7 @@ def _common_folder(checkpoint: Checkpoint) -> Path:
 
 
 def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:
-    """`own` are the files of the model's layers: one that holds this layer is copied, which keeps its hash."""
+    """`own`: the files of the model's layers; one with this layer is copied, so that its hash stays the same."""
     from safetensors.numpy import save_file
 
     folder.mkdir()
@@ -213,7 +214,7 @@ def _holds(path: Path, tensors: Mapping[str, NDArray[Any]]) -> bool:
 
 
 def _write_settings(checkpoint: Checkpoint, folder: Path) -> None:
-    """What the checkpoint says beside its modules: lengths, prompts, the similarity."""
+    """Write lengths, prompts and the similarity."""
     if checkpoint.kind == "transformer":
         theirs = read_object_if_there(_common_folder(checkpoint) / "sentence_bert_config.json")
         ours = {"max_seq_length": checkpoint.max_length, "do_lower_case": checkpoint.lowercase}
