@@ -337,7 +337,7 @@ def stop_after(out, blocks, **options):
         encode(out, rows(ROWS), encoder=Tired(), **options)
 
 
-def test_a_second_run_goes_on_where_the_first_stopped(tmp_path):
+def test_a_second_run_resumes_where_the_first_stopped(tmp_path):
     stop_after(tmp_path / "out", 2)
     with pytest.raises(InputError, match="is not finished: run the same"):
         read_folder(tmp_path / "out")
@@ -387,7 +387,7 @@ def test_a_changed_input_is_refused(tmp_path, finished):
     assert encode(tmp_path / "out", rows(ROWS)).rows == ROWS
 
 
-def test_an_input_that_only_grew_goes_on(tmp_path):
+def test_an_input_that_only_grew_is_resumed(tmp_path):
     stop_after(tmp_path / "out", 2)
     encode(tmp_path / "out", rows(60))
     encode(tmp_path / "fresh", rows(60))
@@ -396,7 +396,7 @@ def test_an_input_that_only_grew_goes_on(tmp_path):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("keep_texts", [False, True])
-def test_an_input_that_grew_after_its_folder_was_complete_goes_on(tmp_path, format, keep_texts):
+def test_an_input_that_grew_after_its_folder_was_complete_is_resumed(tmp_path, format, keep_texts):
     needs(format)
     options = {"format": format, "keep_texts": keep_texts}
     done = 0
@@ -496,7 +496,7 @@ def test_a_damaged_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_full_disk_is_a_work_error_and_the_job_goes_on_later(tmp_path, monkeypatch, format):
+def test_a_full_disk_is_a_work_error_and_the_job_resumes_later(tmp_path, monkeypatch, format):
     needs(format)
     encode(tmp_path / "whole", rows(ROWS), format=format)
     real, left = os.fsync, [12]

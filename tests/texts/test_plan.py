@@ -1,4 +1,4 @@
-"""`gemel plan`: formulas held to committed measurements, laws of growth, words, and a page that keeps up."""
+"""`gemel plan`: formulas against committed measurements, growth, messages, and the page made from it."""
 
 import json
 import sys
@@ -84,7 +84,7 @@ def test_larger_blocks_save_the_writer():
     assert large.hours < small.hours / 2
 
 
-def test_what_breaks_first_is_said_first_and_grows_with_the_texts():
+def test_what_breaks_first_comes_first_and_grows_with_the_texts():
     reached = []
     for texts in (1e5, 1e7, 1e9, 4e10):
         limits = plan(PlanQuestion(texts=texts)).limits
@@ -110,7 +110,7 @@ def test_the_search_for_a_limit_finds_it():
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("given", "message"),
     [
         ({"texts": 0}, "texts must be a number of at least 1, got 0"),
         ({"texts": float("nan")}, "texts must be"),
@@ -123,9 +123,9 @@ def test_the_search_for_a_limit_finds_it():
         ({"texts": 10, "text_bytes": -1}, "text_bytes must not be negative"),
     ],
 )
-def test_a_question_without_sense_is_refused(asked, message):
+def test_an_invalid_question_is_refused(given, message):
     with pytest.raises(InputError, match=message):
-        PlanQuestion(**asked)
+        PlanQuestion(**given)
 
 
 def test_the_rate_of_gemel_bench_can_be_given():

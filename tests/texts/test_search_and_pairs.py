@@ -1,4 +1,4 @@
-"""Pairs and search from texts, against the same questions asked of arrays."""
+"""Pairs and search from texts, against the same calls on arrays."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_pairs_are_those_of_the_vectors(model):
 
 
 def test_ids_name_the_rows(model):
-    ids = [f"id{place}" for place in range(len(TEXTS))]
+    ids = [f"id{position}" for position in range(len(TEXTS))]
     row = next(find_pairs(model, TEXTS, k=1, options=ONE).rows(ids))
     assert row["left_text"] == TEXTS[int(row["left"].removeprefix("id"))]
     assert row["right_text"] == TEXTS[int(row["right"].removeprefix("id"))]
@@ -91,7 +91,7 @@ def test_pairs_that_were_streamed_come_best_first(model, tmp_path):
     np.testing.assert_array_equal(there.pairs.left, here.pairs.left)
 
 
-def test_a_kept_head_adds_its_labels_to_pairs_and_answers(related):
+def test_a_classification_head_adds_its_labels_to_pairs_and_hits(related):
     found = find_pairs(related, TEXTS, k=5, options=ONE)
     row = next(found.rows())
     names = [f"p_{label}" for label in related.labels]

@@ -41,9 +41,13 @@ def by_formula(query, corpus, k1=1.2, b=0.75):
 def test_scores_are_those_of_the_formula(query):
     hits = BM25Index(CORPUS).rank([query], len(CORPUS))
     expected = by_formula(query, CORPUS)
-    order = sorted((place for place, score in enumerate(expected) if score), key=lambda p: (-expected[p], p))
-    assert [place for place in hits.index[0] if place >= 0] == order
-    np.testing.assert_allclose(hits.score[0, : len(order)], [expected[place] for place in order], rtol=1e-6)
+    order = sorted(
+        (position for position, score in enumerate(expected) if score), key=lambda p: (-expected[p], p)
+    )
+    assert [position for position in hits.index[0] if position >= 0] == order
+    np.testing.assert_allclose(
+        hits.score[0, : len(order)], [expected[position] for position in order], rtol=1e-6
+    )
     assert not hits.score[0, len(order) :].any()
 
 
@@ -61,7 +65,7 @@ def ranking(*rows):
     return Hits(index, np.zeros(index.shape, np.float32))
 
 
-def test_fusion_adds_reciprocal_places():
+def test_fusion_adds_reciprocal_ranks():
     found = fuse([ranking([3, 1, 2]), ranking([1, 4, -1])], 3)
     assert found.index.tolist() == [[1, 3, 4]]
     np.testing.assert_allclose(found.score[0], [1 / 62 + 1 / 61, 1 / 61, 1 / 62], rtol=1e-6)

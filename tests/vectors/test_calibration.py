@@ -17,7 +17,7 @@ def all_scores(vectors, metric="cosine"):
     return scores(vectors, vectors, metric)[np.triu_indices(len(vectors), 1)]
 
 
-def with_twins(vectors, count):
+def with_duplicates(vectors, count):
     """The first `count` rows become near-copies of the next `count`."""
     changed = vectors.copy()
     noise = np.random.default_rng(1).normal(size=(count, vectors.shape[1]))
@@ -44,10 +44,10 @@ def test_the_tail_is_right_far_beyond_the_sample():
 
 def test_pairs_that_belong_together_hardly_move_the_threshold():
     vectors = directions(1500)
-    clean, twins = gemel.calibrate(vectors), gemel.calibrate(with_twins(vectors, 300))
+    clean, duplicates = gemel.calibrate(vectors), gemel.calibrate(with_duplicates(vectors, 300))
     spread = clean.threshold(1) - clean.threshold(100)
-    assert twins.threshold(1) == pytest.approx(clean.threshold(1), abs=0.25 * spread)
-    assert clean.threshold(1) < 0.75  # and the twins, at 0.99, are above it
+    assert duplicates.threshold(1) == pytest.approx(clean.threshold(1), abs=0.25 * spread)
+    assert clean.threshold(1) < 0.75  # and the duplicates, at 0.99, are above it
 
 
 def test_expected_false_and_threshold_undo_each_other():

@@ -29,11 +29,11 @@ def as_set(pairs):
     return set(zip(pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True))
 
 
-def test_a_folder_holds_all_pairs_by_position(tmp_path):
+def test_a_folder_has_all_pairs_by_position(tmp_path):
     streamed = similar_pairs(rows(), min_score=0.2, out=tmp_path / "pairs")
     assert as_set(streamed) == as_set(similar_pairs(rows(), min_score=0.2))
-    place = np.asarray(streamed.left) * 300 + streamed.right
-    assert (np.diff(place) > 0).all()
+    position = np.asarray(streamed.left) * 300 + streamed.right
+    assert (np.diff(position) > 0).all()
     assert sorted(path.name for path in (tmp_path / "pairs").iterdir()) == FILES
     assert np.load(tmp_path / "pairs" / "score.npy").tolist() == streamed.score.tolist()
     assert streamed.compared == 300 * 299 // 2
@@ -77,7 +77,7 @@ def test_no_pairs_are_a_finished_folder(tmp_path, n):
         ("after-journal", 3),
     ],
 )
-def test_a_killed_run_goes_on_and_leaves_the_same_files(tmp_path, mode, moment, call):
+def test_a_killed_run_resumes_and_leaves_the_same_files(tmp_path, mode, moment, call):
     if mode == "best" and moment == "half-written":
         call = 4
     out, limit = tmp_path / "pairs", {"k": 500} if mode == "best" else {"min_score": 0.2}
@@ -178,7 +178,7 @@ def test_a_run_that_ends_while_another_asks_is_read(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
 
 
-def test_what_a_killed_run_left_in_a_finished_folder_goes(tmp_path):
+def test_leftovers_of_a_killed_run_are_removed_from_a_finished_folder(tmp_path):
     similar_pairs(rows(), k=5, out=tmp_path)
     for name in (".lock", "progress.json", "kept-16.npy"):
         (tmp_path / name).write_text((tmp_path / "pairs.json").read_text())

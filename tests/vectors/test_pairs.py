@@ -23,8 +23,8 @@ SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # onl
 def brute(left, right, metric, k=None, min_score=None):
     """Scores row by row; `right` None: the left rows among themselves."""
     same, right = right is None, left if right is None else right
-    places = [(i, j) for i in range(len(left)) for j in range(i + 1 if same else 0, len(right))]
-    i, j = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    positions = [(i, j) for i in range(len(left)) for j in range(i + 1 if same else 0, len(right))]
+    i, j = np.array(positions, dtype=np.int64).reshape(-1, 2).T
     score = one_by_one(np.asarray(left, np.float32), np.asarray(right, np.float32), i, j, metric)
     order = np.lexsort((j, i, -score))
     kept = [at for at in order if min_score is None or score[at] >= np.float32(min_score)][:k]
@@ -93,8 +93,8 @@ def test_pairs_equal_brute_force_with_many_ties(scanner, metric, seed, n, m, k, 
 
 def kinds_of_data(dim=40):
     generator = np.random.default_rng(7)
-    centres = generator.normal(size=(9, dim))
-    clustered = centres[generator.integers(0, 9, 200)] + 0.3 * generator.normal(size=(200, dim))
+    centers = generator.normal(size=(9, dim))
+    clustered = centers[generator.integers(0, 9, 200)] + 0.3 * generator.normal(size=(200, dim))
     return {
         "random": generator.normal(size=(200, dim)),
         "clustered": clustered,
@@ -215,7 +215,7 @@ def test_the_result_becomes_a_data_frame():
     assert frame.to_dict("list") == {"score": [0.0, 0.0], "left": [0, 0], "right": [1, 2]}
 
 
-def test_a_missing_pandas_is_answered_with_what_to_install(monkeypatch):
+def test_a_missing_pandas_names_what_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -223,7 +223,7 @@ def test_a_missing_pandas_is_answered_with_what_to_install(monkeypatch):
         similar_pairs(np.eye(3), k=2).to_pandas()
 
 
-def test_progress_is_shown_when_asked(capsys):
+def test_progress_is_shown_on_request(capsys):
     similar_pairs(np.eye(5), k=2, progress=True)
     assert "10 of 10 pairs" in capsys.readouterr().err
 
@@ -269,12 +269,12 @@ def test_different_dimensions_are_refused():
         ({"memory": 5}, "need about 1 MB; memory is 5"),
     ],
 )
-def test_wrong_options_are_answered(options, message):
+def test_wrong_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         similar_pairs(np.eye(3), k=3, **options)
 
 
-def test_an_unknown_scanner_is_answered_with_the_known_ones(monkeypatch):
+def test_an_unknown_scanner_is_refused_with_the_available_ones(monkeypatch):
     monkeypatch.setenv("GEMEL_SCAN", "abacus")
     with pytest.raises(InputError, match=r"GEMEL_SCAN is 'abacus'.*Known: .*numpy"):
         similar_pairs(np.eye(3), k=1)
@@ -308,11 +308,11 @@ def test_a_threshold_may_be_any_kind_of_number(min_score):
 
 def test_lengths_without_a_compiler_take_little_memory():
     rows = np.random.default_rng(0).normal(size=(9000, 64)).astype(np.float32)
-    centre = rows.mean(axis=0, dtype=np.float64)
+    center = rows.mean(axis=0, dtype=np.float64)
     tracemalloc.start()
-    found = numpy_squares(rows, centre)
+    found = numpy_squares(rows, center)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows.nbytes * 1.5  # two blocks in float64; all rows would be twice what they are
-    np.testing.assert_allclose(found, np.square(rows - centre).sum(axis=1))
-    assert numpy_squares(rows[:0], centre).shape == (0,)
+    np.testing.assert_allclose(found, np.square(rows - center).sum(axis=1))
+    assert numpy_squares(rows[:0], center).shape == (0,)

@@ -74,9 +74,9 @@ def test_search_equals_brute_force_with_many_ties(scanner, small_blocks, metric,
 @pytest.mark.parametrize("offset", [0, 40])
 def test_search_equals_brute_force_to_the_bit(scanner, metric, offset):
     generator = np.random.default_rng(3)
-    centres = generator.normal(size=(9, 40)) + offset
-    corpus = centres[generator.integers(0, 9, 900)] + 0.3 * generator.normal(size=(900, 40))
-    queries = centres[generator.integers(0, 9, 70)] + 0.3 * generator.normal(size=(70, 40))
+    centers = generator.normal(size=(9, 40)) + offset
+    corpus = centers[generator.integers(0, 9, 900)] + 0.3 * generator.normal(size=(900, 40))
+    queries = centers[generator.integers(0, 9, 70)] + 0.3 * generator.normal(size=(70, 40))
     corpus[100:120], corpus[700:720] = 0, corpus[:20]
     index, score = brute(queries, corpus, 13, metric)
     hits = search(queries, corpus, k=13, metric=metric, prune=scanner, threads=2)
@@ -137,7 +137,7 @@ def test_a_wrong_filter_is_refused(where, message):
         ({"metric": "manhatten"}, "Did you mean 'manhattan'"),
     ],
 )
-def test_wrong_options_are_answered(options, message):
+def test_wrong_options_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         search(np.eye(3), np.eye(3), **options)
 
@@ -158,7 +158,7 @@ def test_a_row_that_is_not_finite_is_named(scanner):
         search(np.eye(3), bad)
 
 
-def test_progress_is_shown_when_asked(capsys):
+def test_progress_is_shown_on_request(capsys):
     search(np.eye(5), np.eye(5), progress=True)
     assert "5 of 5 queries" in capsys.readouterr().err
 
@@ -208,7 +208,7 @@ def test_different_dimensions_are_refused():
         search(np.ones((1, 384)), np.ones((1, 768)))
 
 
-def test_one_query_vector_is_answered_with_what_to_write():
+def test_one_query_vector_is_refused_with_what_to_write():
     with pytest.raises(InputError, match=r"For one vector write queries\[None\]"):
         search(np.ones(3), np.eye(3))
 

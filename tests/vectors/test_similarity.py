@@ -84,7 +84,7 @@ def test_arguments_are_not_changed():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint8])
-def test_other_numbers_come_in_and_float32_goes_out(dtype):
+def test_other_types_are_converted_to_float32(dtype):
     assert normalize(np.array([[0, 2]], dtype=dtype)).dtype == np.float32
 
 
@@ -112,7 +112,7 @@ def test_row_scores_need_as_many_rows():
         row_scores(np.ones((2, 3)), np.ones((3, 3)))
 
 
-def test_an_unknown_metric_is_answered_with_the_known_ones():
+def test_an_unknown_metric_is_refused_with_the_available_ones():
     with pytest.raises(
         InputError, match=r"unknown metric 'cosin'\. Did you mean 'cosine'\? Known: cosine, dot"
     ):
