@@ -256,7 +256,7 @@ class SentenceTransformer:
         if device is not None and str(device) != self.device:
             raise InputError(
                 f"the model runs on {self.device!r} and cannot be moved, got device={device!r}. "
-                "Load it for another device: SentenceTransformer(name, device=...)"
+                "Load it for another device: SentenceTransformer(name, device=...); one process uses all cores anyway"
             )
 
 

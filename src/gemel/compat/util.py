@@ -176,7 +176,7 @@ def community_detection(
     `batch_size` is ignored.
     """
     rows = as_rows(embeddings)
-    found = cluster(
+    clusters = cluster(
         rows,
         method="communities",
         min_score=threshold,
@@ -184,8 +184,8 @@ def community_detection(
         progress=show_progress_bar,
     )
     communities = []
-    for item in found.items:
-        members = found.members(item.id)
+    for item in clusters.items:
+        members = clusters.members(item.id)
         near = scores(rows[[item.center]], rows[members], "cosine")[0]
         near[members == item.center] = np.inf
         communities.append(members[np.argsort(-near, kind="stable")].tolist())

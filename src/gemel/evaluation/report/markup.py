@@ -164,9 +164,9 @@ def round_step(width: float) -> float:
 
 def ruler(scale: Scale, top: float, bottom: float) -> Markup:
     """Vertical grid lines with their numbers below."""
-    marks = [line(scale(tick), top, scale(tick), bottom, "grid") for tick in scale.ticks]
-    marks += [words(scale(tick), bottom + 13, tick_text(tick), anchor="middle") for tick in scale.ticks]
-    return join(marks)
+    shapes = [line(scale(tick), top, scale(tick), bottom, "grid") for tick in scale.ticks]
+    shapes += [words(scale(tick), bottom + 13, tick_text(tick), anchor="middle") for tick in scale.ticks]
+    return join(shapes)
 
 
 @dataclass(frozen=True)
@@ -178,13 +178,13 @@ class Frame:
 
     def draw(self, below: str, beside: str) -> Markup:
         """Grid, numbers and the names of the axes."""
-        marks = [ruler(self.x, self.y.end, self.y.start)]
+        shapes = [ruler(self.x, self.y.end, self.y.start)]
         for tick in self.y.ticks:
-            marks.append(line(self.x.start, self.y(tick), self.x.end, self.y(tick), "grid"))
-            marks.append(words(self.x.start - 5, self.y(tick) + 4, tick_text(tick), anchor="end"))
-        marks.append(words((self.x.start + self.x.end) / 2, self.y.start + 28, below, anchor="middle"))
-        marks.append(words(4, 11, beside))
-        return join(marks)
+            shapes.append(line(self.x.start, self.y(tick), self.x.end, self.y(tick), "grid"))
+            shapes.append(words(self.x.start - 5, self.y(tick) + 4, tick_text(tick), anchor="end"))
+        shapes.append(words((self.x.start + self.x.end) / 2, self.y.start + 28, below, anchor="middle"))
+        shapes.append(words(4, 11, beside))
+        return join(shapes)
 
 
 PLOT_HEIGHT = 236

@@ -89,17 +89,17 @@ def chunks(names: Sequence[str], size: int) -> list[Sequence[str]]:
 
 def _bar(score: Score, position: int, scale: Scale, top: float, numbered: bool) -> Markup:
     middle = top + _BAR / 2
-    marks = [words(0, top + 10.5, str(position + 1), class_="small")] if numbered else []
+    shapes = [words(0, top + 10.5, str(position + 1), class_="small")] if numbered else []
     if score.value is None:
-        return join([*marks, words(scale(0) + 5, top + 10.5, "undefined", class_="small")])
+        return join([*shapes, words(scale(0) + 5, top + 10.5, "undefined", class_="small")])
     left, right = sorted((scale(0), scale(score.value)))
-    marks.append(
+    shapes.append(
         element("rect", x=left, y=top, width=max(right - left, 0.5), height=_BAR, class_=color(position))
     )
     if score.low is not None and score.high is not None:
-        marks.append(whisker(scale(score.low), scale(score.high), middle))
-    marks.append(words(WIDTH, top + 10.5, f"{score.value:.2f}", anchor="end"))
-    return join(marks)
+        shapes.append(whisker(scale(score.low), scale(score.high), middle))
+    shapes.append(words(WIDTH, top + 10.5, f"{score.value:.2f}", anchor="end"))
+    return join(shapes)
 
 
 MANY = 2000
@@ -178,12 +178,12 @@ def differences(comparisons: Sequence[NamedComparison], *, title: str) -> Markup
         8, WIDTH - _DIFFERENCE
     )
     bottom = 4 + _ROW * len(comparisons)
-    marks = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
+    shapes = [ruler(scale, 4, bottom), line(scale(0), 4, scale(0), bottom, "axis")]
     for row, named in enumerate(comparisons):
         result, top = named.comparison, 4 + row * _ROW
-        marks.append(words(0, top + 11, cut(dataset_and_task(named), WIDTH), class_="strong halo-text"))
-        marks.append(whisker(scale(result.low), scale(result.high), top + 22))
-        marks.append(
+        shapes.append(words(0, top + 11, cut(dataset_and_task(named), WIDTH), class_="strong halo-text"))
+        shapes.append(whisker(scale(result.low), scale(result.high), top + 22))
+        shapes.append(
             element(
                 "circle",
                 cx=scale(result.difference),
@@ -192,9 +192,9 @@ def differences(comparisons: Sequence[NamedComparison], *, title: str) -> Markup
                 class_="sure" if result.sure else "unsure",
             )
         )
-        marks.append(words(WIDTH, top + 26, f"{result.difference:+.2f}".replace("-", "−"), anchor="end"))
+        shapes.append(words(WIDTH, top + 26, f"{result.difference:+.2f}".replace("-", "−"), anchor="end"))
     description = "; ".join(comparison_sentence(named) for named in comparisons)
-    return drawing(title, description, bottom + 20, *marks)
+    return drawing(title, description, bottom + 20, *shapes)
 
 
 BINS = 10
@@ -270,13 +270,13 @@ def _curve(bins: list[Bin], axes: Frame, position: int) -> Markup:
 
     centers = [(axes.x(b.x), axes.y(b.y)) for b in bins]
     track = "M" + "L".join(f"{across:.1f} {up:.1f}" for across, up in centers)
-    marks = [element("path", d=track, class_="track")]
-    marks += [
+    shapes = [element("path", d=track, class_="track")]
+    shapes += [
         whisker(height(b.low), height(b.high), across, upright=True)
         for b, (across, _) in zip(bins, centers, strict=True)
     ]
-    marks += [element("circle", cx=across, cy=up, r=3.5) for across, up in centers]
-    return element("g", *marks, class_=color(position))
+    shapes += [element("circle", cx=across, cy=up, r=3.5) for across, up in centers]
+    return element("g", *shapes, class_=color(position))
 
 
 def _diagonal(axes: Frame) -> list[Markup]:

@@ -41,12 +41,14 @@ class PrecisionRecallCurve:
 def curve(score: NDArray[np.float32], hit: NDArray[np.bool_], gold: int) -> PrecisionRecallCurve:
     """`score` of mined pairs, best first, and which of them are among the `gold` pairs. Equal scores are one step."""
     last = np.flatnonzero(np.append(score[1:] != score[:-1], True)) if len(score) else np.empty(0, np.int64)
-    found = np.cumsum(hit)[last] if len(score) else np.empty(0)
-    precision = found / (last + 1)
+    hits_so_far = np.cumsum(hit)[last] if len(score) else np.empty(0)
+    precision = hits_so_far / (last + 1)
     of_gold = np.zeros(gold)
     hits = np.flatnonzero(hit)
     of_gold[: len(hits)] = precision[np.searchsorted(last, hits)]
-    return PrecisionRecallCurve(np.asarray(score[last], dtype=np.float64), precision, found / gold, of_gold)
+    return PrecisionRecallCurve(
+        np.asarray(score[last], dtype=np.float64), precision, hits_so_far / gold, of_gold
+    )
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,12 @@ class MiningTask:
         size = len(self.texts)
         codes = np.array([left * size + right for left, right in self.gold], dtype=np.int64)
         order = np.argsort(codes)
-        found = mined.left * size + mined.right
-        hit = np.isin(found, codes)
+        mined_codes = mined.left * size + mined.right
+        hit = np.isin(mined_codes, codes)
         cuts = curve(mined.score, hit, len(codes))
         # In the order of the gold pairs, so that two models can be compared pair by pair.
         values = np.zeros(len(codes))
-        hits = found[hit]
+        hits = mined_codes[hit]
         values[order[np.searchsorted(codes[order], hits)]] = cuts.of_gold[: len(hits)]
         return cuts, MeanSample(values)
 

@@ -127,8 +127,8 @@ def _compare(
             else:
                 yield tile, request.k, collected.floor()  # which rises while the job runs
 
-    for (tile, *_), found in pool.as_done(calls()):
-        collected.add(tile, found)
+    for (tile, *_), result in pool.as_done(calls()):
+        collected.add(tile, result)
         line.add(tile.pairs(same=same))
     line.close()
     cluster.end_pool()
@@ -215,7 +215,7 @@ def scan_tile(ready: Scan, tile: Tile, collector: Collector, threads: int) -> No
 
 
 def _never() -> None:
-    raise WorkError("a tile found more pairs than it has")
+    raise WorkError("a scan returned more pairs than the tile has")
 
 
 _FOLDER = "tiles"
@@ -230,10 +230,10 @@ class TileStore:
         self._folder = folder / _FOLDER
         self._folder.mkdir(exist_ok=True)
 
-    def save(self, tile: Tile, found: ScanResult) -> None:
+    def save(self, tile: Tile, result: ScanResult) -> None:
         """Write the pairs of a tile."""
-        rows = np.empty(len(found), dtype=_PAIR)
-        rows["score"], rows["left"], rows["right"] = found.score, found.left, found.right
+        rows = np.empty(len(result), dtype=_PAIR)
+        rows["score"], rows["left"], rows["right"] = result.score, result.left, result.right
         path = self._folder / tile.name
         with atomic_file(path) as temporary, temporary.open("wb") as file:
             np.save(file, rows)
@@ -277,7 +277,7 @@ class CollectedPairs(Protocol):
     def load(self, tile: Tile) -> bool:
         """Add the pairs of a tile that an earlier run finished; False if there is none."""
 
-    def add(self, tile: Tile, found: ScanResult) -> None: ...
+    def add(self, tile: Tile, result: ScanResult) -> None: ...
 
     def pairs(self, compared: int) -> Pairs:
         """The result, after all tiles."""
@@ -303,8 +303,8 @@ class InMemory:
     def load(self, tile: Tile) -> bool:
         return False
 
-    def add(self, tile: Tile, found: ScanResult) -> None:
-        self._into.add(found)
+    def add(self, tile: Tile, result: ScanResult) -> None:
+        self._into.add(result)
 
     def pairs(self, compared: int) -> Pairs:
         return as_pairs(in_order(self._into.result(), self._width), compared)
@@ -343,10 +343,10 @@ class InFolder:
         self._count(tile)
         return True
 
-    def add(self, tile: Tile, found: ScanResult) -> None:
-        self._store.save(tile, found)  # before the floor rises: a resumed run must have the same floor
+    def add(self, tile: Tile, result: ScanResult) -> None:
+        self._store.save(tile, result)  # before the floor rises: a resumed run must have the same floor
         if self._best is not None:
-            self._best.add(found)
+            self._best.add(result)
         self._count(tile)
 
     def pairs(self, compared: int) -> Pairs:
