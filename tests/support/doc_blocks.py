@@ -1,15 +1,15 @@
-"""The blocks of code in a page, and a run of them in a folder of their own.
+"""Read the code blocks of a page and run them in a folder.
 
-Blocks of a page run in their order, as one story: those in Python share their names, those in the shell the folder.
-Comments in a page say what a reader does not need to see:
+The blocks of a page run in their order, as one story: Python blocks share their variables, shell blocks the folder.
+Comments in a page give the instructions:
 
 <!-- not run: REASON -->    the next block cannot run here
 <!-- slow: REASON -->       it runs where GEMEL_SLOW_DOCS is set
-<!-- given: NAME, ... -->   files and names of tests/support/doc_samples.py that are there before the first block
-<!-- output -->             the next block is what the last one printed; numbers may differ by 0.002
+<!-- given: NAME, ... -->   files and variables of tests/support/doc_samples.py that exist before the first block
+<!-- output -->             the next block is the output of the last one; numbers may differ by 0.002
 
-python tests/support/doc_blocks.py PAGE            runs a page in the working folder, and says which block failed
-python tests/support/doc_blocks.py PAGE --write    puts in what its blocks print now
+python tests/support/doc_blocks.py PAGE            run a page in the working folder and report the block that failed
+python tests/support/doc_blocks.py PAGE --write    update the outputs in the page
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ class Story:
 def read_story(page: Path) -> Story:
     blocks: list[Block] = []
     given: list[str] = []
-    said: dict[str, str] = {}
+    comments: dict[str, str] = {}
     lines = iter(enumerate(page.read_text(encoding="utf-8").splitlines(), start=1))
     for number, line in lines:
         comment, fence = COMMENT.match(line), FENCE.match(line)
         if comment and comment[1] == "given":
             given += [name.strip() for name in (comment[2] or "").split(",")]
         elif comment:
-            said[comment[1]] = comment[2] or ""
+            comments[comment[1]] = comment[2] or ""
         elif fence:
             code = "\n".join(_inside(lines)) + "\n"
-            if "output" in said:
+            if "output" in comments:
                 blocks[-1] = replace(blocks[-1], output=code)
             else:
-                marks = {"not_run": said.get("not run", ""), "slow": said.get("slow", "")}
-                blocks.append(Block(number, fence[1], code, **marks))
-            said = {}
+                reasons = {"not_run": comments.get("not run", ""), "slow": comments.get("slow", "")}
+                blocks.append(Block(number, fence[1], code, **reasons))
+            comments = {}
     return Story(blocks, given)
 
 
@@ -142,13 +142,13 @@ def _terminal(code: str) -> tuple[str, str]:
         os.close(inner)
         code_of_exit = child.wait()
         errors.seek(0)
-        said = errors.read().decode()
+        message = errors.read().decode()
     printed = ESCAPE.sub("", b"".join(parts).decode()).replace("\r\n", "\n")
-    return printed, _failed(code_of_exit, printed + said)
+    return printed, _failed(code_of_exit, printed + message)
 
 
-def _failed(code: int, said: str) -> str:
-    return f"exit {code}\n{said}" if code else ""
+def _failed(code: int, message: str) -> str:
+    return f"exit {code}\n{message}" if code else ""
 
 
 def alike(one: str, other: str) -> bool:
