@@ -101,11 +101,9 @@ def rule_of(key: str, option: click.Option | None = None) -> Rule:
     if key in _USER_ONLY:
         return Rule("user", _USER_ONLY[key])
     is_text = option is not None and isinstance(option.type, click.types.StringParamType | click.Path)
-    return (
-        Rule("nobody", "it says what one run reads or writes")
-        if is_text and key not in _TEXTS
-        else Rule("all")
-    )
+    if is_text and key not in _TEXTS:
+        return Rule("nobody", "it says what one run reads or writes")
+    return Rule("all")
 
 
 def options_by_key(command: click.Command) -> dict[str, click.Option]:
@@ -313,13 +311,14 @@ def _settings_in(file: ConfigFile, words: Words) -> list[Setting]:
         table = table.get(word, {})
         if not isinstance(table, Mapping):
             raise InputError(f"{file.path}: {word} is a command. Write its options below [{title}]")
-    keys = [name.replace("_", "-") for name in table]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise InputError(
-                f"{file.path}: [{title}] has {key} twice, with a hyphen and with an underscore. Keep one"
-            )
-    return [Setting(key, value, title, file) for key, value in zip(keys, table.values(), strict=True)]
+    found: dict[str, Setting] = {}
+    for name, value in table.items():
+        key = name.replace("_", "-")
+        if key in found:
+            start = f"{file.path}: [{title}] has {key} twice"
+            raise InputError(f"{start}, with a hyphen and with an underscore. Keep one")
+        found[key] = Setting(key, value, title, file)
+    return list(found.values())
 
 
 def _check_allowed(setting: Setting, option: click.Option | None, words: Words) -> None:
@@ -356,11 +355,8 @@ def _check_value(setting: Setting, option: click.Option) -> None:
         if not isinstance(each, kinds) or (isinstance(each, bool) and not option.is_flag):
             shown = str(each).lower() if isinstance(each, bool) else repr(each)
             raise InputError(f"{where} takes {wanted}, got {'a table' if isinstance(each, dict) else shown}")
-        if (
-            setting.file.kind == "project"
-            and setting.key in _LOCAL
-            and re.search(r"://|^[/\\]{2}", str(each))
-        ):
+        stranger = setting.file.kind == "project" and setting.key in _LOCAL
+        if stranger and re.search(r"://|^[/\\]{2}", str(each)):
             raise InputError(
                 f"{where} names another machine, which a file of the working folder may not. "
                 "Give a name, or a path on this machine"
