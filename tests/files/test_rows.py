@@ -314,3 +314,23 @@ def test_types_of_columns_are_those_of_every_row(tmp_path, parquet):
     columns = {"a": [None, 1], "b": ["x", None], "c": [1.5, 2.0], "d": [True, None], "e": [[1], [2]]}
     types = {"a": {int}, "b": {str}, "c": {float}, "d": {bool}, "e": {list[int]}}
     assert RecordFile(parquet(columns)).types() == types
+
+
+def test_an_empty_line_of_a_table_with_several_columns_is_not_a_row(tmp_path):
+    for path in (
+        write(tmp_path, "a.tsv", "text\tn\nx\t1\n\ny\t2\n"),
+        write(tmp_path, "a.csv", "text,n\nx,1\n\ny,2\n"),
+    ):
+        assert list(read_rows(path)) == [Row("0", "x"), Row("1", "y")]
+        assert [record.values for record in RecordFile(path).good_records(["n", "text"])] == [
+            ("1", "x"),
+            ("2", "y"),
+        ]
+    assert texts(write(tmp_path, "b.tsv", "text\nx\n\ny\n")) == ["x", "", "y"]
+
+
+def test_a_file_of_bad_rows_has_no_columns_and_names_the_first(tmp_path):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: expected an object or a string, got a list"):
+        RecordFile(write(tmp_path, "a.jsonl", "[1]\n[2]\n")).columns()
+    with pytest.raises(InputError, match=r"b\.jsonl is empty: expected names of columns and rows"):
+        RecordFile(write(tmp_path, "b.jsonl", "\n")).columns()
