@@ -79,7 +79,9 @@ from huggingface_hub import InferenceClient
 
 client = InferenceClient(model="http://localhost:8080")
 vectors = client.feature_extraction(["A man is playing a guitar."])
-scores = client.sentence_similarity("A man is playing a guitar.", other_sentences=["Someone plays an instrument."])
+scores = client.sentence_similarity(
+    "A man is playing a guitar.", other_sentences=["Someone plays an instrument."]
+)
 ```
 
 `truncate: false` refuses texts over the model's maximum length; otherwise they are truncated at the end or, with
