@@ -270,7 +270,7 @@ def test_a_file_gives_its_texts(opened, server, name, content):
     page = opened("clusters")
     file = {"name": name, "mimeType": "text/plain", "buffer": content.encode()}
     page.set_input_files("#clusters input[type=file]", file)
-    page.wait_for_selector("#clusters .held b")
+    page.wait_for_selector("#clusters .file b")
     page.click("#clusters [type=submit]")
     page.wait_for_selector("#clusters .map")
     found = [text.replace("\n", " ") for text in server.bodies("/clusters")[-1]["texts"]]
@@ -289,10 +289,10 @@ def test_a_dropped_file_is_taken_and_a_broken_one_explained(opened):
     page.evaluate(drop, ["bad.jsonl", "{}\nnonsense"])
     expect(page.locator("#pairs .count")).to_contain_text("Line 2 is not JSON")
     page.evaluate(drop, ["good.csv", "left;right\nshort;a longer text\nx;another long text\n"])
-    page.wait_for_selector("#pairs .held b")
-    assert page.inner_text("#pairs .held li") == "a longer text"
+    page.wait_for_selector("#pairs .file b")
+    assert page.inner_text("#pairs .file li") == "a longer text"
     page.select_option("#pairs-column", "0")
-    assert page.inner_text("#pairs .held li") == "short"
+    assert page.inner_text("#pairs .file li") == "short"
     page.uncheck("#pairs-header")
     assert page.inner_text("#pairs .count") == "3 texts"
 

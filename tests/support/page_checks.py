@@ -23,7 +23,7 @@ CONTRAST = """least => {
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
     if (!walker.currentNode.textContent.trim() || ["SCRIPT", "NOSCRIPT", "OPTION"].includes(node.tagName)) continue;
-    if (!node.checkVisibility({ visibilityProperty: true }) || node.closest(".apart, .skip, .aside")) continue;
+    if (!node.checkVisibility({ visibilityProperty: true }) || node.closest(".visually-hidden, .skip, .aside")) continue;
     const paper = behind(node);
     const [a, b] = [painted(paper), painted([...paper, getComputedStyle(node).color])].map(luminance);
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);

@@ -1,6 +1,6 @@
-// Questions to the server this page came from, and its refusals in words.
+// Requests to the server that this page came from, and the messages of its errors.
 
-import { askForKey, keptKey } from "./key.js";
+import { askForKey, storedKey } from "./key.js";
 
 export class ServerError extends Error {
   constructor(message, status) {
@@ -10,27 +10,27 @@ export class ServerError extends Error {
 }
 
 const REASONS = {
-  401: "The server asks for an API key.",
+  401: "The server needs an API key.",
   403: "The server does not allow this.",
   404: "The server has no such route.",
-  413: "That is more than the server takes at once.",
+  413: "This is more than the server accepts at once.",
   429: "The server has too much to do just now.",
   503: "The server is not ready yet.",
-  504: "The answer took too long and was given up.",
+  504: "The answer took too long.",
 };
 
-/** The reason a server gives, in any of the shapes it speaks. */
+/** The message of an error answer, in the form of any protocol. */
 function reason(answer, body) {
   const error = body?.error ?? body?.detail ?? body;
-  const said = typeof error === "string" ? error : (error?.message ?? error?.[0]?.msg);
-  const told = typeof said === "string" && said ? said : (REASONS[answer.status] ?? `The server answered ${answer.status}.`);
+  const given = typeof error === "string" ? error : (error?.message ?? error?.[0]?.msg);
+  const message = typeof given === "string" && given ? given : (REASONS[answer.status] ?? `The server answered ${answer.status}.`);
   const wait = Number(answer.headers.get("retry-after"));
-  return wait > 0 ? `${told} Try again in ${Math.ceil(wait)} s.` : told;
+  return wait > 0 ? `${message} Try again in ${Math.ceil(wait)} s.` : message;
 }
 
-async function sent(path, body, signal) {
+async function send(path, body, signal) {
   const headers = { accept: "application/json" };
-  const key = keptKey();
+  const key = storedKey();
   if (key) headers.authorization = `Bearer ${key}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   const request = { method: body === undefined ? "GET" : "POST", headers, signal, cache: "no-store" };
@@ -44,15 +44,15 @@ async function sent(path, body, signal) {
 }
 
 /**
- * What the server answers to GET, or to POST with a body. A 401 asks the visitor for a key and tries again;
- * with `quiet` it is an error like any other.
+ * The answer of the server to GET, or to POST with a body. After a 401 the visitor is asked for a key;
+ * with `quiet` it is an error as any other.
  */
 export async function call(path, { body, signal, quiet = false } = {}) {
-  let answer = await sent(path, body, signal);
+  let answer = await send(path, body, signal);
   while (answer.status === 401 && !quiet) {
     const refused = await answer.json().catch(() => null);
     if (!(await askForKey(reason(answer, refused)))) throw new ServerError(reason(answer, refused), 401);
-    answer = await sent(path, body, signal);
+    answer = await send(path, body, signal);
   }
   const read = await answer.json().catch((error) => {
     if (error.name === "AbortError") throw error;
@@ -63,7 +63,7 @@ export async function call(path, { body, signal, quiet = false } = {}) {
   return read;
 }
 
-/** One question at a time: a new one cancels the one before. `latest` gives null for a cancelled one. */
+/** One request at a time: a new one cancels the previous one. `latest` gives null for a cancelled one. */
 export function single() {
   let running = null;
   return {
@@ -85,7 +85,7 @@ export function single() {
   };
 }
 
-/** `act` after `wait` ms without another call; `now` skips the wait. */
+/** Calls `act` after `wait` ms without another call; `now` skips the wait. */
 export function debounced(act, wait = 180) {
   let timer = 0;
   const later = () => {

@@ -1,4 +1,4 @@
-// The start: the frame, then each tab when it is opened for the first time.
+// Starts the page, and each tab when it is opened for the first time.
 
 import { call } from "./api.js";
 import { startClusters } from "./clusters.js";
@@ -29,9 +29,9 @@ startTabs(document.querySelector('[role="tablist"]'), {
   },
 });
 document.getElementById("key-button").addEventListener("click", async () => {
-  if (await askForKey("Give another key for this server.")) nameModel();
+  if (await askForKey("Enter another key for this server.")) nameModel();
 });
-// A file that misses a box would make the browser leave the page.
+// A file dropped beside a box would make the browser leave the page.
 for (const kind of ["dragover", "drop"]) {
   addEventListener(kind, (event) => {
     if (event.dataTransfer?.types.includes("Files")) event.preventDefault();

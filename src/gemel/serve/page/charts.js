@@ -1,10 +1,10 @@
-// A figure over the last minute: its value in words, and a small line.
+// A metric over the last minute: its current value, its range, and a small line chart.
 
 import { el, svg } from "./dom.js";
 
 const WIDTH = 240;
 const HEIGHT = 56;
-export const KEPT = 60;
+export const HISTORY = 60;
 
 /** [number, unit] twice, as "3 to 8 ms" or "8 ms". */
 function between(low, high) {
@@ -25,7 +25,7 @@ export function chart(title, write) {
 
   function add(value) {
     values.push(Number.isFinite(value) ? value : null);
-    if (values.length > KEPT) values.shift();
+    if (values.length > HISTORY) values.shift();
     const real = values.filter((each) => each !== null);
     const last = values.at(-1);
     const [number, unit] = last === null ? ["–", ""] : write(last);
@@ -37,8 +37,8 @@ export function chart(title, write) {
   }
   function draw(most) {
     const top = most > 0 ? most : 1;
-    const first = KEPT - values.length;
-    const x = (at) => (((first + at) * WIDTH) / (KEPT - 1)).toFixed(1);
+    const first = HISTORY - values.length;
+    const x = (at) => (((first + at) * WIDTH) / (HISTORY - 1)).toFixed(1);
     const y = (value) => (HEIGHT - 3 - ((HEIGHT - 8) * value) / top).toFixed(1);
     let [path, fill, begun] = ["", "", null];
     values.forEach((value, at) => {

@@ -5,11 +5,11 @@ import { downloads } from "./download.js";
 import * as format from "./format.js";
 import { startJob } from "./job.js";
 import { textMap } from "./map.js";
-import { colourClass, outline } from "./marks.js";
+import { colorClass, outline } from "./symbols.js";
 
 const WAYS = {
-  min_score: { label: "Score", value: 0.4, least: -1, most: 1, hint: "Each text of a cluster has at least this cosine with its centre. Texts that fit nowhere stay alone." },
-  k: { label: "How many", value: 8, least: 1, most: 10000, hint: "Every text goes to the nearest of so many clusters." },
+  min_score: { label: "Score", value: 0.4, least: -1, most: 1, hint: "Each text of a cluster has at least this cosine with its center. Other texts are in no cluster." },
+  k: { label: "How many", value: 8, least: 1, most: 10000, hint: "Every text belongs to the nearest of this many clusters." },
 };
 const MEMBERS = 200; // of one cluster in the list; the download has all
 
@@ -35,24 +35,24 @@ function show(answer, texts) {
       each.setAttribute("aria-expanded", String(on));
       each.nextElementSibling.hidden = !on;
     }
-    map.mark(closing ? null : label);
+    map.highlight(closing ? null : label);
     if (focus) button?.focus();
   }
   list.append(...groups.map((group) => groupView(group, open)));
   const alone = groups.find(({ label }) => label < 0)?.members.length ?? 0;
-  const found = clusters.length === 1 ? "1 cluster" : `${format.whole(clusters.length)} clusters`;
-  const head = el("div", { class: "above" }, el("h3", {}, found), downloads("clusters", () => content(answer, texts, points, titles)));
+  const count = clusters.length === 1 ? "1 cluster" : `${format.whole(clusters.length)} clusters`;
+  const head = el("div", { class: "above" }, el("h3", {}, count), downloads("clusters", () => content(answer, texts, points, titles)));
   return {
     nodes: [el("div", { class: "card" }, head, el("div", { class: "atlas" }, points.length ? map.node : null, list))],
-    said: `${found} of ${format.texts(texts.length)}${alone ? `, ${format.whole(alone)} in none` : ""}.`,
+    status: `${count} of ${format.texts(texts.length)}${alone ? `, ${format.whole(alone)} in none` : ""}.`,
   };
 }
 
-/** The clusters with the places of their texts, and one last group of those that are in none. */
+/** The clusters with the positions of their texts, and a last group of the texts that are in none. */
 function groupsOf(clusters, points, texts) {
-  const place = (member) => (typeof member === "object" && member !== null ? (member.index ?? member.id) : member);
+  const position = (member) => (typeof member === "object" && member !== null ? (member.index ?? member.id) : member);
   const groups = clusters.map(({ label, size, title, text, members }) => ({
-    label, size, central: text, title: title || `Cluster ${label}`, members: (members ?? []).map(place).filter((at) => Number.isInteger(at)),
+    label, size, central: text, title: title || `Cluster ${label}`, members: (members ?? []).map(position).filter((at) => Number.isInteger(at)),
   }));
   const taken = new Set(groups.flatMap(({ members }) => members));
   const alone = points.filter(({ label, index }) => label < 0 && !taken.has(index)).map(({ index }) => index);
@@ -61,20 +61,20 @@ function groupsOf(clusters, points, texts) {
 }
 
 function groupView({ label, size, title, central, texts }, open) {
-  const mark = svg("svg", { viewBox: "-8 -8 16 16", class: colourClass(label), "aria-hidden": "true" }, svg("path", { d: outline(label, label < 0 ? 3.5 : 5) }));
+  const symbol = svg("svg", { viewBox: "-8 -8 16 16", class: colorClass(label), "aria-hidden": "true" }, svg("path", { d: outline(label, label < 0 ? 3.5 : 5) }));
   const rest = texts.length - MEMBERS;
   return el(
     "li", {},
     el("button", { type: "button", "aria-expanded": "false", "data-label": label, onclick: () => open(label) },
-      mark, el("span", { class: "name" }, central || title, central && central !== title ? el("span", { class: "soft" }, title) : null), el("span", { class: "size" }, format.whole(size), el("span", { class: "apart" }, " texts"))),
+      symbol, el("span", { class: "name" }, central || title, central && central !== title ? el("span", { class: "soft" }, title) : null), el("span", { class: "size" }, format.whole(size), el("span", { class: "visually-hidden" }, " texts"))),
     el("ul", { hidden: true }, texts.slice(0, MEMBERS).map((text) => el("li", {}, text)), rest > 0 ? el("li", {}, `and ${format.whole(rest)} more in the download`) : null),
   );
 }
 
 function content(answer, texts, points, titles) {
-  const places = new Map(points.map((point) => [point.index, point]));
+  const byIndex = new Map(points.map((point) => [point.index, point]));
   const rows = texts.map((text, index) => {
-    const { label = -1, x = "", y = "" } = places.get(index) ?? {};
+    const { label = -1, x = "", y = "" } = byIndex.get(index) ?? {};
     return [index, label, titles.get(label) ?? "", x, y, text];
   });
   return { names: ["index", "cluster", "title", "x", "y", "text"], rows, json: { ...answer, texts } };

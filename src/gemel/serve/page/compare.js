@@ -1,7 +1,7 @@
 // The Compare tab: two texts, their score, and what each word of them adds to it.
 
 import { debounced, single } from "./api.js";
-import { busy, el, parts, say } from "./dom.js";
+import { busy, el, parts, setStatus } from "./dom.js";
 import * as format from "./format.js";
 import { fitted, heatTable, sentence, strongest } from "./heat.js";
 import { COMPARED } from "./samples.js";
@@ -9,8 +9,8 @@ import { COMPARED } from "./samples.js";
 export function startCompare(panel) {
   const { form, results, examples } = parts(panel);
   const [left, right] = ["left", "right"].map((id) => document.getElementById(id));
-  const asking = single();
-  let pieces = false; // words unless the visitor asks for tokens
+  const requests = single();
+  let pieces = false; // words unless the visitor chooses tokens
   let shown = null;
 
   function draw() {
@@ -26,22 +26,22 @@ export function startCompare(panel) {
   const compare = debounced(async () => {
     const body = { left: left.value.trim(), right: right.value.trim() };
     if (!body.left || !body.right) {
-      asking.cancel();
+      requests.cancel();
       busy(panel, false);
-      say(panel, "");
-      results.replaceChildren(el("p", { class: "empty" }, "Write two texts, or press Examples, to see which words bring them together."));
+      setStatus(panel, "");
+      results.replaceChildren(el("p", { class: "empty" }, "Write two texts, or press Examples, to see which words make them similar."));
       return;
     }
     busy(panel, true);
     try {
-      const answer = await asking.latest("/explain", body);
+      const answer = await requests.latest("/explain", body);
       if (answer === null) return;
       shown = answer;
       draw();
-      say(panel, `The cosine is ${format.score(answer.score)}.`);
+      setStatus(panel, `The cosine is ${format.score(answer.score)}.`);
     } catch (error) {
       results.replaceChildren();
-      say(panel, error.message, true);
+      setStatus(panel, error.message, true);
     }
     busy(panel, false);
   }, 250);
@@ -82,7 +82,7 @@ function verdict(answer, view, pick) {
       sentence(view.left, rows, "One text"), sentence(view.right, columns, "The other")),
     el("div", { class: "why" }, el("div", { class: "card" },
       pick,
-      el("p", { class: "keys" }, el("span", {}, el("i", { class: "for" }), "speaks for"), el("span", {}, el("i", { class: "against" }), "speaks against")),
+      el("p", { class: "keys" }, el("span", {}, el("i", { class: "for" }), "raises the score"), el("span", {}, el("i", { class: "against" }), "lowers the score")),
       ...heatTable(small, answer.score)),
     el("div", { class: "card" }, el("h3", {}, "The strongest pairs"), el("ol", { class: "strong" }, pairs))),
   ];

@@ -1,4 +1,4 @@
-// Elements out of data. A text only ever becomes a text node, so no text can become markup.
+// Makes elements. A text only ever becomes a text node, so no text can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -6,7 +6,7 @@ function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "vars") for (const [key, said] of Object.entries(value)) node.style.setProperty(key, said);
+    else if (name === "vars") for (const [key, style] of Object.entries(value)) node.style.setProperty(key, style);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined));
@@ -24,17 +24,17 @@ export function svg(tag, attributes = {}, ...children) {
 
 /** The parts of a panel by their data- names: parts(panel).status is its [data-status]. */
 export function parts(panel) {
-  const found = {};
+  const named = {};
   for (const node of panel.querySelectorAll("*")) {
     for (const name of ["form", "status", "results", "examples", "texts", "cancel", "charts", "facts", "snippets"]) {
-      if (name in node.dataset && !(name in found)) found[name] = node;
+      if (name in node.dataset && !(name in named)) named[name] = node;
     }
   }
-  return found;
+  return named;
 }
 
-/** Say something in the line that screen readers follow. */
-export function say(panel, text, bad = false) {
+/** Sets the status line of a panel, which screen readers follow. */
+export function setStatus(panel, text, bad = false) {
   const line = panel.querySelector("[data-status]");
   line.classList.toggle("bad", bad);
   if (line.textContent !== text) line.textContent = text;

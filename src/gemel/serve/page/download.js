@@ -1,14 +1,14 @@
-// Results as files, made in the browser.
+// Downloads of results, made in the browser.
 
 import { el } from "./dom.js";
 
 // A text that begins like a formula would be run by a spreadsheet that opens the file: an apostrophe makes it text.
 // Numbers stay as they are.
-const harmless = (value) => (typeof value === "string" && /^[=+\-@\t\r\n]/.test(value) ? `'${value}` : value);
+const withoutFormula = (value) => (typeof value === "string" && /^[=+\-@\t\r\n]/.test(value) ? `'${value}` : value);
 
 const quoted = (value) => {
-  const said = value === null || value === undefined ? "" : String(harmless(value));
-  return /[",\r\n]/.test(said) ? `"${said.replaceAll('"', '""')}"` : said;
+  const cell = value === null || value === undefined ? "" : String(withoutFormula(value));
+  return /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
 };
 
 export const csv = (names, rows) => [names, ...rows].map((row) => row.map(quoted).join(",")).join("\r\n") + "\r\n";

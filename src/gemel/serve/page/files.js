@@ -1,9 +1,9 @@
-// A dropped file to columns of texts: .txt (a line each), .csv and .tsv, .jsonl and .json.
+// Parses a file into columns of texts: .txt (one per line), .csv and .tsv, .jsonl and .json.
 
-const USUAL = ["text", "texts", "sentence", "content", "body", "question", "title", "description", "abstract", "message"];
+const TEXT_NAMES = ["text", "texts", "sentence", "content", "body", "question", "title", "description", "abstract", "message"];
 
-/** Cells of a CSV, quotes and line breaks within them included. */
-export function csvRows(source, mark) {
+/** The rows of a CSV; cells may contain quotes and line breaks. */
+export function csvRows(source, delimiter) {
   const rows = [];
   let row = [];
   let cell = "";
@@ -18,31 +18,31 @@ export function csvRows(source, mark) {
     row = [];
   };
   for (let at = 0; at < source.length; at += 1) {
-    const sign = source[at];
+    const character = source[at];
     if (quoted) {
-      if (sign !== '"') cell += sign;
+      if (character !== '"') cell += character;
       else if (source[at + 1] === '"') (cell += '"'), (at += 1);
       else quoted = false;
-    } else if (sign === '"' && cell === "") quoted = true;
-    else if (sign === mark) endCell();
-    else if (sign === "\n") endRow();
-    else if (sign !== "\r" || source[at + 1] !== "\n") cell += sign;
+    } else if (character === '"' && cell === "") quoted = true;
+    else if (character === delimiter) endCell();
+    else if (character === "\n") endRow();
+    else if (character !== "\r" || source[at + 1] !== "\n") cell += character;
   }
   if (cell !== "" || row.length) endRow();
   return rows;
 }
 
-/** The sign that parts the cells: the one that the first line has most of. */
+/** The delimiter of a CSV: the one that the first line has most of. */
 export function separator(source) {
   const first = source.slice(0, source.search(/\n|$/));
-  const count = (mark) => first.split(mark).length;
-  return [",", "\t", ";"].reduce((best, mark) => (count(mark) > count(best) ? mark : best));
+  const count = (delimiter) => first.split(delimiter).length;
+  return [",", "\t", ";"].reduce((best, delimiter) => (count(delimiter) > count(best) ? delimiter : best));
 }
 
 function fromRows(rows) {
   const width = Math.max(0, ...rows.slice(0, 1000).map((row) => row.length));
   const head = rows[0] ?? [];
-  const named = head.some((name) => USUAL.includes(name.trim().toLowerCase()));
+  const named = head.some((name) => TEXT_NAMES.includes(name.trim().toLowerCase()));
   const looksNamed = named || (width > 1 && head.every((name) => name.trim() && name.length < 40 && Number.isNaN(Number(name))));
   const made = (header) => {
     const body = header ? rows.slice(1) : rows;
@@ -79,31 +79,31 @@ function jsonLines(source) {
   });
 }
 
-function jsonWhole(source) {
+function jsonDocument(source) {
   try {
-    const whole = JSON.parse(source);
-    return Array.isArray(whole) ? whole : [whole];
+    const content = JSON.parse(source);
+    return Array.isArray(content) ? content : [content];
   } catch {
     throw new Error("This is not JSON.");
   }
 }
 
-/** `columns(header)` gives [{name, texts}]; `header` is a guess for CSV and null where there is no such question. */
+/** `columns(header)` gives [{name, texts}]; `header` is a guess for CSV and null for other formats. */
 export function parsed(name, source) {
   const clean = source.replace(/^\uFEFF/, "");
   const ending = name.toLowerCase().split(".").pop();
   if (ending === "csv" || ending === "tsv") return fromRows(csvRows(clean, ending === "tsv" ? "\t" : separator(clean)));
   if (ending === "jsonl" || ending === "ndjson") return fromRecords(jsonLines(clean));
-  if (ending === "json") return fromRecords(jsonWhole(clean));
+  if (ending === "json") return fromRecords(jsonDocument(clean));
   return fromRecords(lines(clean));
 }
 
 export const lines = (source) => source.split(/\r?\n/).map((line) => line.trim()).filter(Boolean);
 
-/** The column that most likely holds the texts: a usual name, else the longest texts. */
+/** The column that most likely contains the texts: a common name, else the longest texts. */
 export function likely(columns) {
-  const usual = columns.findIndex(({ name }) => USUAL.includes(name.toLowerCase()));
-  if (usual >= 0) return usual;
+  const named = columns.findIndex(({ name }) => TEXT_NAMES.includes(name.toLowerCase()));
+  if (named >= 0) return named;
   const length = ({ texts }) => texts.reduce((sum, text) => sum + text.length, 0);
   return columns.reduce((best, column, at) => (length(column) > length(columns[best]) ? at : best), 0);
 }

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers formatted for people.
 
 export const whole = (n) => Math.round(n).toLocaleString("en");
 
@@ -6,13 +6,13 @@ export const texts = (n) => (n === 1 ? "1 text" : `${whole(n)} texts`);
 
 /** .013, -.002, 1.000: three decimals without the leading zero, for cells. */
 export function cell(value) {
-  const said = value.toFixed(3);
-  return (said === "-0.000" ? "0.000" : said).replace(/^(-?)0\./, "$1.");
+  const text = value.toFixed(3);
+  return (text === "-0.000" ? "0.000" : text).replace(/^(-?)0\./, "$1.");
 }
 
 export const score = (value) => value.toFixed(3);
 
-/** Three digits that count, at most; large ones whole. */
+/** At most three significant digits; large numbers without decimals. */
 export function short(value) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -25,8 +25,8 @@ export function short(value) {
 export function percentile(value) {
   // 99.996 is not 100: as many nines as it has, up to four decimals.
   for (const digits of [0, 1, 2, 3, 4]) {
-    const said = value.toFixed(digits);
-    if (Number(said) < 100) return `${said} %`;
+    const text = value.toFixed(digits);
+    if (Number(text) < 100) return `${text} %`;
   }
   return "99.9999 %";
 }

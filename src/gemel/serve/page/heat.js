@@ -1,29 +1,29 @@
-// The token table of two texts as a heat map whose cells sum to the score: a grid to walk with the arrow keys.
+// The token table of two texts as a heat map whose cells sum to the score: a grid for the arrow keys.
 
 import { el } from "./dom.js";
 import * as format from "./format.js";
 
-const MOST = 36; // rows and columns; of longer texts the rest is added up in one
+const MOST = 36; // rows and columns; the rest of longer texts is summed in one
 
 const total = (numbers) => numbers.reduce((sum, value) => sum + value, 0);
 
-/** At most MOST rows: the heaviest, in their order, and one row that holds the sum of the others. */
+/** At most MOST rows: the heaviest, in their order, and one row with the sum of the others. */
 function folded(names, rows) {
   if (names.length <= MOST) return { names, rows };
   const weight = rows.map((row) => Math.abs(total(row)));
-  const kept = names.map((_, at) => at).sort((a, b) => weight[b] - weight[a]).slice(0, MOST - 1).sort((a, b) => a - b);
-  const left = names.map((_, at) => at).filter((at) => !kept.includes(at));
+  const heaviest = names.map((_, at) => at).sort((a, b) => weight[b] - weight[a]).slice(0, MOST - 1).sort((a, b) => a - b);
+  const left = names.map((_, at) => at).filter((at) => !heaviest.includes(at));
   const rest = rows[0].map((_, column) => total(left.map((at) => rows[at][column])));
-  return { names: [...kept.map((at) => names[at]), `(${left.length} others)`], rows: [...kept.map((at) => rows[at]), rest] };
+  return { names: [...heaviest.map((at) => names[at]), `(${left.length} others)`], rows: [...heaviest.map((at) => rows[at]), rest] };
 }
 
-const turned = (rows) => rows[0].map((_, at) => rows.map((row) => row[at]));
+const transposed = (rows) => rows[0].map((_, at) => rows.map((row) => row[at]));
 
-/** {left, right, table}, made small enough to be shown; the sum stays. */
+/** {left, right, table}, small enough to be shown; the sum is the same. */
 export function fitted({ left, right, table }) {
   const first = folded(left, table);
-  const second = folded(right, turned(first.rows));
-  return { left: first.names, right: second.names, table: turned(second.rows) };
+  const second = folded(right, transposed(first.rows));
+  return { left: first.names, right: second.names, table: transposed(second.rows) };
 }
 
 function tinted(value, most) {
@@ -31,14 +31,14 @@ function tinted(value, most) {
   return { class: value >= 0 ? "for" : "against", vars: { "--a": `${share.toFixed(0)}%` } };
 }
 
-/** A text whose words are coloured by what each adds to the score. */
+/** A text whose words are colored by what each adds to the score. */
 export function sentence(names, sums, label) {
   const most = Math.max(...sums.map(Math.abs));
   const words = names.map((name, at) => el("span", { ...tinted(sums[at], most), title: `adds ${format.cell(sums[at])}` }, name));
-  return el("p", { class: "sentence" }, el("b", { class: "apart" }, `${label}: `), words.flatMap((word) => [word, " "]));
+  return el("p", { class: "sentence" }, el("b", { class: "visually-hidden" }, `${label}: `), words.flatMap((word) => [word, " "]));
 }
 
-/** The words with the largest cells, as sentences: the picture for those who do not see it. */
+/** The words with the largest cells, as sentences: the table for those who cannot see it. */
 export function strongest({ left, right, table }, count = 5) {
   const cells = table.flatMap((row, i) => row.map((value, j) => ({ value, i, j })));
   return cells.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, count)
@@ -47,7 +47,7 @@ export function strongest({ left, right, table }, count = 5) {
 
 export function heatTable({ left, right, table }, score) {
   const most = Math.max(...table.flat().map(Math.abs));
-  const reading = el("p", { class: "reading soft", "aria-live": "polite" }, "Point at a cell, or walk with the arrow keys, to read it.");
+  const reading = el("p", { class: "reading soft", "aria-live": "polite" }, "Point at a cell, or use the arrow keys, to read it.");
   const head = el("tr", {}, el("td"), right.map((name) => el("th", { scope: "col", title: name }, name)), el("th", { scope: "col", class: "sum" }, "sum"));
   const body = table.map((row, i) => el(
     "tr", {},
@@ -55,7 +55,7 @@ export function heatTable({ left, right, table }, score) {
     row.map((value, j) => el("td", { ...tinted(value, most), tabindex: i + j ? "-1" : "0", "data-i": i, "data-j": j }, format.cell(value))),
     el("td", { class: "sum" }, format.cell(total(row))),
   ));
-  const foot = el("tr", {}, el("th", { scope: "row", class: "sum" }, "sum"), turned(table).map((column) => el("td", { class: "sum" }, format.cell(total(column)))),
+  const foot = el("tr", {}, el("th", { scope: "row", class: "sum" }, "sum"), transposed(table).map((column) => el("td", { class: "sum" }, format.cell(total(column)))),
     el("td", { class: "sum" }, el("b", {}, format.cell(total(table.flat())))));
   const grid = el("table", { class: "heat", role: "grid", "aria-readonly": "true", "aria-label": "What each pair of words adds to the score" },
     el("thead", {}, head), el("tbody", {}, body, foot));

@@ -1,13 +1,13 @@
-// What Pairs and Clusters share: a form that asks once, can be cancelled, and says what became of it.
+// The form of Pairs and Clusters: one request at a time, which can be cancelled, and its result.
 
 import { single } from "./api.js";
-import { busy, el, parts, say } from "./dom.js";
+import { busy, el, parts, setStatus } from "./dom.js";
 import * as format from "./format.js";
 import { textBox } from "./textbox.js";
 
 /**
- * ways: {name: {label, value, hint, least, most, step}}, what the number in the form means for each way to ask.
- * `show(answer, texts)` gives the nodes of the result and the line to say.
+ * ways: {name: {label, value, hint, least, most, step}}, what the number in the form means for each way.
+ * `show(answer, texts)` gives the nodes of the result and the status line.
  */
 export function startJob(panel, { path, ways, least, show }) {
   const { form, results, texts: host, cancel } = parts(panel);
@@ -15,7 +15,7 @@ export function startJob(panel, { path, ways, least, show }) {
   const [by, value, hint] = ["by", "value", "hint"].map((name) => document.getElementById(`${id}-${name}`));
   const submit = form.querySelector('[type="submit"]');
   const label = form.querySelector(`label[for="${id}-value"]`);
-  const asking = single();
+  const requests = single();
   const box = textBox(host, id, { changed: () => {}, examples: () => form.requestSubmit() });
 
   function shape() {
@@ -36,20 +36,20 @@ export function startJob(panel, { path, ways, least, show }) {
   async function run() {
     const texts = box.texts();
     if (texts.length < least) {
-      say(panel, `Give at least ${least} texts, one a line, or press Examples.`, true);
+      setStatus(panel, `Give at least ${least} texts, one per line, or press Examples.`, true);
       return;
     }
-    say(panel, `Working on ${format.texts(texts.length)} …`);
+    setStatus(panel, `Working on ${format.texts(texts.length)} …`);
     working(true);
     try {
-      const answer = await asking.latest(path, { texts, [by.value]: Number(value.value) });
+      const answer = await requests.latest(path, { texts, [by.value]: Number(value.value) });
       if (answer === null) return;
-      const { nodes, said } = show(answer, texts);
+      const { nodes, status } = show(answer, texts);
       results.replaceChildren(...nodes);
-      say(panel, said);
+      setStatus(panel, status);
     } catch (error) {
       results.replaceChildren();
-      say(panel, error.message, true);
+      setStatus(panel, error.message, true);
     }
     working(false);
   }
@@ -59,11 +59,11 @@ export function startJob(panel, { path, ways, least, show }) {
     run();
   });
   cancel.addEventListener("click", () => {
-    asking.cancel();
+    requests.cancel();
     working(false);
-    say(panel, "Cancelled.");
+    setStatus(panel, "Cancelled.");
     submit.focus();
   });
-  results.replaceChildren(el("p", { class: "empty" }, "Paste texts or drop a file. Examples show what comes out."));
+  results.replaceChildren(el("p", { class: "empty" }, "Paste texts or drop a file. Examples show what the results look like."));
   shape();
 }

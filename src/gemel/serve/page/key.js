@@ -1,9 +1,9 @@
-// The API key: asked for when the server says 401, kept for this browser tab only.
+// The API key: requested from the visitor after a 401, stored for this browser tab only.
 
 const NAME = "gemel-key";
 let waiting = null;
 
-export function keptKey() {
+export function storedKey() {
   try {
     return sessionStorage.getItem(NAME);
   } catch {
@@ -11,11 +11,11 @@ export function keptKey() {
   }
 }
 
-function keep(key) {
+function store(key) {
   try {
     sessionStorage.setItem(NAME, key);
   } catch {
-    // Without storage the key cannot be kept; the server will ask again.
+    // Without storage the key is not remembered, and the visitor is asked again.
   }
 }
 
@@ -32,7 +32,7 @@ function opened(message) {
       () => {
         const key = field.value.trim();
         const used = dialog.returnValue === "use" && key !== "";
-        if (used) keep(key);
+        if (used) store(key);
         field.value = "";
         resolve(used);
       },
@@ -43,7 +43,7 @@ function opened(message) {
   });
 }
 
-/** True once a key was given, false when the visitor declined. Several askers share one dialog. */
+/** True once a key was entered, false when the visitor declined. Several requests share one dialog. */
 export function askForKey(message) {
   waiting ??= opened(message).finally(() => {
     waiting = null;

@@ -9,10 +9,10 @@ import { sortable } from "./table.js";
 const WAYS = {
   expected_false: {
     label: "False pairs", value: 1, least: 0,
-    hint: "Scores that unrelated texts of this list hardly reach: with 1, about one pair by chance is to be expected among all. No threshold to guess; it takes some fifty texts.",
+    hint: "Scores that unrelated texts of this list rarely reach: with 1, expect about one pair by chance. Needs no threshold, but about fifty texts.",
   },
-  k: { label: "How many", value: 20, least: 1, most: 10000, hint: "The pairs with the highest scores, however low those are." },
-  min_score: { label: "Score", value: 0.7, least: -1, most: 1, hint: "Every pair whose cosine is at least this; what a good score is depends on the model." },
+  k: { label: "How many", value: 20, least: 1, most: 10000, hint: "The pairs with the highest scores, even if these are low." },
+  min_score: { label: "Score", value: 0.7, least: -1, most: 1, hint: "Every pair with at least this cosine. What a good score is depends on the model." },
 };
 
 export function startPairs(panel) {
@@ -25,13 +25,13 @@ function show(answer, texts) {
     left_text: pair.left_text ?? texts[pair.left],
     right_text: pair.right_text ?? texts[pair.right],
   }));
-  const found = pairs.length === 1 ? "1 pair" : `${format.whole(pairs.length)} pairs`;
+  const count = pairs.length === 1 ? "1 pair" : `${format.whole(pairs.length)} pairs`;
   const compared = typeof answer.compared === "number" ? ` out of ${format.whole(answer.compared)} compared` : "";
   const took = typeof answer.seconds === "number" ? ` in ${format.seconds(answer.seconds)}` : "";
-  const said = `${found}${compared}${took}.${answer.complete === false ? " There may be more: the search was not complete." : ""}`;
-  if (!pairs.length) return { nodes: [el("p", { class: "empty" }, "No pair comes so near. Ask for less, and there may be some.")], said };
-  const head = el("div", { class: "above" }, el("h3", {}, found), downloads("pairs", () => content(pairs, answer)));
-  return { nodes: [el("div", { class: "card" }, head, sortable("Sort by the headers of the columns.", columns(pairs), pairs))], said };
+  const status = `${count}${compared}${took}.${answer.complete === false ? " There may be more: the search was not complete." : ""}`;
+  if (!pairs.length) return { nodes: [el("p", { class: "empty" }, "No pair is that similar. Try a lower score or more expected false pairs.")], status };
+  const head = el("div", { class: "above" }, el("h3", {}, count), downloads("pairs", () => content(pairs, answer)));
+  return { nodes: [el("div", { class: "card" }, head, sortable("Sort by the headers of the columns.", columns(pairs), pairs))], status };
 }
 
 function columns(pairs) {
@@ -42,8 +42,8 @@ function columns(pairs) {
     { name: "One text", value: (pair) => pair.left_text, view: (pair) => pair.left_text },
     { name: "The other", value: (pair) => pair.right_text, view: (pair) => pair.right_text },
   ];
-  const known = (key) => pairs.some((pair) => typeof pair[key] === "number");
-  return list.filter(({ name }) => (name !== "Percentile" || known("percentile")) && (name !== "Expected false" || known("expected_false")));
+  const has = (key) => pairs.some((pair) => typeof pair[key] === "number");
+  return list.filter(({ name }) => (name !== "Percentile" || has("percentile")) && (name !== "Expected false" || has("expected_false")));
 }
 
 const bar = (score) => el("span", { class: "bar", vars: { display: "block" }, "aria-hidden": "true" },

@@ -1,4 +1,4 @@
-// Texts for a first visit: eight themes, and pairs that say the same in other words.
+// Example texts: eight topics, and pairs that mean the same in other words.
 // Enough of them for percentiles, which need about fifty.
 
 export const QUERY = "someone making music";
@@ -8,7 +8,7 @@ export const TEXTS = [
   "Someone plays an acoustic guitar in front of people.",
   "A woman is singing with a band.",
   "The singer is on stage with her band.",
-  "A child practises the piano after school.",
+  "A child practices the piano after school.",
   "Two musicians play the violin in the street.",
   "The orchestra plays a symphony tonight.",
   "How do I reset my password?",

@@ -1,7 +1,7 @@
-// The Search tab: results as you type, over an index of the server or over texts that are given.
+// The Search tab: results as you type, from an index of the server or from the texts in the box.
 
 import { call, debounced, single } from "./api.js";
-import { busy, el, parts, say } from "./dom.js";
+import { busy, el, parts, setStatus } from "./dom.js";
 import * as format from "./format.js";
 import { QUERY } from "./samples.js";
 import { textBox } from "./textbox.js";
@@ -10,8 +10,8 @@ export function startSearch(panel) {
   const { form, results, texts: host } = parts(panel);
   const field = (id) => document.getElementById(id);
   const [query, source, count, hybrid, where] = ["query", "source", "search-k", "hybrid", "where"].map(field);
-  const asking = single();
-  const known = new Map(); // the fields of each index, by the value of its option
+  const requests = single();
+  const fieldsOf = new Map(); // the fields of each index, by the value of its option
   source.append(el("option", { value: "" }, "The texts below"));
 
   const search = debounced(() => run());
@@ -27,30 +27,30 @@ export function startSearch(panel) {
     host.hidden = indexed;
     fieldsHint();
   }
-  function asked() {
+  function requestBody() {
     const body = { query: query.value.trim(), k: Math.min(100, Math.max(1, Number(count.value) || 10)) };
     if (source.value === "") return { ...body, texts: box.texts() };
     const filter = where.value.trim();
     return { ...body, index: source.value.slice(1), hybrid: hybrid.checked, ...(filter ? { where: filter } : {}) };
   }
   function blank(message) {
-    asking.cancel();
+    requests.cancel();
     busy(panel, false);
-    say(panel, "");
+    setStatus(panel, "");
     results.replaceChildren(el("li", { class: "empty" }, message));
   }
   async function run() {
-    const body = asked();
-    if (body.texts && !body.texts.length) return blank("Give some texts, or press Examples, and results appear as you type.");
+    const body = requestBody();
+    if (body.texts && !body.texts.length) return blank("Enter some texts, or press Examples; results appear as you type.");
     if (!body.query) return blank("Type a query: results appear as you type.");
     busy(panel, true);
     try {
-      const answer = await asking.latest("/search", body);
-      if (answer === null) return undefined; // a newer question is on its way
+      const answer = await requests.latest("/search", body);
+      if (answer === null) return undefined; // a newer request is running
       show(answer);
     } catch (error) {
       results.replaceChildren();
-      say(panel, error.message, true);
+      setStatus(panel, error.message, true);
     }
     busy(panel, false);
     return undefined;
@@ -58,13 +58,13 @@ export function startSearch(panel) {
   function show({ hits, scored_by: by, exact, seconds }) {
     const most = Math.max(1, ...hits.map(strength));
     results.replaceChildren(...hits.map((hit) => hitView(hit, most, by)));
-    const found = hits.length === 1 ? "1 result" : `${format.whole(hits.length)} results`;
+    const count = hits.length === 1 ? "1 result" : `${format.whole(hits.length)} results`;
     const took = typeof seconds === "number" ? ` in ${format.seconds(seconds)}` : "";
-    say(panel, `${hits.length ? found : "Nothing found"}${took}${exact === false ? ", from an approximate search" : ""}.`);
+    setStatus(panel, `${hits.length ? count : "Nothing found"}${took}${exact === false ? ", from an approximate search" : ""}.`);
   }
 
   function fieldsHint() {
-    const fields = Object.entries(known.get(source.value) ?? {});
+    const fields = Object.entries(fieldsOf.get(source.value) ?? {});
     where.closest(".field").hidden = !fields.length;
     if (!fields.length) return;
     where.placeholder = fields.slice(0, 2).map(([name, type]) => `${name} ${EXAMPLE[type] ?? "= 'a text'"}`).join(" and ");
@@ -84,22 +84,22 @@ export function startSearch(panel) {
   });
   shape();
   run();
-  listIndexes(source, known, () => {
+  listIndexes(source, fieldsOf, () => {
     shape();
     run();
   });
 }
 
-/** The indexes of the server, before the entry of own texts. A server without any is a fine server. */
-async function listIndexes(source, known, chosen) {
+/** Lists the indexes of the server, if any, before the entry of the visitor's own texts. */
+async function listIndexes(source, fieldsOf, chosen) {
   const answer = await call("/indexes").catch(() => ({ indexes: [] }));
-  const found = answer.indexes ?? [];
-  if (!found.length) return;
-  for (const { name, fields } of found) known.set(`=${name}`, fields ?? {});
+  const indexes = answer.indexes ?? [];
+  if (!indexes.length) return;
+  for (const { name, fields } of indexes) fieldsOf.set(`=${name}`, fields ?? {});
   const typed = document.getElementById("query").value || document.getElementById("search-texts").value;
-  source.prepend(...found.map(({ name, documents }) => el("option", { value: `=${name}` }, `${name}, ${format.whole(documents)} documents`)));
-  if (typed) return; // the visitor has begun with own texts
-  source.value = `=${found[0].name}`;
+  source.prepend(...indexes.map(({ name, documents }) => el("option", { value: `=${name}` }, `${name}, ${format.whole(documents)} documents`)));
+  if (typed) return; // the visitor has started with other texts
+  source.value = `=${indexes[0].name}`;
   chosen();
 }
 
@@ -111,7 +111,7 @@ function hitView(hit, most, by) {
   const share = Math.max(0, Math.min(1, strength(hit) / most));
   const named = { cosine: "Cosine", fusion: "Cosine", cross: "Cosine" }[by] ?? "Score";
   const other = by && by !== "cosine" && hit.score !== hit.cosine;
-  const known = typeof hit.percentile === "number";
+  const calibrated = typeof hit.percentile === "number";
   return el(
     "li", { class: "hit" },
     el("p", {}, hit.text ?? hit.id),
@@ -120,7 +120,7 @@ function hitView(hit, most, by) {
       el("span", { class: "bar", "aria-hidden": "true" }, el("i", { vars: { width: `${(100 * share).toFixed(1)}%` } })),
       el("span", {}, `${named} `, el("b", {}, format.score(strength(hit)))),
       other ? el("span", {}, by === "cross" ? "Reranked " : "Fused ", el("b", {}, format.score(hit.score))) : null,
-      known ? el("span", { title: "of random pairs of these texts score lower" }, "Above ", el("b", {}, format.percentile(hit.percentile)), " of random pairs") : null,
+      calibrated ? el("span", { title: "of random pairs of these texts score lower" }, "Above ", el("b", {}, format.percentile(hit.percentile)), " of random pairs") : null,
       relationView(hit.relation),
       Object.entries(hit.fields ?? {}).filter(([, value]) => value !== null)
         .map(([name, value]) => el("span", { class: "chip key" }, `${name}: ${value}`)),

@@ -1,25 +1,25 @@
-// The Server tab: live figures once a second while it is looked at, what is loaded, and how to ask by hand.
+// The Server tab: metrics every second while it is visible, what is loaded, and example requests.
 
 import { call } from "./api.js";
 import { chart } from "./charts.js";
-import { el, parts, say } from "./dom.js";
-import { figuresOf } from "./figures.js";
+import { el, parts, setStatus } from "./dom.js";
+import { metricsOf } from "./metrics.js";
 import * as format from "./format.js";
-import { keptKey } from "./key.js";
+import { storedKey } from "./key.js";
 
 const EVERY = 1000;
 
-const apart = (said) => said.split(" ");
+const parted = (text) => text.split(" ");
 const CHARTS = [
-  ["texts", "Texts answered", (value) => [format.short(value), "a second"]],
-  ["median", "Latency, half of the requests", (value) => apart(format.seconds(value))],
-  ["slow", "Latency, 95 of 100 requests", (value) => apart(format.seconds(value))],
-  ["tokens", "Tokens computed", (value) => [format.short(value), "a second"]],
+  ["texts", "Texts answered", (value) => [format.short(value), "per second"]],
+  ["median", "Latency, half of the requests", (value) => parted(format.seconds(value))],
+  ["slow", "Latency, 95 of 100 requests", (value) => parted(format.seconds(value))],
+  ["tokens", "Tokens computed", (value) => [format.short(value), "per second"]],
   ["waiting", "Waiting in the queue", (value) => [format.whole(value), "tokens"]],
-  ["memory", "Memory", (value) => apart(format.bytes(value))],
+  ["memory", "Memory", (value) => parted(format.bytes(value))],
 ];
 
-/** {show, hide}: it asks the server only between the two, and only while the page is in sight. */
+/** {show, hide}: requests the metrics only between the two, and only while the page is visible. */
 export function startServer(panel) {
   const { charts: host, facts, snippets } = parts(panel);
   const charts = CHARTS.map(([name, title, write]) => ({ name, ...chart(title, write) }));
@@ -30,13 +30,13 @@ export function startServer(panel) {
 
   async function ask() {
     try {
-      const figures = figuresOf(await call("/status", { quiet: true }));
-      for (const { name, add } of charts) add(figures[name]);
-      facts.replaceChildren(...factViews(loaded ?? {}, figures));
-      say(panel, "Live, once a second.");
+      const metrics = metricsOf(await call("/status", { quiet: true }));
+      for (const { name, add } of charts) add(metrics[name]);
+      facts.replaceChildren(...factViews(loaded ?? {}, metrics));
+      setStatus(panel, "Updated every second.");
     } catch (error) {
       for (const { add } of charts) add(null);
-      say(panel, error.message, true);
+      setStatus(panel, error.message, true);
     }
   }
   function turn() {
@@ -72,22 +72,22 @@ async function whatRuns() {
   return { info, model: models.data?.[0]?.id ?? info.model_id, indexes: indexes.indexes ?? [] };
 }
 
-function factViews({ info = {}, model, indexes = [] }, figures) {
-  const looked = (figures.hits ?? 0) + (figures.misses ?? 0);
-  const refused = Object.entries(figures.rejected ?? {}).filter(([, count]) => count);
+function factViews({ info = {}, model, indexes = [] }, metrics) {
+  const lookups = (metrics.hits ?? 0) + (metrics.misses ?? 0);
+  const refused = Object.entries(metrics.rejected ?? {}).filter(([, count]) => count);
   const facts = [
     ["Model", model],
     ["Reads", info.max_input_length && `${format.whole(info.max_input_length)} tokens of a text`],
-    ["Engine", figures.engine],
+    ["Engine", metrics.engine],
     ["Version", info.version],
-    ["Running for", figures.uptime !== undefined && format.since(figures.uptime)],
-    ["Requests", figures.requests !== undefined && `${format.short(figures.requests)} a second`],
-    ["Batch", Number.isFinite(figures.batch) && `${format.texts(figures.batch)} in the middle one`],
-    ["From memory", looked > 0 && `${Math.round((100 * figures.hits) / looked)} % of ${format.texts(looked)} were known already`],
+    ["Running for", metrics.uptime !== undefined && format.since(metrics.uptime)],
+    ["Requests", metrics.requests !== undefined && `${format.short(metrics.requests)} per second`],
+    ["Batch", Number.isFinite(metrics.batch) && `${format.texts(metrics.batch)} (median)`],
+    ["Cache", lookups > 0 && `${Math.round((100 * metrics.hits) / lookups)} % of ${format.texts(lookups)} were cached`],
     ["Refused", refused.length > 0 && refused.map(([reason, count]) => `${format.whole(count)} for ${reason}`).join(", ")],
     ["Indexes", indexes.length > 0 && indexes.map((index) => indexLine(index)).join(", ")],
   ];
-  return facts.filter(([, said]) => said).flatMap(([name, said]) => [el("dt", {}, name), el("dd", {}, said)]);
+  return facts.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]);
 }
 
 function indexLine(index) {
@@ -96,9 +96,9 @@ function indexLine(index) {
 
 function snippetViews(model = "model") {
   const { origin } = location;
-  const asker = keptKey() ? "  -H 'authorization: Bearer YOUR-KEY' \\\n" : "";
-  const curl = `curl ${origin}/v1/embeddings \\\n${asker}  -H 'content-type: application/json' \\\n  -d '{"model": "${model}", "input": "A man plays a guitar."}'`;
-  const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${origin}/v1",\n    api_key="${keptKey() ? "your key" : "none"}",\n)\nanswer = client.embeddings.create(\n    model="${model}", input=["A man plays a guitar."]\n)`;
+  const header = storedKey() ? "  -H 'authorization: Bearer YOUR-KEY' \\\n" : "";
+  const curl = `curl ${origin}/v1/embeddings \\\n${header}  -H 'content-type: application/json' \\\n  -d '{"model": "${model}", "input": "A man plays a guitar."}'`;
+  const python = `from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${origin}/v1",\n    api_key="${storedKey() ? "your key" : "none"}",\n)\nanswer = client.embeddings.create(\n    model="${model}", input=["A man plays a guitar."]\n)`;
   return [snippet("From a shell", curl), snippet("With the openai client", python)];
 }
 

@@ -1,4 +1,4 @@
-// A table that is sorted by its headers and grows by a button: thousands of rows stay quick.
+// A table that is sorted by its headers and shows more rows by a button, so that thousands of rows stay fast.
 
 import { el } from "./dom.js";
 import * as format from "./format.js";

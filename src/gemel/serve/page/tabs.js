@@ -1,4 +1,4 @@
-// Tabs by the ARIA pattern: one stop for the Tab key, arrows, Home and End move; the address keeps the tab.
+// Tabs by the ARIA pattern: one stop for the Tab key, arrows, Home and End move; the address remembers the tab.
 
 /** `onShow` and `onHide` are called with the panel's id. */
 export function startTabs(list, { onShow, onHide }) {

@@ -1,4 +1,4 @@
-// The box that takes texts: typed or pasted a line each, or a file that is chosen or dropped.
+// The box for texts: typed or pasted, one per line, or a file that is chosen or dropped.
 
 import { el } from "./dom.js";
 import { likely, lines, parsed } from "./files.js";
@@ -8,10 +8,10 @@ import { TEXTS } from "./samples.js";
 const ACCEPT = ".txt,.csv,.tsv,.jsonl,.ndjson,.json";
 const MOST_BYTES = 50_000_000;
 
-/** Fills `host` and gives { texts(), onExamples }. `changed` is called when the texts are others. */
+/** Fills `host` and gives { texts(), onExamples }. `changed` is called when the texts change. */
 export function textBox(host, id, { changed, examples }) {
-  const area = el("textarea", { id: `${id}-texts`, rows: 7, spellcheck: "false", placeholder: "One text a line, or drop a file here" });
-  const held = el("div", { class: "held", hidden: true });
+  const area = el("textarea", { id: `${id}-texts`, rows: 7, spellcheck: "false", placeholder: "One text per line, or drop a file here" });
+  const fileBox = el("div", { class: "file", hidden: true });
   const picker = el("input", { type: "file", accept: ACCEPT, hidden: true, tabindex: "-1", "aria-hidden": "true" });
   const count = el("span", { class: "count", "aria-live": "polite" });
   const label = el("label", { for: `${id}-texts` }, "Texts");
@@ -24,15 +24,15 @@ export function textBox(host, id, { changed, examples }) {
   }
   function drop() {
     file = null;
-    held.hidden = true;
+    fileBox.hidden = true;
     area.hidden = label.hidden = false;
     refresh();
   }
   async function take(chosen) {
     try {
-      if (chosen.size > MOST_BYTES) throw new Error("It is over 50 MB; the command line takes such files: gemel pairs, gemel cluster.");
-      const found = parsed(chosen.name, await chosen.text());
-      file = { name: chosen.name, found, header: found.header, column: likely(found.columns(found.header)), texts: [] };
+      if (chosen.size > MOST_BYTES) throw new Error("It is larger than 50 MB. Use the command line for such files: gemel pairs, gemel cluster.");
+      const content = parsed(chosen.name, await chosen.text());
+      file = { name: chosen.name, content, header: content.header, column: likely(content.columns(content.header)), texts: [] };
       showFile();
     } catch (error) {
       file = null;
@@ -40,11 +40,11 @@ export function textBox(host, id, { changed, examples }) {
     }
   }
   function showFile() {
-    const columns = file.found.columns(file.header);
+    const columns = file.content.columns(file.header);
     file.column = Math.min(file.column, Math.max(0, columns.length - 1));
     file.texts = columns[file.column]?.texts ?? [];
-    held.replaceChildren(...fileView(id, file, columns, { drop, showFile }));
-    held.hidden = false;
+    fileBox.replaceChildren(...fileView(id, file, columns, { drop, showFile }));
+    fileBox.hidden = false;
     area.hidden = label.hidden = true;
     refresh();
   }
@@ -60,7 +60,7 @@ export function textBox(host, id, { changed, examples }) {
     } }, "Examples"),
     count,
   );
-  const box = el("div", { class: "texts" }, label, area, held, picker, tools);
+  const box = el("div", { class: "texts" }, label, area, fileBox, picker, tools);
   picker.addEventListener("change", () => {
     if (picker.files.length) take(picker.files[0]);
     picker.value = "";

@@ -1,10 +1,10 @@
 // Runs before the first paint, so that a chosen theme does not flash. Not a module: those run later.
 (() => {
-  let kept = null;
+  let stored = null;
   try {
-    kept = localStorage.getItem("gemel-theme");
+    stored = localStorage.getItem("gemel-theme");
   } catch {
-    // Storage may be forbidden; the system's theme is then the one.
+    // Storage may be forbidden; then the theme of the system is used.
   }
-  if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+  if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
 })();

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, until the visitor says otherwise.
+// Light or dark: as the system, until the visitor chooses.
 
 const NAME = "gemel-theme";
 

@@ -1,6 +1,6 @@
-// The live figures of /status, by the names the charts use. What a server does not tell is undefined.
+// The metrics of /status, by the names that the charts use. What a server does not report is undefined.
 
-export function figuresOf(status) {
+export function metricsOf(status) {
   const total = status.latency?.total ?? {};
   return {
     texts: status.throughput?.texts_per_second,
