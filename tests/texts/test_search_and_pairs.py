@@ -253,7 +253,7 @@ def test_results_are_answers_as_an_index_gives_them(model):
 
 
 def test_calibrated_results_have_a_percentile(model):
-    found = search_texts(model, ["a man"], TEXTS, 3, calibrated=True, options=ONE)
+    found = search_texts(model, ["a man"], TEXTS, 3, calibrated=True, threads=1)
     row = next(found.rows())
     assert row["percentile"] == found.calibration.percentile(found[0][0].cosine)
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import gemel
 from gemel.cli.verbs.evaluate import command as evaluate_command
 from gemel.errors import InputError
 from gemel.vectors.calibration import calibrate
@@ -140,3 +141,21 @@ def test_a_metric_is_one_record_that_scans_pairs_and_calibration_read(monkeypatc
 def test_the_help_of_evaluate_names_every_metric():
     (option,) = (each for each in evaluate_command.params if each.name == "metric")
     assert all(name in option.help for name in METRICS)
+
+
+def test_cosine_takes_rows_or_single_vectors():
+    left, right = np.random.default_rng(4).normal(size=(2, 5, 8)).astype(np.float32)
+    table = gemel.cosine(left, right)
+    assert np.array_equal(table, scores(left, right))
+    np.testing.assert_allclose(gemel.cosine(left[0], right), table[0], atol=1e-6)
+    np.testing.assert_allclose(gemel.cosine(left, right[1]), table[:, 1], atol=1e-6)
+    assert gemel.cosine(left[0], right[1]).shape == () and float(
+        gemel.cosine(left[0], left[0])
+    ) == pytest.approx(1)
+    with pytest.raises(InputError, match="rows of left have 8 dimensions but rows of right have 4"):
+        gemel.cosine(left, right[:, :4])
+
+
+def test_a_single_vector_is_normalized_as_a_row():
+    rows = np.random.default_rng(5).normal(size=(3, 8)).astype(np.float32)
+    assert np.array_equal(gemel.normalize(rows[1]), gemel.normalize(rows)[1])

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import InputError
+from gemel.options import check_count
 from gemel.types import Encoder, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
@@ -46,10 +46,7 @@ class Cascade:
     """Of the sample."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.candidates, bool) or not isinstance(self.candidates, int) or self.candidates < 1:
-            raise InputError(
-                f"candidates must be a whole number of at least 1 (for each result), got {self.candidates!r}"
-            )
+        check_count("candidates", self.candidates)
 
     def search(self, queries: Sequence[str], corpus: Sequence[str], k: int) -> CascadeHits:
         """The `k` best texts per query, by the model, of all that the student proposes for any query."""

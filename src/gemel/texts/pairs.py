@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
 from gemel.model import Model
-from gemel.options import EncodeOptions
+from gemel.options import EncodeKeywords, EncodeOptions
 from gemel.texts.cascade import Cascade, CascadePairs
 from gemel.types import Encoder, Vectors
 from gemel.vectors.calibration import Calibration, calibrate
@@ -39,6 +39,7 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
     options: EncodeOptions | None = None,
     out: Path | None = None,
     find: Callable[..., Pairs] = similar_pairs,
+    **keywords: Unpack[EncodeKeywords],
 ) -> TextPairs:
     """The most similar pairs of `texts`, or of one of them and one of `other`; every pair is compared.
 
@@ -49,8 +50,9 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
     their texts, and the recall is measured.
     out: a folder for pairs that do not fit into memory, as in `gemel.similar_pairs`.
     find: compares the vectors, called as `gemel.similar_pairs`.
+    Keywords are the fields of `EncodeOptions`, as for `encode`.
     """
-    settings = options or EncodeOptions()
+    settings = EncodeOptions.of(options, keywords)
     if settings.output not in ("float32", "float16"):
         raise InputError(f"pairs are compared as float32 vectors; output {settings.output!r} is for storing")
     if k is None and min_score is None and expected_false is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from gemel.encoder.tokenizer import check_texts
 from gemel.errors import InputError
 from gemel.index.query import Answer, Hit, ScoredBy
 from gemel.model import Model
-from gemel.options import CrossOptions, EncodeOptions
+from gemel.options import CrossOptions, EncodeKeywords, EncodeOptions, check_count
 from gemel.texts.cascade import Cascade, CascadeHits, SomeVectors, scores_of
 from gemel.texts.pairs import Relations, relations_of
 from gemel.types import Encoder, Vectors
@@ -40,10 +40,12 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
     student_candidates: int = 10,
     options: EncodeOptions | None = None,
     find: Callable[..., Hits] = search,
+    **keywords: Unpack[EncodeKeywords],
 ) -> TextHits:
     """The `k` best of `texts` for each query; every text is compared unless there is a `student`.
 
-    The prompts of the checkpoint for queries and documents are used unless `options` name one.
+    Keywords are the fields of `EncodeOptions`, as for `encode`. The prompts of the checkpoint for queries and documents
+    are used unless the options name one.
 
     ids: names of the texts in the results; None: their positions.
     hybrid: fuse the ranking by vectors with one by words (BM25).
@@ -55,7 +57,7 @@ def search_texts(  # noqa: PLR0913 - one question, and how to answer it
     find: compares queries with texts, called as `gemel.search`.
     """
     started = perf_counter()
-    settings = options or EncodeOptions()
+    settings = EncodeOptions.of(options, keywords)
     _check(k, candidates, settings)
     query_texts, documents = check_texts(queries, "queries"), check_texts(texts, "texts")
     for name, given in (("queries", query_texts), ("texts", documents)):
@@ -172,11 +174,11 @@ class TextHits:
 
 
 def _check(k: int, candidates: int | None, options: EncodeOptions) -> None:
-    for name, value in (("k", k), ("candidates", candidates)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if candidates is not None and candidates < k:
-        raise InputError(f"candidates must be at least k={k}, got {candidates}")
+    check_count("k", k)
+    if candidates is not None:
+        check_count("candidates", candidates)
+        if candidates < k:
+            raise InputError(f"candidates must be at least k={k}, got {candidates}")
     if options.output not in ("float32", "float16"):
         raise InputError(f"search scores float32 vectors; output {options.output!r} is for storing")
 
