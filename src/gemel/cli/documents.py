@@ -67,14 +67,14 @@ class DocumentFile:
 def document_file(
     path: str, text_column: str | None, id_column: str | None, *, default_id: str | None = None
 ) -> DocumentFile:
-    """`default_id`: the column with the ids if none is named and this one is there."""
+    """The roles of the columns of a file. `default_id`: the column of ids if none is named and this exists."""
     file = RecordFile(path)
     types = file.types()
     key = id_column or (default_id if default_id in types else None)
     columns = Columns(text_column, key, path)
     columns.check(list(types))
     text = text_column_of(file, columns)
-    fields = {name: _kept_as(file, kinds) for name, kinds in types.items() if name not in (text, key)}
+    fields = {name: _field_type(file, kinds) for name, kinds in types.items() if name not in (text, key)}
     return DocumentFile(file, text, key, fields)
 
 
@@ -86,7 +86,7 @@ def documents_of(
     *,
     known: Mapping[str, Any],
 ) -> Stream:
-    """The file, streamed. `wanted` None: every other column is a field, typed as the index knows it, else as it is."""
+    """The file, streamed. `wanted` None: every other column is a field, typed as in the index, else as in the file."""
     if path == "-":
         lines = (row for row in read_rows(path) if row.text)
         return Stream((InputDocument(int(row.id), row.text, None, {}) for row in lines), {}, False)
@@ -106,7 +106,7 @@ def check_columns(file: DocumentFile, names: Mapping[str, Any]) -> None:
         Columns(name, None, file.file.name).check(columns)
 
 
-def _kept_as(file: RecordFile, kinds: set[Any]) -> FieldType:
+def _field_type(file: RecordFile, kinds: set[Any]) -> FieldType:
     """Values of JSON and parquet keep their type; columns of .csv and .tsv are texts unless a type is given."""
     if file.kind not in ("jsonl", "parquet"):
         return "text"

@@ -26,7 +26,7 @@ def atomic_file(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
     """A temporary path to write to, in the same folder; it becomes `path`, synced, when the block ends without error.
 
     `exclusive`: no other process writes this file, so its temporary name can be the same each time (`name.tmp`) and a
-    killed process leaves at most one. Otherwise the name is random, which nobody can have put there as a link.
+    killed process leaves at most one. Otherwise the name is random, so nobody can prepare a link there.
     """
     name = f"{path.name}.tmp" if exclusive else f".{path.name}.{uuid.uuid4().hex}.part"
     temporary = path.with_name(name)

@@ -76,7 +76,7 @@ class RecordFile:
             _pyarrow()
 
     def fraction(self) -> float | None:
-        """The part of the file that the last call has read, 0 to 1; None if nobody knows (standard input)."""
+        """The part of the file that the last call has read, 0 to 1; None if unknown (standard input)."""
         return self._read()
 
     def columns(self, *, rows: int = _JSON_HEADER_ROWS) -> list[str]:

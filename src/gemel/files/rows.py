@@ -66,7 +66,7 @@ class TextRows(Iterator[Row]):
 
     @property
     def fraction(self) -> float | None:
-        """The part of the input that was read, 0 to 1; None if nobody knows (standard input)."""
+        """The part of the input that was read, 0 to 1; None if unknown (standard input)."""
         return self._fraction()
 
     def __next__(self) -> Row:
