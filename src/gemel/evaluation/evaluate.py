@@ -21,6 +21,9 @@ from gemel.model import ConfiguredModel, Model, load
 from gemel.options import EncodeOptions
 from gemel.types import Encoder
 
+AVERAGE = "average"
+"""The name of the data set of an average."""
+
 _WITHOUT_EFFECT = ("threads", "memory", "progress")  # options that do not change vectors
 
 
@@ -120,9 +123,6 @@ def _names_baseline(model: str | Path) -> bool:
     if is_model_folder(Path(model)):
         warn_of_folder(model)
     return True
-
-
-AVERAGE = "average"
 
 
 def score_tasks(tasks: Sequence[Task], encoder: Encoder, *, name: str | None = None) -> Iterator[Scores]:

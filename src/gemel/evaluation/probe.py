@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import MissingExtra
+from gemel.evaluation.metrics import Floats
 from gemel.evaluation.statistics import deal_folds
 from gemel.types import Vectors
 
@@ -108,8 +109,6 @@ def _predict(vectors: Any, labels: Labels, test: Any, grid: tuple[float, ...]) -
             predictions.append(np.asarray(model.predict(test), dtype=np.int64))
     return predictions
 
-
-Floats = NDArray[np.float64]
 
 PENALTIES = tuple(float(10.0**power) for power in range(-2, 4))
 

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.metrics import Codes, pearson, ranks_of_codes, value_codes
-
-Floats = NDArray[np.float64]
+from gemel.evaluation.metrics import Codes, Floats, pearson, ranks_of_codes, value_codes
 
 Rows = NDArray[np.int64]
 

@@ -32,6 +32,10 @@ Keep: TypeAlias = Literal["first", "longest", "central"]
 
 Positions: TypeAlias = NDArray[np.int64]
 
+_CONTRADICTION = 0.5  # the probability above which a pair counts as a contradiction
+
+_BLOCK = 65_536  # pairs per call of the NLI head
+
 
 def dedupe(  # noqa: PLR0913 - one question, and how to work on it
     texts: Sequence[str],
@@ -321,11 +325,6 @@ def _near_duplicates(pairs: Pairs, rows: int, order: Positions) -> _NearDuplicat
     edge = edge[np.lexsort((rank[other[edge]], -score[edge], one[edge]))]
     removed, first = np.unique(one[edge], return_index=True)
     return _NearDuplicates(removed, other[edge][first], score[edge][first])
-
-
-_CONTRADICTION = 0.5  # the probability above which a pair counts as a contradiction
-
-_BLOCK = 65_536  # pairs per call of the NLI head
 
 
 def without_contradictions(

@@ -226,7 +226,9 @@ def _spared(content: ReportContent) -> list[Markup]:
     pairs = content.result.spared
     if not pairs:
         return []
-    explanation = f"{len(pairs):,} pairs are near enough, but contradict each other by the model: not duplicates"
+    explanation = (
+        f"{len(pairs):,} pairs are near enough, but contradict each other by the model: not duplicates"
+    )
     items = [
         element(
             "article",

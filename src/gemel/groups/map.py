@@ -22,11 +22,82 @@ from gemel.types import Vectors
 from gemel.vectors.search import search
 from gemel.vectors.similarity import checked, normalize
 
+LayoutName: TypeAlias = Literal["tsne", "pca"]
+
+Coordinates: TypeAlias = NDArray[np.float64]
+
+LANDMARKS = 5000  # texts for t-SNE; more take minutes
+
+_ROUNDS = 600  # steps of t-SNE; later ones hardly move anything
+
+_FIRST = 50  # principal components that t-SNE works on
+
+_AROUND = 3  # landmarks that another text is put between
+
 MOST = 50_000  # texts on a map; of more, a random sample
 
 _HUES = ((211, 70, 45), (24, 90, 48), (140, 55, 34), (345, 70, 48), (265, 50, 52), (46, 95, 40),
          (187, 75, 34), (310, 55, 48), (95, 55, 36), (8, 55, 36), (232, 55, 62), (165, 60, 42))  # fmt: skip
 """Hue, saturation and lightness, in an order in which consecutive hues differ much. Lightness differs too."""
+
+_TEXT = 300  # characters of a text on the page
+
+
+def layout(vectors: ArrayLike, method: LayoutName = "tsne", *, seed: int = 0) -> Coordinates:
+    """(n, 2) between 0 and 1: similar texts have similar coordinates. Both axes have the same scale."""
+    rows = checked(vectors, "vectors")
+    if method not in get_args(LayoutName):
+        raise InputError(f"unknown layout {method!r}. Known: {', '.join(get_args(LayoutName))}")
+    unit = normalize(rows)
+    if method == "pca" or len(unit) < 10:  # too few for t-SNE
+        return _framed(_pca(unit, 2))
+    return _framed(_tsne(unit, seed))
+
+
+def _pca(rows: Vectors, directions: int) -> Coordinates:
+    """(n, directions): the principal components. The sign of each is that of its largest element."""
+    centered = rows.astype(np.float64) - (rows.mean(axis=0, dtype=np.float64) if len(rows) else 0)
+    _, axes = np.linalg.eigh(centered.T @ centered)
+    axes = axes[:, ::-1][:, :directions]
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    out = np.zeros((len(rows), directions))
+    out[:, : axes.shape[1]] = centered @ axes
+    return out
+
+
+def _tsne(unit: Vectors, seed: int) -> Coordinates:
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError as error:
+        raise MissingExtra("the map (but for the layout pca)", "scikit-learn", "evaluate") from error
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(unit))[:LANDMARKS])
+    landmarks = unit[chosen]
+    with one_thread("the map"):
+        reduced = _pca(landmarks, min(_FIRST, landmarks.shape[1]))
+        perplexity = min(30.0, (len(landmarks) - 1) / 3)
+        start = reduced[:, :2] / max(float(reduced[:, 0].std()), 1e-12) * 1e-4
+        if start.shape[1] < 2:
+            start = np.column_stack([start, np.zeros(len(start))])
+        first = start.astype(np.float32)
+        tsne = TSNE(2, perplexity=perplexity, init=first, random_state=seed, max_iter=_ROUNDS)
+        coordinates = np.asarray(tsne.fit_transform(reduced.astype(np.float32)), dtype=np.float64)
+    if len(chosen) == len(unit):
+        return coordinates
+    hits = search(unit, landmarks, k=_AROUND)
+    weights = np.maximum(hits.score.astype(np.float64), 1e-3) ** 8  # the nearest counts most
+    out: Coordinates = (coordinates[hits.index] * weights[..., None]).sum(axis=1) / weights.sum(axis=1)[
+        :, None
+    ]
+    out[chosen] = coordinates
+    return out
+
+
+def _framed(coordinates: Coordinates) -> Coordinates:
+    if not len(coordinates):
+        return coordinates
+    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
+    side = float((high - low).max())
+    return np.asarray((coordinates - (low + high) / 2) / (side or 1.0) + 0.5)
 
 
 @dataclass(frozen=True)
@@ -105,9 +176,6 @@ def color_of(position: int) -> tuple[int, int, int]:
     return (hue + 13 * turn) % 360, saturation, lightness + (8 if turn % 2 else 0)
 
 
-_TEXT = 300  # characters of a text on the page
-
-
 def map_page(content: MapContent) -> str:
     """The whole page. Texts are data in it, never markup."""
     shown = thinned(content)
@@ -143,73 +211,3 @@ def map_page(content: MapContent) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
-
-
-LayoutName: TypeAlias = Literal["tsne", "pca"]
-
-Coordinates: TypeAlias = NDArray[np.float64]
-
-LANDMARKS = 5000  # texts for t-SNE; more take minutes
-
-_ROUNDS = 600  # steps of t-SNE; later ones hardly move anything
-
-_FIRST = 50  # principal components that t-SNE works on
-
-_AROUND = 3  # landmarks that another text is put between
-
-
-def layout(vectors: ArrayLike, method: LayoutName = "tsne", *, seed: int = 0) -> Coordinates:
-    """(n, 2) between 0 and 1: similar texts have similar coordinates. Both axes have the same scale."""
-    rows = checked(vectors, "vectors")
-    if method not in get_args(LayoutName):
-        raise InputError(f"unknown layout {method!r}. Known: {', '.join(get_args(LayoutName))}")
-    unit = normalize(rows)
-    if method == "pca" or len(unit) < 10:  # too few for t-SNE
-        return _framed(_pca(unit, 2))
-    return _framed(_tsne(unit, seed))
-
-
-def _pca(rows: Vectors, directions: int) -> Coordinates:
-    """(n, directions): the principal components. The sign of each is that of its largest element."""
-    centered = rows.astype(np.float64) - (rows.mean(axis=0, dtype=np.float64) if len(rows) else 0)
-    _, axes = np.linalg.eigh(centered.T @ centered)
-    axes = axes[:, ::-1][:, :directions]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
-    out = np.zeros((len(rows), directions))
-    out[:, : axes.shape[1]] = centered @ axes
-    return out
-
-
-def _tsne(unit: Vectors, seed: int) -> Coordinates:
-    try:
-        from sklearn.manifold import TSNE
-    except ImportError as error:
-        raise MissingExtra("the map (but for the layout pca)", "scikit-learn", "evaluate") from error
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(unit))[:LANDMARKS])
-    landmarks = unit[chosen]
-    with one_thread("the map"):
-        reduced = _pca(landmarks, min(_FIRST, landmarks.shape[1]))
-        perplexity = min(30.0, (len(landmarks) - 1) / 3)
-        start = reduced[:, :2] / max(float(reduced[:, 0].std()), 1e-12) * 1e-4
-        if start.shape[1] < 2:
-            start = np.column_stack([start, np.zeros(len(start))])
-        first = start.astype(np.float32)
-        tsne = TSNE(2, perplexity=perplexity, init=first, random_state=seed, max_iter=_ROUNDS)
-        coordinates = np.asarray(tsne.fit_transform(reduced.astype(np.float32)), dtype=np.float64)
-    if len(chosen) == len(unit):
-        return coordinates
-    hits = search(unit, landmarks, k=_AROUND)
-    weights = np.maximum(hits.score.astype(np.float64), 1e-3) ** 8  # the nearest counts most
-    out: Coordinates = (coordinates[hits.index] * weights[..., None]).sum(axis=1) / weights.sum(axis=1)[
-        :, None
-    ]
-    out[chosen] = coordinates
-    return out
-
-
-def _framed(coordinates: Coordinates) -> Coordinates:
-    if not len(coordinates):
-        return coordinates
-    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
-    side = float((high - low).max())
-    return np.asarray((coordinates - (low + high) / 2) / (side or 1.0) + 0.5)

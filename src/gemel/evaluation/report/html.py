@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from gemel.evaluation.metrics import Floats
 from gemel.evaluation.report.content import (
     HOW_COMPARED,
     Cell,
@@ -38,7 +39,7 @@ from gemel.evaluation.report.plots import (
     scatter,
     span_of,
 )
-from gemel.evaluation.statistics import Floats, NamedComparison
+from gemel.evaluation.statistics import NamedComparison
 from gemel.evaluation.task import Scores
 
 _CALIBRATION = (

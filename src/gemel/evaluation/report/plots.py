@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.evaluation.metrics import Floats
 from gemel.evaluation.report.content import Grid, comparison_sentence, dataset_and_task, score_cell
 from gemel.evaluation.report.markup import (
     PLOT_HEIGHT,
@@ -34,7 +35,7 @@ from gemel.evaluation.report.markup import (
     whisker,
     words,
 )
-from gemel.evaluation.statistics import CorrelationSample, Floats, NamedComparison, Sample
+from gemel.evaluation.statistics import CorrelationSample, NamedComparison, Sample
 from gemel.evaluation.task import Score
 
 _BAR, _LABEL, _GAP = 13, 15, 9

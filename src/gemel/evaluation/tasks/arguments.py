@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
-from gemel.evaluation.metrics import LabelSample, macro_f1, pearson, spearman
+from gemel.evaluation.metrics import Floats, LabelSample, macro_f1, pearson, spearman
 from gemel.evaluation.probe import PENALTIES, fit_ridge, one_thread, pair_features
 from gemel.evaluation.statistics import CorrelationSample, Sample, choose, deal_folds
 from gemel.evaluation.task import POINTS, TASKS, Bootstrap, Score, Scores, Task, column_vectors
@@ -28,8 +28,6 @@ GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
 """Labels of the UKP ASPECT corpus: different topic or cannot decide, no, some, high similarity."""
 
 COLUMNS = ("topic", "sentence1", "sentence2")
-
-Floats = NDArray[np.float64]
 
 Folds = NDArray[np.int64]
 

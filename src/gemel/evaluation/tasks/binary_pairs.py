@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
-from gemel.evaluation.metrics import Codes, ThresholdSweep, cuts_of_codes
-from gemel.evaluation.statistics import Floats, Rows
+from gemel.evaluation.metrics import Codes, Floats, ThresholdSweep, cuts_of_codes
+from gemel.evaluation.statistics import Rows
 from gemel.evaluation.task import (
     LEFT,
     POINTS,

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from gemel.errors import InputError
 from gemel.evaluation.collection import PAIRS, LabeledPairs, connected, read_pairs
 from gemel.evaluation.data import dataset_name, tables_with
+from gemel.evaluation.metrics import Floats
 from gemel.evaluation.statistics import MeanSample
 from gemel.evaluation.task import TASKS, Bootstrap, Score, Scores, System, Task, with_vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.similarity import METRICS
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

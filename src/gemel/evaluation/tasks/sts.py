@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
-from gemel.evaluation.statistics import CorrelationSample, Floats, Rows, Sample, WeightedSample
+from gemel.evaluation.metrics import Floats
+from gemel.evaluation.statistics import CorrelationSample, Rows, Sample, WeightedSample
 from gemel.evaluation.task import (
     LEFT,
     RIGHT,
