@@ -348,7 +348,7 @@ def check_documents(place: Path, model: Any, writer: Writer) -> dict[str, Any]: 
         "stable": stable,
         "in_the_index": total,
         "verified": verified.ok,
-        "failed_checks": [f"{check.name}: {check.said}" for check in verified.checks if not check.ok],
+        "failed_checks": [f"{check.name}: {check.detail}" for check in verified.checks if not check.ok],
     }
 
 

@@ -48,7 +48,7 @@ COVERS = tuple(
         "protocols.texts",
         "protocols.openai",
         "protocols.tei",
-        "protocols.tei_models",
+        "protocols.operations",
         "protocols.cohere",
         "protocols.search",
         "protocols.pairs",
