@@ -61,38 +61,38 @@ def sample_texts() -> list[str]:
 def served() -> Iterator[str]:
     """The address of a server with an index of the examples."""
     with tempfile.TemporaryDirectory() as folder:
-        texts, place = Path(folder) / "texts.jsonl", f"{folder}/notes"
+        texts, index = Path(folder) / "texts.jsonl", f"{folder}/notes"
         each = len(sample_texts()) // len(THEMES)
         rows = [{"text": text, "theme": THEMES[at // each]} for at, text in enumerate(sample_texts())]
         texts.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        subprocess.run([*GEMEL, "index", "create", place], check=True, capture_output=True)
-        subprocess.run([*GEMEL, "index", "add", place, str(texts)], check=True, capture_output=True)
-        command = [*GEMEL, "serve", "--port", "0", "--index", f"notes={place}"]
-        said = Path(folder) / "said.txt"  # a file, as a pipe that nobody reads would stop the server
-        with said.open("w", encoding="utf-8") as out:
+        subprocess.run([*GEMEL, "index", "create", index], check=True, capture_output=True)
+        subprocess.run([*GEMEL, "index", "add", index, str(texts)], check=True, capture_output=True)
+        command = [*GEMEL, "serve", "--port", "0", "--index", f"notes={index}"]
+        log = Path(folder) / "server.log"  # a file, because a full pipe would stop the server
+        with log.open("w", encoding="utf-8") as out:
             server = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         try:
-            yield _address(said, server)
+            yield _address(log, server)
         finally:
             server.terminate()
             server.wait(20)
 
 
-def _address(said: Path, server: subprocess.Popen[bytes]) -> str:
+def _address(log: Path, server: subprocess.Popen[bytes]) -> str:
     while server.poll() is None:
-        found = re.search(r"http://127\.0\.0\.1:\d+", said.read_text(encoding="utf-8"))
+        found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text(encoding="utf-8"))
         if found:
             return found[0]
         time.sleep(0.1)
-    raise SystemExit(f"the server did not start: {said.read_text(encoding='utf-8')}")
+    raise SystemExit(f"the server did not start: {log.read_text(encoding='utf-8')}")
 
 
-def ask_a_while(address: str, seconds: float) -> None:
-    """Questions of different sizes, so that the figures of the server have something to show."""
+def send_requests(address: str, seconds: float) -> None:
+    """Send requests of different sizes, so that the metrics of the server have something to show."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         turn = next(TURNS)
-        texts = [f"{text} {turn}" for text in sample_texts()[: 2 + turn % 23]]  # none is known from before
+        texts = [f"{text} {turn}" for text in sample_texts()[: 2 + turn % 23]]  # not cached
         body = json.dumps({"model": "all-MiniLM-L6-v2", "input": texts}).encode()
         request = Request(f"{address}/v1/embeddings", body, {"content-type": "application/json"})
         with urlopen(request) as answer:
@@ -100,13 +100,13 @@ def ask_a_while(address: str, seconds: float) -> None:
 
 
 def fill(page: Page, shot: Shot, address: str) -> None:
-    """Bring the tab to where it shows something."""
+    """Fill the tab with content."""
     if shot.tab == "search":
         page.wait_for_selector("#source option[value='=notes']", state="attached")
         page.fill("#query", "someone making music")
         page.wait_for_selector(".hit")
     elif shot.tab == "server":
-        ask_a_while(address, 50)
+        send_requests(address, 50)
     else:
         page.click(f"#{shot.tab} [data-examples]")
         page.wait_for_selector(f"#{shot.tab} :is(.heat, .list, .map)")
