@@ -16,10 +16,8 @@ import gemel
 from gemel.errors import InputError
 from gemel.serve.connection import STEP, JsonCount, RequestBody
 from gemel.serve.limits import Limits, TooLarge
-from gemel.serve.protocols import indexes as index_shapes
-from gemel.serve.protocols import pairs
+from gemel.serve.protocols import indexes, pairs, tei
 from gemel.serve.protocols import requests as reading
-from gemel.serve.protocols import tei_models as tei_shapes
 from serve_case import app_of, client, make_services
 from tiny import tiny_bert
 
@@ -105,19 +103,19 @@ def errors_of(kind, content):
 @pytest.mark.parametrize(
     ("kind", "content"),
     [
-        (tei_shapes.EmbedRequest, {"inputs": [{}] * 1000}),
-        (tei_shapes.EmbedRequest, {"inputs": [1] * 1000 + ["a"]}),
-        (tei_shapes.EmbedRequest, {"inputs": ["a"] * 1000 + [1]}),
-        (tei_shapes.EmbedRequest, {"inputs": [[{}] * 1000] * 10}),
-        (tei_shapes.RootRequest, {"inputs": [{}] * 1000}),
-        (tei_shapes.PredictRequest, {"inputs": [[{}]] * 1000}),
-        (tei_shapes.DecodeRequest, {"ids": ["a"] * 1000}),
+        (tei.EmbedRequest, {"inputs": [{}] * 1000}),
+        (tei.EmbedRequest, {"inputs": [1] * 1000 + ["a"]}),
+        (tei.EmbedRequest, {"inputs": ["a"] * 1000 + [1]}),
+        (tei.EmbedRequest, {"inputs": [[{}] * 1000] * 10}),
+        (tei.RootRequest, {"inputs": [{}] * 1000}),
+        (tei.PredictRequest, {"inputs": [[{}]] * 1000}),
+        (tei.DecodeRequest, {"ids": ["a"] * 1000}),
         (pairs.PairsRequest, {f"field {number}": 1 for number in range(1000)}),
         (pairs.PairsRequest, {"texts": [1] * 1000, "other": [1] * 1000}),
-        (index_shapes.AddRequest, {"documents": [{}] * 1000}),
-        (index_shapes.AddRequest, {"documents": [{"text": "a", **{f"x{n}": 1 for n in range(1000)}}]}),
+        (indexes.AddRequest, {"documents": [{}] * 1000}),
+        (indexes.AddRequest, {"documents": [{"text": "a", **{f"x{n}": 1 for n in range(1000)}}]}),
         (
-            index_shapes.AddRequest,
+            indexes.AddRequest,
             {"documents": [{"text": "a", "fields": {f"x{n}": [[]] for n in range(1000)}}]},
         ),
     ],
@@ -129,7 +127,7 @@ def test_a_thousand_mistakes_are_a_few_errors(kind, content):
 def test_an_unknown_field_inside_a_document_is_named_and_cut():
     body = RequestBody(json.dumps({"documents": [{"text": "a"}, {"text": "b", "k" * 10_000: 1}]}).encode())
     with pytest.raises(InputError, match=r"documents\[1\]: unknown field 'kkk") as refused:
-        reading._validated(reading._parsed(body), index_shapes.AddRequest)
+        reading._validated(reading._parsed(body), indexes.AddRequest)
     assert len(str(refused.value)) < 300
     assert len(body) == 0  # given away
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gemel.serve.app import Health
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.limits import Limits, Overloaded
+from gemel.serve.protocols.operations import Health
 from gemel.serve.run import LoadingPage
 from serve_case import app_of, client, make_services
 from serve_fake import FakeModel
@@ -44,7 +44,7 @@ def test_a_model_that_fails_or_stands_still_is_not_ready(monkeypatch):
         return await Health(probe, fresh_seconds=1).ready()
 
     assert asyncio.run(state(fails)).reason == "the forward pass fails (ArithmeticError)"
-    monkeypatch.setattr("gemel.serve.app.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("gemel.serve.protocols.operations.PROBE_SECONDS", 0.01)
     assert "the queue does not move" in asyncio.run(state(stands)).reason
 
 

@@ -12,8 +12,7 @@ from tests.encoder.test_classification_head import LABELS
 import gemel
 from gemel.index.open import open_index
 from gemel.serve.limits import Limits
-from gemel.serve.protocols import cohere, openai
-from gemel.serve.protocols import tei_models as tei_shapes
+from gemel.serve.protocols import cohere, openai, tei
 from gemel.serve.protocols.requests import ForeignRequest
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
@@ -145,7 +144,7 @@ COHERE = (cohere.RerankRequest, cohere.OlderRerankRequest)
 
 @pytest.mark.parametrize(
     "kind",
-    [kind for kind in (*vars(tei_shapes).values(), openai.EmbeddingsRequest, *COHERE) if is_request(kind)],
+    [kind for kind in (*vars(tei).values(), openai.EmbeddingsRequest, *COHERE) if is_request(kind)],
 )
 def test_what_may_be_left_out_may_be_null(kind):
     """Clients written in typed languages send null for what was not given."""

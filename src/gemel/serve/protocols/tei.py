@@ -1,12 +1,16 @@
-"""The protocol of text-embeddings-inference: vectors, rerank, predict, tokenize, decode, info."""
+"""The protocol of text-embeddings-inference: vectors, rerank, predict, tokenize, decode, info.
+
+An optional field of a request may also be null.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,14 +20,19 @@ from gemel.options import OnLong
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
 from gemel.serve.limits import TooLarge
-from gemel.serve.protocols import tei_models as shapes
 from gemel.serve.protocols.cohere import reranker, score
 from gemel.serve.protocols.explain import PairClasses, classes, find_classes
 from gemel.serve.protocols.openai import input_texts
 from gemel.serve.protocols.requests import (
+    FailFast,
+    ForeignRequest,
+    Texts,
+    TokenIds,
+    TokenLists,
     client_of,
     dumps,
     encoded_list_response,
+    example,
     json_list_response,
     json_response,
     vectors_response,
@@ -42,35 +51,208 @@ from gemel.serve.services import Services
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
+Inputs: TypeAlias = str | Texts | TokenIds | TokenLists
+
+Direction: TypeAlias = Literal["Left", "Right", "left", "right"]
+
+_INPUTS = "a string, a list of strings, a list of token ids of this model, or a list of such lists"
+
+_TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
+
+
+class Truncation(ForeignRequest):
+    """What to do with texts that are longer than the model reads."""
+
+    truncate: bool | None = Field(None, description="false: refuse them; else they are cut")
+    truncation_direction: Direction | None = Field("Right", description="The side that is cut off")
+
+    @property
+    def left(self) -> bool:
+        return self.truncate is not False and (self.truncation_direction or "Right").lower() == "left"
+
+
+class EmbedRequest(Truncation):
+    model_config = example(inputs=_TEXTS)
+
+    inputs: Inputs = Field(description=_INPUTS)
+    normalize: bool | None = Field(True, description="Vectors of length 1")
+    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
+
+
+class EmbedAllRequest(Truncation):
+    model_config = example(inputs="A man is playing a guitar.")
+
+    inputs: Inputs = Field(description=_INPUTS)
+    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+
+
+class Comparison(ForeignRequest):
+    source_sentence: str
+    sentences: Texts
+
+
+class SimilarityParameters(Truncation):
+    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+
+
+class SimilarityRequest(ForeignRequest):
+    model_config = example(inputs={"source_sentence": _TEXTS[0], "sentences": _TEXTS[1:]})
+
+    inputs: Comparison
+    parameters: SimilarityParameters | None = None
+
+
+class RootRequest(EmbedRequest):
+    """/embed, or /similarity where the inputs are a source and sentences."""
+
+    model_config = example(inputs=_TEXTS)
+
+    inputs: Comparison | Inputs = Field(  # type: ignore[assignment]  # as /embed, and more
+        description=f"{_INPUTS}; or an object with source_sentence and sentences"
+    )
+    parameters: SimilarityParameters | None = None
+
+
+class RerankRequest(Truncation):
+    model_config = example(query="Who plays music?", texts=_TEXTS)
+
+    query: str
+    texts: Texts
+    raw_scores: bool | None = Field(False, description="The number before the sigmoid, or the cosine")
+    return_text: bool | None = False
+
+
+class PredictRequest(Truncation):
+    model_config = example(inputs=_TEXTS)
+
+    inputs: str | Texts | Annotated[list[Texts], FailFast()] = Field(
+        description="a pair of texts as a list of two strings, or a list of pairs"
+    )
+    raw_scores: bool | None = Field(False, description="Logits, or the logarithms of the probabilities")
+
+
+class TokenizeRequest(ForeignRequest):
+    model_config = example(inputs="A man is playing a guitar.")
+
+    inputs: str | Texts = Field(description="a string or a list of strings")
+    add_special_tokens: bool | None = True
+    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+
+
+class DecodeRequest(ForeignRequest):
+    model_config = example(ids=[101, 7592, 2088, 102])
+
+    ids: TokenIds | TokenLists = Field(description="a list of token ids, or a list of such lists")
+    skip_special_tokens: bool | None = True
+
+
+# Answers.
+
+
+class Vectors(RootModel[list[list[float]]]):
+    """A vector for each input."""
+
+
+class TokenVectors(RootModel[list[list[list[float]]]]):
+    """A vector for each token of each input."""
+
+
+class Similarities(RootModel[list[float]]):
+    """A cosine for each sentence."""
+
+
+class RootAnswer(RootModel[list[list[float]] | list[float]]):
+    """Vectors, or cosines."""
+
+
+class Rank(BaseModel):
+    index: int
+    score: float
+    text: str | None = None
+
+
+class Ranks(RootModel[list[Rank]]):
+    """Best first."""
+
+
+class Prediction(BaseModel):
+    label: str
+    score: float
+
+
+class Predictions(RootModel[list[Prediction] | list[list[Prediction]]]):
+    """Labels of one pair, or of each, most probable first."""
+
+
+class SimpleToken(BaseModel):
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Tokens(RootModel[list[list[SimpleToken]]]):
+    """Tokens of each text, with their places in it, counted in characters."""
+
+
+class DecodedTexts(RootModel[list[str]]):
+    """A text for each list of ids."""
+
+
+class Info(BaseModel):
+    """The model and the limits."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_concurrent_requests: int
+    max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: int | None
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int
+    version: str
+    sha: str | None
+    docker_label: str | None
+
+
+# Routes.
+
 
 def routes(services: Services) -> Routes:
     """The routes of this protocol."""
     route = Routes("text-embeddings-inference", error=TeiError)
 
-    @route.post("/embed", shapes.Vectors)
-    async def embed(request: Request, body: shapes.EmbedRequest) -> Response:
+    @route.post("/embed", Vectors)
+    async def embed(request: Request, body: EmbedRequest) -> Response:
         """A vector for each text."""
         return await _embed(services, request, body)
 
-    @route.post("/embed_all", shapes.TokenVectors)
-    async def embed_all(request: Request, body: shapes.EmbedAllRequest) -> Response:
+    @route.post("/embed_all", TokenVectors)
+    async def embed_all(request: Request, body: EmbedAllRequest) -> Response:
         """The vectors of the tokens, before pooling, marks included."""
         return await _embed_all(services, request, body)
 
     @route.post("/embed_sparse")
-    async def embed_sparse(request: Request, body: shapes.EmbedAllRequest) -> Response:
+    async def embed_sparse(request: Request, body: EmbedAllRequest) -> Response:
         """Always 424: for models with sparse vectors only, which gemel does not load."""
         raise RouteError(424, f"{services.model_name} gives no sparse vectors. Use /embed", code="Backend")
 
-    @route.post("/similarity", shapes.Similarities)
-    async def similarity(request: Request, body: shapes.SimilarityRequest) -> Response:
+    @route.post("/similarity", Similarities)
+    async def similarity(request: Request, body: SimilarityRequest) -> Response:
         """The cosine of one text with others."""
         return await _similarity(services, request, body.inputs, body.parameters)
 
-    @route.post("/", shapes.RootAnswer)
-    async def root(request: Request, body: shapes.RootRequest) -> Response:
+    @route.post("/", RootAnswer)
+    async def root(request: Request, body: RootRequest) -> Response:
         """What clients mean that know only the server's address: /embed or /similarity, by the inputs."""
-        if isinstance(body.inputs, shapes.Comparison):
+        if isinstance(body.inputs, Comparison):
             return await _similarity(services, request, body.inputs, body.parameters)
         return await _embed(services, request, body)
 
@@ -78,7 +260,7 @@ def routes(services: Services) -> Routes:
     return route
 
 
-async def _embed(services: Services, request: Request, body: shapes.EmbedRequest) -> Response:
+async def _embed(services: Services, request: Request, body: EmbedRequest) -> Response:
     check_dimensions(services, body.dimensions)
     texts = await input_texts(services, request, body.inputs, "inputs")
     options = EmbedOptions(
@@ -92,7 +274,7 @@ async def _embed(services: Services, request: Request, body: shapes.EmbedRequest
     return vectors_response((await services.embed(texts, options)).vectors)
 
 
-async def _embed_all(services: Services, request: Request, body: shapes.EmbedAllRequest) -> Response:
+async def _embed_all(services: Services, request: Request, body: EmbedAllRequest) -> Response:
     texts = await input_texts(services, request, body.inputs, "inputs")
     texts = await _truncate_left(services, request, body, texts, body.prompt_name)
     client = client_of(request)
@@ -109,10 +291,10 @@ async def _embed_all(services: Services, request: Request, body: shapes.EmbedAll
 async def _similarity(
     services: Services,
     request: Request,
-    inputs: shapes.Comparison,
-    parameters: shapes.SimilarityParameters | None,
+    inputs: Comparison,
+    parameters: SimilarityParameters | None,
 ) -> Response:
-    settings = parameters or shapes.SimilarityParameters.model_validate({})
+    settings = parameters or SimilarityParameters.model_validate({})
     services.limits.check_texts(inputs.sentences, "sentences", services.limits.texts - 1)
     services.limits.check_texts([inputs.source_sentence], "source_sentence")
     texts = [inputs.source_sentence, *inputs.sentences]
@@ -128,7 +310,7 @@ async def _similarity(
 
 
 async def _truncate_left(
-    services: Services, request: Request, body: shapes.Cut, texts: list[str], prompt_name: str | None
+    services: Services, request: Request, body: Truncation, texts: list[str], prompt_name: str | None
 ) -> list[str]:
     """The ends of long texts, where the client wants their beginnings cut off."""
     if not body.left:
@@ -139,9 +321,7 @@ async def _truncate_left(
     )
 
 
-def _token_vectors(
-    services: Services, texts: Sequence[str], body: shapes.EmbedAllRequest
-) -> list[TokenEmbeddings]:
+def _token_vectors(services: Services, texts: Sequence[str], body: EmbedAllRequest) -> list[TokenEmbeddings]:
     """Runs on a worker thread."""
     model, limit = services.model, services.model.max_length
     check_tokens(services, texts)
@@ -159,33 +339,33 @@ def _token_vectors(
 def _add_other_routes(route: Routes, services: Services) -> None:
     """The routes that give no vectors."""
 
-    @route.post("/rerank", shapes.Ranks)
-    async def rerank(request: Request, body: shapes.RerankRequest) -> Response:
+    @route.post("/rerank", Ranks)
+    async def rerank(request: Request, body: RerankRequest) -> Response:
         """Texts by how well they answer a query, best first."""
         return await _rerank(services, request, body)
 
-    @route.post("/predict", shapes.Predictions)
-    async def predict(request: Request, body: shapes.PredictRequest) -> Response:
+    @route.post("/predict", Predictions)
+    async def predict(request: Request, body: PredictRequest) -> Response:
         """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
         return await _predict(services, request, body)
 
-    @route.post("/tokenize", shapes.Tokens)
-    async def tokenize(request: Request, body: shapes.TokenizeRequest) -> Response:
+    @route.post("/tokenize", Tokens)
+    async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         """The tokens of texts, whole."""
         return await _tokenize(services, request, body)
 
-    @route.post("/decode", shapes.DecodedTexts)
-    async def decode(request: Request, body: shapes.DecodeRequest) -> Response:
+    @route.post("/decode", DecodedTexts)
+    async def decode(request: Request, body: DecodeRequest) -> Response:
         """The texts that token ids stand for."""
         return await _decode(services, request, body)
 
-    @route.get("/info", shapes.Info)
+    @route.get("/info", Info)
     async def info(request: Request) -> Response:
         """The loaded model and the limits of a request."""
         return json_response(_info(services))
 
 
-async def _rerank(services: Services, request: Request, body: shapes.RerankRequest) -> Response:
+async def _rerank(services: Services, request: Request, body: RerankRequest) -> Response:
     services.limits.check_texts([body.query], "query")
     services.limits.check_texts(body.texts, "texts")
     texts = body.texts
@@ -204,7 +384,7 @@ async def _rerank(services: Services, request: Request, body: shapes.RerankReque
     return json_response(rows)
 
 
-async def _predict(services: Services, request: Request, body: shapes.PredictRequest) -> Response:
+async def _predict(services: Services, request: Request, body: PredictRequest) -> Response:
     if find_classes(services) is None:
         raise RouteError(424, f"{services.model_name} tells no classes apart", code="Backend")
     pairs = _pairs(body.inputs)
@@ -233,7 +413,7 @@ def _explain_left(wanted: bool) -> Iterator[None]:
         ) from error
 
 
-async def _tokenize(services: Services, request: Request, body: shapes.TokenizeRequest) -> Response:
+async def _tokenize(services: Services, request: Request, body: TokenizeRequest) -> Response:
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     services.limits.check_texts(texts, "inputs")
     prompt, special = _prompt(services, body.prompt_name), body.add_special_tokens is not False
@@ -248,7 +428,7 @@ async def _tokenize(services: Services, request: Request, body: shapes.TokenizeR
     return encoded_list_response(await services.work(work, client=client_of(request), long=is_long(prompted)))
 
 
-async def _decode(services: Services, request: Request, body: shapes.DecodeRequest) -> Response:
+async def _decode(services: Services, request: Request, body: DecodeRequest) -> Response:
     if not body.ids:
         raise InputError("ids is empty: give at least one token id")
     lists: Any = body.ids if isinstance(body.ids[0], list) else [body.ids]
