@@ -377,7 +377,7 @@ BAD_ADDS = {
     "one string": ({"texts": "cat"}, r"texts takes a list, got one string"),
     "not a text": ({"texts": ["cat", 5]}, r"texts\[1\] is of type int, not a string"),
     "none": ({"texts": ["cat", None]}, r"texts\[1\] is None"),
-    "NUL in a text": ({"texts": ["cat", "a\0b"]}, r"texts\[1\] has a NUL character at place 1"),
+    "NUL in a text": ({"texts": ["cat", "a\0b"]}, r"texts\[1\] has a NUL character at position 1"),
     "half a character": ({"texts": ["\ud800"]}, r"texts\[0\] has half a character"),
     "duplicate ids": ({"texts": ["a", "b", "c"], "ids": ["1", "2", "1"]}, "the id '1' comes twice"),
     "known id": ({"texts": ["a", "b"], "ids": ["x", "d01"]}, "the id 'd01' is in the index already"),

@@ -41,14 +41,14 @@ class TestLanceWithLists(TableContract):
 def test_a_commit_while_an_index_is_opened_is_not_taken_back(tmp_path, monkeypatch):
     """It was: the opened handle took the newer version for one that cannot be read, and restored its own."""
     first = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
-    look = recovery.look
+    read_view = recovery.read_view
 
-    def look_late(*arguments):
-        monkeypatch.setattr(recovery, "look", look)
+    def read_late(*arguments):
+        monkeypatch.setattr(recovery, "read_view", read_view)
         first.write(rows_of(["a"]), replace=False)
-        return look(*arguments)
+        return read_view(*arguments)
 
-    monkeypatch.setattr(recovery, "look", look_late)
+    monkeypatch.setattr(recovery, "read_view", read_late)
     second = LanceStore(tmp_path / "notes").open()
     second.write(rows_of(["b"]), replace=False)
     assert sorted(second.digests(["a", "b"])) == ["a", "b"]

@@ -167,9 +167,9 @@ def test_a_table_that_has_grown_is_built_anew(folder):
 
 
 def test_many_new_passages_are_put_into_the_lists(folder, no_build, monkeypatch):
-    from gemel.index.lance import snapshot as sight
+    from gemel.index.lance import snapshot
 
-    monkeypatch.setattr(sight, "_TAIL", 50)
+    monkeypatch.setattr(snapshot, "_TAIL", 50)
     table = opened(folder)
     held = table.nearest(QUERIES[:1], 5)[0]
     table.write(some(ROWS, ROWS + 200), replace=False)

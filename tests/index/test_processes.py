@@ -21,7 +21,7 @@ import gemel
 from gemel.errors import InputError, WorkError
 from gemel.files.locks import SharedLock
 from gemel.index.lance import cache
-from gemel.index.lance.disk import bytes_below
+from gemel.index.lance.recovery import bytes_below
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
 from index_contract import clusters, rows_of
@@ -101,7 +101,7 @@ def test_a_handle_of_another_process_is_opened_again(tmp_path):
     before = table._handles
     before.process = -1
     before.versions._lock.acquire()  # as a thread of the parent may have held it
-    before.sights._lock.acquire()
+    before.snapshots._lock.acquire()
     table.write(some(600, 601), replace=False)
     assert list(table.by_words("number250", 5).id) == ["d0250"]
     assert list(table.nearest(VECTORS[600:601], 1)[0].id) == ["d0600"]
@@ -139,7 +139,7 @@ with gemel.open_index(sys.argv[1], read_only=True) as index:
 
 
 def test_a_fork_waits_for_calls_of_other_threads():
-    from gemel.index.lance.disk import calling_lance
+    from gemel.index.lance.recovery import calling_lance
 
     inside, order = threading.Event(), []
 
@@ -336,12 +336,12 @@ def test_vectors_of_old_versions_are_let_go(tmp_path):
     table = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
     table.write(some(0, 200), replace=False)
     table.nearest(VECTORS[:1], 1)
-    first = weakref.ref(table._sights._now.copies)
+    first = weakref.ref(table._snapshots._now.copies)
     held = []
     for number in range(20):
         table.write(some(0, 200, sign=(-1) ** (number + 1)), replace=True)
         near = table.nearest(VECTORS[:3], 1, exact=number % 2 == 0)
-        held.append(len(table._sights._now.copies))
+        held.append(len(table._snapshots._now.copies))
     assert [list(each.id) for each in near] == [[each] for each in names(0, 3)]
     assert max(held) <= 200 + 1024 + 200
     gc.collect()
@@ -355,7 +355,7 @@ def test_exact_searches_of_a_large_table_let_old_vectors_go(tmp_path):
     for number in range(6):
         table.write(some(0, 500, sign=(-1) ** number), replace=True)
         table.nearest(VECTORS[:1], 1, exact=True)
-    assert len(table._sights._now.copies) <= 500 + 1024 + 500
+    assert len(table._snapshots._now.copies) <= 500 + 1024 + 500
 
 
 # Disk.

@@ -16,7 +16,7 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 
 import gemel
 from gemel.errors import InputError, WorkError
-from gemel.index.lance import locks as seal
+from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, storage_options
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import FORMAT, Count, Header
@@ -203,12 +203,12 @@ def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatc
     table = store.place().create(Header(DIM, {}, {}))
     dead = store.place()
     dead.writing().__enter__()
-    monkeypatch.setattr(seal, "_STALE", -1)
+    monkeypatch.setattr(versions, "_STALE", -1)
     table.write(rows_of(["a"]), replace=False)
     assert table.count() == Count(1, 1)
-    monkeypatch.setattr(seal, "_STALE", 600)
+    monkeypatch.setattr(versions, "_STALE", 600)
     with pytest.raises(WorkError, match="held too long"):
-        seal.move(dead._opened(dead._pointer()), dead.name, dead._token, 2)
+        versions.move(dead._opened(dead._pointer()), dead.name, dead._token, 2)
 
 
 @needs_server

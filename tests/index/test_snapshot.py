@@ -13,8 +13,7 @@ pytest.importorskip("lance", reason="the extra 'index' is not installed")
 pytest.importorskip("faiss", reason="the extra 'index' is not installed")
 
 from gemel.errors import WorkError
-from gemel.index.lance import saved_view as snapshot
-from gemel.index.lance import versions
+from gemel.index.lance import snapshot, versions
 from gemel.index.lance.recovery import RecoveredWarning
 from gemel.index.lance.store import LanceStore
 from gemel.index.port import Header
@@ -60,7 +59,7 @@ def folder(request, tmp_path, monkeypatch):
 
 
 def saved(folder):
-    return snapshot.snapshot_file(folder / "cache", "rows-1")
+    return snapshot.saved_file(folder / "cache", "rows-1")
 
 
 def answers(table):
@@ -117,10 +116,10 @@ def test_writes_of_others_are_seen_by_who_began_with_it(folder):
 def test_it_is_not_used_for_another_version(folder):
     writer = opened(folder)
     writer.delete(["doc-0009"])
-    assert snapshot.load(folder / "cache", str(folder / "rows-1.lance"), "notes") is None
+    assert snapshot.load_view(folder / "cache", str(folder / "rows-1.lance"), "notes") is None
     table = opened(folder)
     assert list(table.nearest(VECTORS[9:10], 1)[0].id) != ["doc-0009"]  # which saves one of this version
-    assert snapshot.load(folder / "cache", str(folder / "rows-1.lance"), "notes").view.version == int(
+    assert snapshot.load_view(folder / "cache", str(folder / "rows-1.lance"), "notes").view.version == int(
         table.stats().version
     )
 
@@ -129,13 +128,13 @@ def test_it_is_not_used_for_another_table_of_the_same_name_and_version(folder, t
     place = LanceStore(tmp_path / "other", **SIZES)
     other = place.create(Header(DIM, {"group": "int"}, {}))
     uri = str(tmp_path / "other" / "rows-1.lance")
-    version = snapshot.load(folder / "cache", str(folder / "rows-1.lance"), "notes").view.version
+    version = snapshot.load_view(folder / "cache", str(folder / "rows-1.lance"), "notes").view.version
     for number in range(version - 1):
         other.write(some(number, number + 1), replace=False)
     assert other.stats().version == str(version)
     (tmp_path / "other" / "cache").mkdir(exist_ok=True)
     shutil.copy(saved(folder), saved(tmp_path / "other"))
-    assert snapshot.load(tmp_path / "other" / "cache", uri, "other") is None
+    assert snapshot.load_view(tmp_path / "other" / "cache", uri, "other") is None
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "one bit", "other format"])
@@ -147,7 +146,7 @@ def test_a_damaged_snapshot_is_ignored(folder, damage):
     elif damage == "other format":
         content[32:] = content[32:].replace(json.dumps({"format": 1})[1:-1].encode(), b'"format": 9')
     path.write_bytes(content[: {"empty": 0, "short": len(content) - 9}.get(damage, len(content))])
-    assert snapshot.load(folder / "cache", str(folder / "rows-1.lance"), "notes") is None
+    assert snapshot.load_view(folder / "cache", str(folder / "rows-1.lance"), "notes") is None
     assert list(opened(folder).nearest(VECTORS[9:10], 1)[0].id) == ["doc-0009"]
 
 

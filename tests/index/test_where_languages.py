@@ -77,7 +77,7 @@ class TestPostgres:
     )
     def test_every_value_is_a_parameter(self, where, sql, parameters):
         pytest.importorskip("psycopg", reason="needs the extra postgres")
-        from gemel.index.postgres.where import to_postgres
+        from gemel.index.postgres.schema import to_postgres
 
         compiled = to_postgres(parse_where(where, FIELDS))
         assert compiled.sql.as_string(None) == sql

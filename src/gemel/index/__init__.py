@@ -1,1 +1,1 @@
-"""An index of texts that knows its model: add, search, delete; a folder here, or a table on a server."""
+"""The index of texts: add, search, delete, migrate; in a folder, a bucket, on PostgreSQL or in memory."""

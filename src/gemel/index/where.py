@@ -133,7 +133,7 @@ def links(condition: Condition, join: type[Both] | type[Either]) -> list[Conditi
 
 
 def fields_of(condition: Condition) -> set[str]:
-    """The fields that the condition asks for."""
+    """The fields in the condition."""
     if isinstance(condition, Both | Either):
         return fields_of(condition.left) | fields_of(condition.right)
     return fields_of(condition.inner) if isinstance(condition, Not) else {condition.field}

@@ -1,11 +1,8 @@
-"""Conditions as people and programs write them, to a checked tree. Strings are read here, dictionaries beside.
+"""Conditions as strings or dictionaries to a checked tree (`where.py`).
 
-Conditions as dictionaries, for programs and JSON.
-
-{"lang": "en"}, {"lang": ["en", "de"]} for one of these, {"lang": None} for null, {"year": {">=": 2020, "<": 2025}},
-{"tags": {"contains": "new"}}; and {"and": [...]}, {"or": [...]}, {"not": {...}}. Several keys mean all of them.
-
-Checked too: that fields exist, that values have their types, and that a condition is not too large for a server.
+As dictionaries: {"lang": "en"}, {"lang": ["en", "de"]} for one of these, {"lang": None} for null,
+{"year": {">=": 2020, "<": 2025}}, {"tags": {"contains": "new"}}; and {"and": [...]}, {"or": [...]}, {"not": {...}}.
+Several keys mean all of them. Checked are fields, types of values, and the size of a condition.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The embedded table: passages in Lance, found through lists of faiss."""
+"""The table of an index in a folder or bucket: passages in Lance, candidates from inverted lists of faiss."""

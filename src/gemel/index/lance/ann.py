@@ -1,9 +1,8 @@
-"""Inverted lists of 4-bit codes (faiss), for candidates: which slots are worth an exact comparison.
+"""Inverted lists of 4-bit codes (faiss): which vectors are candidates, worth an exact comparison.
 
-An object never changes once it answers; adding makes another. How many lists a query visits is found by trying, on
-questions that stored vectors stand for, until 0.985 of the ten exact neighbours are among the candidates. Questions
-unlike what is stored (a single word, a line of code) need more: what each number of lists finds of both kinds is kept.
-Such a query is recognized by its vector: no list is much nearer to it than the average list (`Lists.unlike`).
+`Lists` are immutable; adding vectors makes new ones. How many lists a query visits is measured (`approximate.py`), for
+queries like the stored vectors and unlike them. An unlike query (a single word, a line of code) is recognized by its
+vector: no list is much nearer to it than the average list (`Lists.unlike`). Vectors are numbered by slots.
 """
 
 from __future__ import annotations
@@ -18,54 +17,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import MissingExtra
+from gemel.index.approximate import (
+    FINEST_RECALL,
+    LIKE_STORED,
+    NEIGHBORS,
+    UNLIKE_STORED,
+    USUAL_RECALL,
+    RecallQueries,
+    far_recall,
+    near_recall,
+    recall_queries,
+)
 from gemel.types import Vectors
 from gemel.vectors.scan.compare import thread_count
 
-AIM = 0.985
+_QUERIES = 256  # of each kind that recall is measured with
 
-_QUESTIONS = 256
+_FAR_RECALL = 0.95  # of queries unlike the stored vectors, unless a search requests another
 
-_MIXED = (0.3, 0.6)
-"""How much of another stored vector is added to one to make a question like the stored vectors."""
-
-_REMOVED = 0.95
-"""Part of what a stored vector shares with its centroid that is removed, for a question unlike the stored vectors."""
-
-_SUMMED = 3  # vectors that are summed after this removal
-
-_FAR_AIM = 0.95  # recall of questions unlike the stored vectors, unless a search requests another
-
-_FAR_WIDE = 2  # times the candidates of such a question: the scores of its neighbors differ less
+_FAR_WIDE = 2  # times the candidates of such a query: the scores of its neighbors differ less
 
 _EDGES = (0.1, 0.5)
-"""Part of the questions like the stored vectors that is searched widely too: usually, and for a requested recall."""
-
-_FINEST = 0.995  # a recall up to which it is measured; above, everything is compared
+"""Part of the queries like the stored vectors that is searched widely too: usually, and for a requested recall."""
 
 _WIDEST = 16
 
-_NEIGHBOURS = 10
-
-_TRAINED_ON = 40  # vectors a list: k-means is most of the time of a build
+_TRAINED_ON = 40  # vectors per list: k-means is most of the time of a build
 
 _ROUNDS = 10
 
 _STEPS = (1.3, 1.15)
-"""From one number of lists that is tried to the next: until the questions like the stored ones are found, and after."""
+"""From one measured number of lists to the next: until queries like the stored vectors are found, and after."""
 
 _BLOCK = 65_536
 
 
 @dataclass(frozen=True)
 class RecallPoint:
-    """What a number of lists finds."""
+    """The recall of a number of lists."""
 
     visited: int
     wide: int
     near: float
-    """Recall of questions like the stored vectors."""
+    """Recall of queries like the stored vectors."""
     far: float
-    """Recall of questions unlike them, with `_FAR_WIDE` times the candidates."""
+    """Recall of queries unlike them, with `_FAR_WIDE` times the candidates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +73,8 @@ class Codes:
     score: Vectors
     """By code, descending."""
 
-    def may_go_on(self, query: int, best: NDArray[np.int64], k: int) -> bool:
-        """The k-th best is as good by its code as the last candidate: equal ones may follow behind it."""
+    def may_have_ties(self, query: int, best: NDArray[np.int64], k: int) -> bool:
+        """Whether equal vectors may follow the last candidate: the k-th best has the same score by code."""
         row = self.slots[query]
         if len(best) < k or row[-1] < 0:
             return False
@@ -125,18 +121,18 @@ class Lists:
         """
         if self.edges is None:
             return np.zeros(len(queries), dtype=np.bool_)
-        return np.asarray(self.lead(queries) < self.edges[recall is not None and recall > _FAR_AIM])
+        return np.asarray(self.lead(queries) < self.edges[recall is not None and recall > _FAR_RECALL])
 
     def tuned_for(self, recall: float | None, *, far: bool = False) -> Lists | None:
-        """These lists with as many visited as find this part; None: none does, so everything is compared.
+        """These lists with as many visited as this recall needs; None: too few, so everything is compared.
 
-        `recall` None: what is usual. `far`: of questions unlike the stored vectors.
+        `recall` None: the usual one. `far`: of queries unlike the stored vectors.
         """
         if recall is None and not far:
             return self
-        if recall is not None and recall > _FINEST:
+        if recall is not None and recall > FINEST_RECALL:
             return None
-        least = _FAR_AIM if far else AIM
+        least = _FAR_RECALL if far else USUAL_RECALL
         aim = least if recall is None else max(recall, least)
         good = [point for point in self.curve if (point.far if far else point.near) >= aim]
         if not good and recall is not None:
@@ -147,18 +143,15 @@ class Lists:
 
     @property
     def measured(self) -> dict[str, float]:
-        """Recall by the kind of question, as a search goes without further request."""
+        """Recall by the kind of query, of a search that requests no other."""
         if not self.curve:
             return {}
-        far = next((point for point in self.curve if point.far >= _FAR_AIM), self.curve[-1])
-        return {
-            "like the stored texts (between two of them)": self.recall,
-            "unlike them (as words and code are; wider search)": far.far,
-        }
+        far = next((point for point in self.curve if point.far >= _FAR_RECALL), self.curve[-1])
+        return {LIKE_STORED: self.recall, UNLIKE_STORED: far.far}
 
     @property
     def layout(self) -> str:
-        return f"IVF{self.index.nlist},PQ{self.index.M}x4fs ({self.visited} lists asked)"
+        return f"IVF{self.index.nlist},PQ{self.index.M}x4fs ({self.visited} lists visited)"
 
     def search(
         self,
@@ -187,7 +180,7 @@ class Lists:
         return Codes(np.asarray(slots, dtype=np.int64), np.asarray(score))
 
     def candidates(self, k: int) -> int:
-        """How many codes are looked up for k answers, as codes order neighbours a little wrongly."""
+        """How many codes are looked up for k answers: codes order neighbors only roughly."""
         return self.wide * (2 * k + 40)
 
     def extended(self, vectors: Vectors) -> Lists:
@@ -201,12 +194,12 @@ class Lists:
 
     def visits(self, k: int, part: float) -> int:
         """Lists to visit for k answers where this part of the slots counts."""
-        visited = self.visited * max(1.0, math.sqrt(k / _NEIGHBOURS)) / max(part, 1e-6)
+        visited = self.visited * max(1.0, math.sqrt(k / NEIGHBORS)) / max(part, 1e-6)
         return min(int(self.index.nlist), math.ceil(visited))
 
     def compares(self, part: float) -> float:
-        """Codes that a search for ten looks at."""
-        return self.count * self.visits(_NEIGHBOURS, part) / int(self.index.nlist)
+        """Codes that a search for ten reads."""
+        return self.count * self.visits(NEIGHBORS, part) / int(self.index.nlist)
 
 
 def build(vectors: Vectors) -> Lists:
@@ -220,103 +213,70 @@ def build(vectors: Vectors) -> Lists:
     index.cp.niter, index.cp.min_points_per_centroid = _ROUNDS, 1
     index.cp.spherical, index.cp.max_points_per_centroid = True, _TRAINED_ON
     index.pq.cp.niter, index.pq.cp.min_points_per_centroid = _ROUNDS, 1
-    chance = np.random.default_rng(0)
-    sample = np.sort(chance.choice(count, min(count, max(4096, _TRAINED_ON * lists)), replace=False))
+    rng = np.random.default_rng(0)
+    sample = np.sort(rng.choice(count, min(count, max(4096, _TRAINED_ON * lists)), replace=False))
     _use_threads(faiss, thread_count(None))
     index.train(np.ascontiguousarray(vectors[sample]))
     empty = Lists(index, 0, 1, 0.0, count)
-    questions = _questions(vectors, empty.centroids, chance)
-    truth = _Best(len(questions))
+    queries = recall_queries(vectors, empty.centroids, _QUERIES, rng)
+    truth = _ExactNeighbors(queries.both)
     for start in range(0, count, _BLOCK):
         block = np.ascontiguousarray(vectors[start : start + _BLOCK])
         index.add_with_ids(block, np.arange(start, start + len(block), dtype=np.int64))
-        truth.see(questions @ block.T, start)
-    near = questions[: len(_MIXED) * _QUESTIONS]
-    usual, careful = np.quantile(empty.lead(near), _EDGES).tolist()
-    return _tuned(replace(empty, count=count, edges=(usual, careful)), questions, truth.slots)
+        truth.see(block, start)
+    usual, careful = np.quantile(empty.lead(queries.near), _EDGES).tolist()
+    return _tuned(replace(empty, count=count, edges=(usual, careful)), queries, truth.slots)
 
 
-def _tuned(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> Lists:
-    """As many lists as it takes; where all of them do not do, the codes are too coarse and more are looked up.
+def _tuned(lists: Lists, queries: RecallQueries, truth: NDArray[np.int64]) -> Lists:
+    """The lists with as many visited as the usual recall needs; if all are too few, more codes are looked up.
 
-    It is measured on until questions of the other kind are found too, or there is nothing more to visit.
+    Larger numbers are measured too, until queries of the other kind are found or there is nothing more to visit.
     """
     visited, wide, most = 1, 1, int(lists.index.nlist)
-    near = len(_MIXED) * _QUESTIONS
+    near_truth, far_truth = truth[: len(queries.near)], truth[len(queries.near) :]
     chosen: Lists | None = None
     curve: list[RecallPoint] = []
     while True:
         tried = replace(lists, visited=visited, wide=wide)
-        if chosen is None or curve[-1].near < _FINEST:  # above it nobody asks how many more are found
-            right = _right(tried, questions[:near], truth[:near])
-            share = float(right.reshape(len(_MIXED), -1).mean(axis=1).min())
+        if chosen is None or curve[-1].near < FINEST_RECALL:  # above it the exact number is not needed
+            near = near_recall(tried.search(queries.near, NEIGHBORS, None).slots, near_truth)
         widely = replace(tried, wide=_FAR_WIDE * wide)
-        far = float(_right(widely, questions[near:], truth[near:]).mean())
-        point = RecallPoint(visited, wide, near=share, far=far)
+        far = far_recall(widely.search(queries.far, NEIGHBORS, None).slots, far_truth)
+        point = RecallPoint(visited, wide, near=near, far=far)
         curve.append(point)
         last = visited >= most and wide >= _WIDEST
-        if chosen is None and (point.near >= AIM or last):
+        if chosen is None and (point.near >= USUAL_RECALL or last):
             chosen = replace(tried, recall=point.near)
-        if last or (chosen is not None and (min(point.near, point.far) >= _FINEST or visited >= most)):
+        if last or (chosen is not None and (min(point.near, point.far) >= FINEST_RECALL or visited >= most)):
             break
         if visited >= most:
             visited, wide = 1, 2 * wide
         else:
             visited = min(most, max(visited + 1, int(visited * _STEPS[chosen is not None])))
     assert chosen is not None, "the last point is chosen if none before was"
-    # Before the chosen one the points are of no use to anybody.
+    # The points before the chosen one are not used.
     sizes = [(point.visited, point.wide) for point in curve]
     first = sizes.index((chosen.visited, chosen.wide))
     return replace(chosen, curve=tuple(curve[first:]))
 
 
-def _right(lists: Lists, questions: Vectors, truth: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(questions, neighbors) which of the true neighbors are among the candidates."""
-    found = lists.search(questions, _NEIGHBOURS, None).slots
-    return np.asarray((truth[:, :, None] == found[:, None, :]).any(axis=2))
+class _ExactNeighbors:
+    """The exact neighbors of some queries, found while blocks of vectors are read."""
 
+    def __init__(self, queries: Vectors) -> None:
+        self._queries = queries
+        self.slots = np.full((len(queries), NEIGHBORS), -1, dtype=np.int64)
+        self._score = np.full((len(queries), NEIGHBORS), -np.inf, dtype=np.float32)
 
-def _questions(vectors: Vectors, centroids: Vectors, chance: np.random.Generator) -> Vectors:
-    """Stored vectors, moved: a stored vector itself would be found in the first list.
-
-    Of three kinds, one after the other. Two are moved towards another vector, as questions like the stored texts are.
-    The last are unlike them: sums of vectors without most of what these share with their centroids. So the order of
-    the lists says little about where their neighbors are. Single words and lines of Python code among sentences
-    needed about as many lists or fewer (benchmarks/index_recall.py); random noise on stored vectors needs far fewer.
-    """
-    out = []
-    for weight in _MIXED:
-        first = np.sort(chance.integers(len(vectors), size=_QUESTIONS))
-        mixed = vectors[first] + weight * vectors[chance.integers(len(vectors), size=_QUESTIONS)]
-        out.append(_unit(mixed))
-    rest = np.zeros((_QUESTIONS, vectors.shape[1]), dtype=np.float32)
-    for _ in range(_SUMMED):
-        some = vectors[chance.integers(len(vectors), size=_QUESTIONS)]
-        scores = some @ centroids.T
-        best = scores.argmax(axis=1)
-        rest += _unit(some - _REMOVED * scores.max(axis=1, keepdims=True) * centroids[best])
-    out.append(_unit(rest))
-    return np.concatenate(out)
-
-
-def _unit(vectors: Vectors) -> Vectors:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.maximum(lengths, 1e-6), dtype=np.float32)
-
-
-class _Best:
-    """The exact neighbours of some questions while blocks stream by."""
-
-    def __init__(self, questions: int) -> None:
-        self.slots = np.full((questions, _NEIGHBOURS), -1, dtype=np.int64)
-        self._score = np.full((questions, _NEIGHBOURS), -np.inf, dtype=np.float32)
-
-    def see(self, scores: Vectors, start: int) -> None:
-        kept = min(_NEIGHBOURS, scores.shape[1])
+    def see(self, block: Vectors, start: int) -> None:
+        """`start`: the slot of the first vector of the block."""
+        scores = self._queries @ block.T
+        kept = min(NEIGHBORS, scores.shape[1])
         near = np.argpartition(-scores, kept - 1, axis=1)[:, :kept]
         score = np.concatenate([self._score, np.take_along_axis(scores, near, 1)], axis=1)
         slots = np.concatenate([self.slots, near + start], axis=1)
-        order = np.argsort(-score, axis=1)[:, :_NEIGHBOURS]
+        order = np.argsort(-score, axis=1)[:, :NEIGHBORS]
         self.slots, self._score = np.take_along_axis(slots, order, 1), np.take_along_axis(score, order, 1)
 
 
@@ -325,7 +285,7 @@ _threads = {"used": False, "lost": False}
 
 
 def _use_threads(faiss: Any, count: int) -> None:  # noqa: ANN401
-    """The pool of a parent does not exist in a forked child, and OpenMP waits for it for ever."""
+    """One thread after a fork: the pool of the parent does not exist in the child, and OpenMP would wait forever."""
     _threads["used"] |= count > 1
     faiss.omp_set_num_threads(1 if _threads["lost"] else count)
 

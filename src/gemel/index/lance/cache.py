@@ -1,13 +1,9 @@
-"""What was built for search, in a folder beside the table. It may be deleted at any time; one that is damaged or old is
-ignored. A passage is known in it by its stamp, so it fits every version of the table as far as they share passages.
+"""The cache of a table: lists, vectors and texts in a folder beside it, mapped into memory (`Base`, `Copies`).
 
-Every file has its sha256 in about.json. They are compared when a cache is loaded for the first time, and again when
-the size, time or inode of a file is not what it was then. One process builds at a time: it holds `building`.
-
-Vectors and texts of passages at hand, each under a number of its own: its slot.
-
-The first slots are files of a cache, mapped into memory; the others grew in this process. Copies are never the truth:
-what is missing is read from the table, and a slot whose passage is gone is not asked for again.
+It may be deleted at any time; a damaged or old one is ignored. Passages are identified by their stamps, so it fits
+every version of the table as far as they share passages. Each vector and text has a number, its slot: the first slots
+are those of the cache, the others were added by this process. about.json has the sha256 of every file; they are
+compared when a cache is first loaded, and again when size, time or inode of a file has changed.
 """
 
 from __future__ import annotations
@@ -52,11 +48,11 @@ class BuiltCache:
     base: Base
     lists: Lists
     folder: Path | None = None
-    """Where it is kept."""
+    """Where it is saved; None: in memory only."""
 
 
 def build_from(view: View, folder: Path | None, table: str) -> BuiltCache:
-    """Lists of all passages that are there, read from the table. With a folder: kept in it, and mapped from there."""
+    """Lists of all passages, read from the table; with a folder: saved in it, and mapped from there."""
     positions = np.flatnonzero(view.live)
     stamp = view.stamp[positions]
     if folder is None:
@@ -86,7 +82,7 @@ def build_from(view: View, folder: Path | None, table: str) -> BuiltCache:
 
 
 def load(folder: Path, table: str, dim: int) -> BuiltCache | None:
-    """The newest that is whole; None: there is none."""
+    """The newest undamaged one; None: there is none."""
     try:
         found = sorted(
             folder.glob(f"{table}-*/about.json"), key=lambda path: path.stat().st_mtime, reverse=True
@@ -102,7 +98,7 @@ def load(folder: Path, table: str, dim: int) -> BuiltCache | None:
 
 
 def building(folder: Path, *, wait: bool = True) -> AbstractContextManager[bool]:
-    """Held by the one process that builds a cache in this folder; False: another is at it, and was not waited for.
+    """A lock of the one process that builds a cache in this folder; False: another is building, without waiting.
 
     OSError or WorkError where the folder cannot be written."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +113,7 @@ def drop_others(folder: Path, table: str, kept: Path | None) -> None:
 
 
 def sweep(folder: Path, table: str) -> None:
-    """What processes that died left half built is deleted, unless another process is building just now."""
+    """Delete unfinished caches of processes that died, unless another process is building one now."""
     with suppress(OSError, WorkError):
         if any(folder.glob(f".{table}-*")):
             with building(folder, wait=False) as alone:
@@ -126,7 +122,7 @@ def sweep(folder: Path, table: str) -> None:
 
 
 def drop_unfinished(folder: Path, table: str) -> None:
-    """For who holds `building`: nobody else works on what has no name yet."""
+    """Delete unfinished caches; only with the lock of `building`."""
     for path in folder.glob(f".{table}-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -205,7 +201,7 @@ def _mapped(here: Path, stamp: NDArray[np.int64], dim: int) -> Base:
 
 @contextmanager
 def _new_folder(folder: Path, table: str) -> Iterator[Path]:
-    """It gets its name when it is whole; until then it has one that `load` does not look at."""
+    """A new folder that `load` ignores until the block has ended without error."""
     name = f"{table}-{os.urandom(4).hex()}"
     here = folder / f".{name}"
     here.mkdir(parents=True)
@@ -243,8 +239,8 @@ def _in_memory(view: View, positions: NDArray[np.int64], stamp: NDArray[np.int64
     texts: list[Any] = []
     batches = _Batches(lambda batch: texts.append(batch.column(0)))
 
-    def keep(place: slice, vector: Vectors, text: pa.ChunkedArray) -> None:
-        vectors[place] = vector
+    def keep(rows: slice, vector: Vectors, text: pa.ChunkedArray) -> None:
+        vectors[rows] = vector
         batches.add(text)
 
     read(view, positions, keep)
@@ -266,8 +262,8 @@ class _Batches:
         chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
         self._waiting += [chunk.cast(pa.large_string()) for chunk in chunks]
         self._count += len(texts)
-        while self._count >= TEXTS_A_BATCH:
-            self._send(TEXTS_A_BATCH)
+        while self._count >= TEXTS_PER_BATCH:
+            self._send(TEXTS_PER_BATCH)
 
     def end(self) -> None:
         if self._count:
@@ -282,7 +278,7 @@ class _Batches:
         self._waiting, self._count = [joined.slice(count)], self._count - count
 
 
-TEXTS_A_BATCH = 65_536
+TEXTS_PER_BATCH = 65_536
 
 _CELLS = 32  # so many texts are read one by one; more are taken at once
 
@@ -297,21 +293,21 @@ class Base:
     vector: Vectors
     """(n, dim); a file mapped into memory, or an array."""
     text: Sequence[pa.Array]
-    """Batches of `TEXTS_A_BATCH`, the last one shorter."""
+    """Batches of `TEXTS_PER_BATCH`, the last one shorter."""
 
     def text_at(self, slot: int) -> str:
-        return str(self.text[slot // TEXTS_A_BATCH][slot % TEXTS_A_BATCH].as_py())
+        return str(self.text[slot // TEXTS_PER_BATCH][slot % TEXTS_PER_BATCH].as_py())
 
     def texts_at(self, slots: NDArray[np.int64]) -> list[str]:
         """The same of many, batch by batch."""
-        batch, rows = np.divmod(slots, TEXTS_A_BATCH)
+        batch, rows = np.divmod(slots, TEXTS_PER_BATCH)
         out: list[str] = [""] * len(slots)
         for number in np.flatnonzero(np.bincount(batch)).tolist():
             at = np.flatnonzero(batch == number)
-            for place, text in zip(
+            for n, text in zip(
                 at.tolist(), self.text[number].take(indices(rows[at])).to_pylist(), strict=True
             ):
-                out[place] = text
+                out[n] = text
         return out
 
 
@@ -408,9 +404,9 @@ def read(view: View, positions: Positions, use: Callable[[slice, Vectors, pa.Chu
         _walk(view, wanted, use)
         return
     for start in range(0, len(positions), _BLOCK):
-        place = slice(start, min(start + _BLOCK, len(positions)))
-        table = view.take(positions[place], ["vector", "text"])
-        use(place, matrix(table["vector"]), table["text"])
+        rows = slice(start, min(start + _BLOCK, len(positions)))
+        table = view.take(positions[rows], ["vector", "text"])
+        use(rows, matrix(table["vector"]), table["text"])
 
 
 def _walk(
@@ -425,7 +421,7 @@ def _walk(
     for batch in scanner.to_batches():
         keep = wanted[view.positions(batch["_rowaddr"].to_numpy())]
         if not keep.all():
-            batch = batch.filter(pa.array(keep))  # noqa: PLW2901 - the rest of it is what goes on
+            batch = batch.filter(pa.array(keep))  # noqa: PLW2901 - only the live rows are used
         count = batch.num_rows
         if count:
             use(slice(done, done + count), matrix(batch["vector"]), batch["text"])

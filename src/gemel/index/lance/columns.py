@@ -1,10 +1,8 @@
-"""Passages as Arrow: the columns of a table, to and from `Rows` and `Header`.
+"""The Arrow columns of a table, to and from `PassageRows` and `Header`; and conditions on them, as a mask of rows.
 
-A field of the user is a column of its own, with a prefix, so that it may be called "text". `stamp` is a number that
-no other written passage has: what is known of a passage (its code in a cache) is found by it wherever Lance moves it.
-`words` holds the words of the text with a space between them, as `Header.words` cuts them; tables of format 1 lack it.
-
-Conditions over Arrow columns, as a mask of the rows in memory.
+A field of the user is a column with a prefix, so that it may be called "text". `stamp` is a number that identifies a
+written passage wherever Lance moves it: a cache finds its vectors by it. `words` has the words of the text with a space
+between them, as `Header.words` divides them; tables of format 1 lack it.
 """
 
 from __future__ import annotations
@@ -115,18 +113,18 @@ def has_header(schema: pa.Schema) -> bool:
     return _KEY in (schema.metadata or {})
 
 
-def header_of(schema: pa.Schema, place: str) -> Header:
+def header_of(schema: pa.Schema, location: str) -> Header:
     """InputError for a table that gemel did not make, or a newer one did."""
     try:
         about = json.loads((schema.metadata or {})[_KEY])
         version = int(about["format"])
     except (KeyError, ValueError) as error:
         raise InputError(
-            f"{place} holds a Lance table that gemel did not make. Name another folder"
+            f"{location} holds a Lance table that gemel did not make. Name another folder"
         ) from error
     if version > FORMAT:
         raise InputError(
-            f"{place} is an index of format {version}, this gemel reads up to {FORMAT}. "
+            f"{location} is an index of format {version}, this gemel reads up to {FORMAT}. "
             "Upgrade it: pip install --upgrade gemel"
         )
     fields = {

@@ -1,9 +1,8 @@
-"""index.json: which table of an index is the current one, and what may lie beside it in a folder.
+"""Where an index is: a folder or a bucket, and index.json in it, which names the current table.
 
-An index in an object store, through Lance's own client: one way to find keys, one set of settings.
-
-Pointers are never overwritten there: `index.json` names the first table, `index-2.json` the second, and the highest
-number counts. So a process that was stopped in the middle of a switch and comes back late cannot turn it back.
+A bucket is read through Lance's own client, so there is one way to find keys and one set of settings. A pointer is
+never overwritten there: `index.json` names the first table, `index-2.json` the second, and the highest number is
+current. So a process that was stopped in the middle of a switch and resumes late cannot undo a later one.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from urllib.parse import urlsplit
 from gemel.checkpoint.cache import cache_root
 from gemel.errors import GemelError, InputError, WorkError
 from gemel.files.atomic import write_atomic
-from gemel.index.lance import saved_view as snapshot
 from gemel.index.lance.recovery import first_line, versions_in
+from gemel.index.lance.snapshot import drop_view
 from gemel.index.port import FORMAT
 
 _NAME = "index.json"
@@ -68,13 +67,13 @@ class Folder:
     def read(self) -> Pointer | None:
         """None: nothing is there, or what a killed `create` left. Anything else is an error that says what."""
         if self.path.is_file():
-            raise InputError(f"{self.name} is a file, an index is a folder. Name another place")
+            raise InputError(f"{self.name} is a file, an index is a folder. Name another location")
         content = self._content()
         if content is None:
             self._refuse_foreign()
             if not (tables := self.tables()):
                 return None
-            content = self._content()  # another process may have made all of it since the first look
+            content = self._content()  # another process may have created it since the first read
             if content is None:
                 raise without_pointer(self.name, tables, f"its {_NAME} is missing")
         return parsed(content, self.name, self.tables())
@@ -123,7 +122,7 @@ class Folder:
     def drop(self, table: str) -> None:
         shutil.rmtree(self.path / table, ignore_errors=True)
         self.readers(table).unlink(missing_ok=True)
-        snapshot.drop(self.cache, Path(table).stem)
+        drop_view(self.cache, Path(table).stem)
         for cache in self.cache.glob(f"{Path(table).stem}-*"):
             shutil.rmtree(cache, ignore_errors=True)
 
@@ -165,7 +164,7 @@ def parsed(content: bytes, name: str, tables: Sequence[str]) -> Pointer:
         if tables:
             raise without_pointer(name, tables, f"its {_NAME} is damaged") from error
         raise InputError(
-            f"{name} is no index: its {_NAME} is not one of gemel's. Name another place"
+            f"{name} is no index: its {_NAME} is not one of gemel's. Name another location"
         ) from error
     if version > FORMAT:
         raise InputError(
@@ -310,24 +309,24 @@ class Bucket:
 
 
 def refuse_secrets(url: str) -> None:
-    """A place is shown in messages and logs: it holds no keys."""
+    """An error if an address has keys in it: it is shown in messages and logs."""
     parts = urlsplit(url)
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise InputError(
-            f"the place {shown} was given with more than a bucket and a path. Keys belong into the environment "
+            f"the location {shown} was given with more than a bucket and a path. Keys belong into the environment "
             "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or ~/.aws/credentials, the server into AWS_ENDPOINT_URL"
         )
     if parts.scheme not in ("s3", "file"):
         raise InputError(
-            f"{shown} is no place for an index. Give a folder, s3://bucket/path or postgresql://"
+            f"{shown} is no location for an index. Give a folder, s3://bucket/path or postgresql://"
         )
     if parts.scheme == "s3" and not parts.path.strip("/"):
         raise InputError(f"{shown} names a bucket without a path. Give s3://bucket/path")
 
 
 def storage_options(url: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What Lance is told beyond what it finds itself; never a key."""
+    """Options for Lance beyond those that it finds itself; never a key."""
     if not url.startswith("s3://"):
         return {}
     out: dict[str, str] = {}

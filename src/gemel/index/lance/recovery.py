@@ -1,14 +1,15 @@
-"""The last good version of a table: what cannot be read is noticed, said, and written over by nobody unasked.
+"""Lance datasets and their files: opened at the last good version, synced, and safe with forks.
 
 A kill leaves no torn file, as Lance makes a version visible by one rename. A power cut may: the manifest or a data
-file of the newest version, which was not acknowledged unless the disk lost what it had promised. Such a version is
-left behind with a warning. Where more than the newest version cannot be read, a file of an acknowledged write is
-damaged: the table can be read at its last good version, and is written to only after `repair`.
+file of the newest version, which was not acknowledged unless the disk lost synced data. Such a version is skipped with
+a warning. If more than the newest version cannot be read, a file of an acknowledged write is damaged: the table can be
+read at its last good version, and is written to only after `repair`.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,17 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
+from gemel.files.atomic import sync
 from gemel.index.lance.columns import has_header
-from gemel.index.lance.disk import calling_lance
-from gemel.index.lance.view import View, look
+from gemel.index.lance.view import View, read_view
 
-_NAMES_FROM = (
-    2**64 - 1
-)  # Lance names a version's file by its distance from here, so that the newest is listed first
+_NAMES_FROM = 2**64 - 1  # Lance names a version's file by its distance from here: the newest is listed first
 _METADATA_CACHE = 64 << 20  # bytes; Lance's own 1 GB would fill up with what old versions needed
 _INDEX_CACHE = 512 << 20
 READ_ERRORS = (OSError, ValueError, RuntimeError, LookupError, ArithmeticError, MemoryError)
-"""What comes out of files that are not as they were written."""
+"""Raised when damaged files are read."""
 
 
 class RecoveredWarning(UserWarning):
@@ -40,13 +39,13 @@ class GoodVersion:
 
     view: View
     newest: int
-    """The version of the view; a greater number: of versions up to that one none can be read."""
+    """The version of the view; if greater: the versions after it, up to this one, cannot be read."""
     lost: str | None = None
-    """What is missing, where that is more than one version that a power cut may have torn."""
+    """What is missing, if that is more than one version that a power cut may have torn."""
 
 
 def open_dataset(uri: str, options: dict[str, str] | None, version: int | None = None) -> Any:  # noqa: ANN401
-    """With bounded caches: each opening has its own."""
+    """Open a dataset with caches of bounded size: each opening has its own."""
     import lance
 
     with panics_raised():
@@ -60,16 +59,16 @@ def open_dataset(uri: str, options: dict[str, str] | None, version: int | None =
 
 
 def open_last_good(
-    uri: str, options: dict[str, str] | None, place: str, before: View | None = None
+    uri: str, options: dict[str, str] | None, location: str, before: View | None = None
 ) -> GoodVersion:
-    """The newest version that is whole. Warns where that is not the newest there is."""
+    """The newest undamaged version; warns if that is not the newest."""
     found = None
     try:
         found = open_dataset(uri, options)
         reason = torn(found, uri)
         if reason is None:
-            # Not what is the latest by now: another process may have committed since, and that version is whole.
-            return GoodVersion(_looked(found, before, place), found.version)
+            # Not the latest version by now: another process may have committed since, undamaged.
+            return GoodVersion(_read_view(found, before, location), found.version)
     except READ_ERRORS as error:
         if isinstance(error, WorkError | InputError):
             raise
@@ -78,37 +77,37 @@ def open_last_good(
         raise WorkError(f"the table at {uri} cannot be read: {reason}")
     numbers = versions_in(Path(uri))
     if not numbers:
-        raise InputError(f"{uri} holds no table: {reason}. The index folder is not whole")
+        raise InputError(f"{uri} holds no table: {reason}. The index folder is incomplete")
     for number in numbers:
-        if (older := _whole(uri, number, place)) is not None:
+        if (older := _undamaged(uri, number, location)) is not None:
             lost = _lost(uri, numbers, older)
             warnings.warn(
                 f"version {numbers[0]} of {uri} cannot be read ({reason}). Opened version {number}, the last good "
-                f"one; {_then(lost, place)}",
+                f"one; {_then(lost, location)}",
                 RecoveredWarning,
                 stacklevel=2,
             )
             return GoodVersion(older, numbers[0], lost)
     if found is not None and not has_header(found.schema):
-        raise InputError(f"{place} holds a Lance table that gemel did not make. Name another folder")
+        raise InputError(f"{location} holds a Lance table that gemel did not make. Name another folder")
     raise WorkError(
         f"no version of {uri} can be read: {reason}. Restore the folder from a copy, or try to save what can be read: "
-        f"gemel index repair {place}"
+        f"gemel index repair {location}"
     )
 
 
-def refused(lost: str, place: str) -> WorkError:
+def refused(lost: str, location: str) -> WorkError:
     """The error of a write to a table of which more than the newest version cannot be read."""
     return WorkError(
-        f"the index {place} is damaged and was opened to read only: {lost}. Nothing was written. Restore the folder "
-        f"from a copy, or give up what cannot be read: gemel index repair {place}, or gemel.repair_index"
+        f"the index {location} is damaged and was opened to read only: {lost}. Nothing was written. Restore the folder "
+        f"from a copy, or give up what cannot be read: gemel index repair {location}, or gemel.repair_index"
     )
 
 
 def versions_in(table: Path) -> list[int]:
     """The numbers of the versions that have a file, newest first."""
     try:
-        with os.scandir(table / "_versions") as entries:  # every search asks: quicker than a glob
+        with os.scandir(table / "_versions") as entries:  # for every search: faster than a glob
             files = [entry.name for entry in entries]
     except OSError:
         return []
@@ -122,7 +121,7 @@ def manifest_of(uri: str, version: int) -> Path:
 
 
 def set_aside(table: Path, numbers: list[int]) -> None:
-    """Manifests of these versions leave the table; nothing is deleted."""
+    """Move the manifests of these versions out of the table; nothing is deleted."""
     kept = table.parent / "damaged"
     kept.mkdir(exist_ok=True)
     for number in numbers:
@@ -131,35 +130,35 @@ def set_aside(table: Path, numbers: list[int]) -> None:
 
 
 def torn(dataset: Any, uri: str) -> str | None:  # noqa: ANN401 - lance has no types
-    """Why the files of this version are not whole; None: they are, as far as sizes and last bytes tell."""
+    """Why the files of this version are torn; None: sizes and last bytes are right."""
     if "://" in uri:
-        return None  # an object store shows whole objects only
+        return None  # an object store has complete objects only
     if not has_header(dataset.schema):
         return "its manifest does not say what the table is"
     return next((reason for each in dataset.get_fragments() if (reason := torn_fragment(each, uri))), None)
 
 
 def torn_fragment(fragment: Any, uri: str) -> str | None:  # noqa: ANN401
-    """Why the files of a fragment are not whole."""
+    """Why the files of a fragment are torn; None: they are not."""
     files = [(str(file.path), file.file_size_bytes) for file in fragment.metadata.files]
     return torn_files(uri, files, fragment.deletion_file())
 
 
 def torn_files(uri: str, files: Sequence[tuple[str, int | None]], deletions: str | None) -> str | None:
-    """The same, of a fragment with these data files and their sizes."""
+    """As `torn_fragment`, for these data files with their sizes."""
     for name, size in files:
-        if (reason := _ends_well(Path(uri) / "data" / name, b"LANC", size)) is not None:
+        if (reason := _torn_file(Path(uri) / "data" / name, b"LANC", size)) is not None:
             return reason
     if deletions is not None:
         end = b"ARROW1" if deletions.endswith(".arrow") else b""
-        return _ends_well(Path(uri) / "_deletions" / Path(deletions).name, end, None)
+        return _torn_file(Path(uri) / "_deletions" / Path(deletions).name, end, None)
     return None
 
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Around calls of Lance: it panics on some damaged files, with what no `except Exception` catches; here that is an
-    OSError. Forks wait for the end of it."""
+    """For every call of Lance: a panic on a damaged file, which `except Exception` does not catch, becomes an OSError.
+    Forks wait for the end of the block."""
     try:
         with calling_lance():
             yield
@@ -172,18 +171,18 @@ def panics_raised() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What Lance says, without the places in its source."""
+    """Lance's message, without positions in its source."""
     return str(error).split("\n", 1)[0].split(", /", 1)[0].strip()
 
 
-def _then(lost: str | None, place: str) -> str:
+def _then(lost: str | None, location: str) -> str:
     if lost is None:
-        return "the next write goes on from it"
-    return f"{lost}. It can be read, and is written to only after: gemel index repair {place}"
+        return "the next write continues from it"
+    return f"{lost}. It can be read, and is written to only after: gemel index repair {location}"
 
 
 def _lost(uri: str, numbers: list[int], good: View) -> str | None:
-    """What the versions behind the last good one had, if they are more than one."""
+    """What the versions after the last good one had, if they are more than one."""
     gone = [number for number in numbers if number > good.version]
     if len(gone) <= 1:
         return None
@@ -198,7 +197,7 @@ def _lost(uri: str, numbers: list[int], good: View) -> str | None:
     return f"{what} (since {since}; {good.passages:,} passages of {rows:,})"
 
 
-def _ends_well(path: Path, end: bytes, size: int | None) -> str | None:
+def _torn_file(path: Path, end: bytes, size: int | None) -> str | None:
     try:
         there = path.stat().st_size
         if there == 0 or (size and there != size):
@@ -210,14 +209,116 @@ def _ends_well(path: Path, end: bytes, size: int | None) -> str | None:
         return f"{path.name} is missing"
 
 
-def _whole(uri: str, number: int, place: str) -> View | None:
+def _undamaged(uri: str, number: int, location: str) -> View | None:
     try:
         found = open_dataset(uri, None, number)
-        return None if torn(found, uri) else _looked(found, None, place)
+        return None if torn(found, uri) else _read_view(found, None, location)
     except READ_ERRORS:
         return None
 
 
-def _looked(dataset: Any, before: View | None, place: str) -> View:  # noqa: ANN401
+def _read_view(dataset: Any, before: View | None, location: str) -> View:  # noqa: ANN401
     with panics_raised():
-        return look(dataset, before, place)
+        return read_view(dataset, before, location)
+
+
+class Synced:
+    """Syncs the files of one table. Lance never changes a file, so each is synced once; those of other processes too,
+    as a commit depends on the commits before it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._done: set[str] = set()
+
+    def catch_up(self) -> None:
+        """Everything that is in the folder now is on disk when this returns."""
+        for folder, _, names in os.walk(self._folder):
+            # A .json is Lance's hint of the newest version: rewritten with each, and not needed.
+            lasting = (f"{folder}/{name}" for name in names if not name.endswith(".json"))
+            fresh = [path for path in lasting if path not in self._done]
+            if not fresh and folder in self._done:
+                continue
+            for path in fresh:
+                try:
+                    sync(Path(path))
+                except FileNotFoundError:  # cleaned up by another process meanwhile
+                    continue
+            sync(Path(folder))
+            self._done.update(fresh)
+            self._done.add(folder)
+
+
+def bytes_below(folder: Path) -> int:
+    """The size of all files; those that are deleted meanwhile are left out."""
+    total = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(here, name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+_FORK_WAIT_S = 30.0  # then the fork happens anyway: a call may be waiting for the forked process
+
+
+class _Calls:
+    """How many threads are inside Lance, and whether one is about to fork."""
+
+    def __init__(self, inside: int = 0) -> None:
+        self.changed = threading.Condition()
+        self.threads = inside
+        self.forking = False
+
+
+_calls = _Calls()
+
+_mine = threading.local()
+
+
+@contextmanager
+def calling_lance() -> Iterator[None]:
+    """No fork happens inside the block; reentrant.
+
+    A child that is forked while a thread is inside Lance inherits its state half changed, and dies or hangs at its next
+    call. Between calls, open handles are opened again in the child (see `LanceTable`). Lance itself does not support
+    that: a program whose threads search should start its children by spawn.
+    """
+    depth: int = getattr(_mine, "depth", 0)
+    calls = _calls
+    if not depth:
+        with calls.changed:
+            calls.changed.wait_for(lambda: not calls.forking, timeout=_FORK_WAIT_S)
+            calls.threads += 1
+    _mine.depth = depth + 1
+    try:
+        yield
+    finally:
+        _mine.depth = depth
+        if not depth and calls is _calls:
+            with calls.changed:
+                calls.threads -= 1
+                calls.changed.notify_all()
+
+
+def _before_fork() -> None:
+    own = 1 if getattr(_mine, "depth", 0) else 0
+    with _calls.changed:
+        _calls.forking = True
+        _calls.changed.wait_for(lambda: _calls.threads <= own, timeout=_FORK_WAIT_S)
+
+
+def _in_parent() -> None:
+    with _calls.changed:
+        _calls.forking = False
+        _calls.changed.notify_all()
+
+
+def _in_child() -> None:
+    global _calls  # noqa: PLW0603 - its lock may belong to a thread that does not exist here
+    _calls = _Calls(1 if getattr(_mine, "depth", 0) else 0)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

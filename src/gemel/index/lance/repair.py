@@ -1,4 +1,4 @@
-"""What `repair` does to one table: rows that can be read are kept, what cannot is given up and named."""
+"""`repair` of one table: readable rows are kept, unreadable ones are dropped and reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from gemel.errors import InputError
 from gemel.index.lance import cache
 from gemel.index.lance.columns import has_header, header_of, schema_of
-from gemel.index.lance.locks import said
 from gemel.index.lance.recovery import (
     READ_ERRORS,
     RecoveredWarning,
@@ -21,15 +20,16 @@ from gemel.index.lance.recovery import (
     torn_fragment,
     versions_in,
 )
-from gemel.index.lance.versions import Versions
+from gemel.index.lance.versions import Versions, write_errors
 from gemel.index.port import Header
 
 _BATCH = 1024
 
 
-def repair_rows(versions: Versions, uri: str, place: str) -> list[str]:
-    """What was done. The newest version is kept without the fragments that cannot be read, unless the last good one
-    has more passages; nothing is done to a table that is whole."""
+def repair_rows(versions: Versions, uri: str, location: str) -> list[str]:
+    """Keep the newest version without its unreadable fragments, unless the last good one has more passages.
+
+    Returns what was done; nothing is done to an undamaged table."""
     if "://" in uri:
         return []
     table = Path(uri)
@@ -48,13 +48,13 @@ def repair_rows(versions: Versions, uri: str, place: str) -> list[str]:
             older = versions.give_up()
             what = f"went back to the version of {older.passages:,} passages; the newest had {every:,} ({reason})"
             return [*done, what]
-        _drop(newest, list(bad), place)
+        _drop(newest, list(bad), location)
         versions.newest()
     return [*done, f"gave up {every - kept:,} of {every:,} passages, in {len(bad)} damaged files ({reason})"]
 
 
 def described(uri: str, options: dict[str, str] | None) -> str:
-    """A table, so that a person can choose one of several."""
+    """One line about a table, so that a person can choose one of several."""
     try:
         dataset = open_dataset(uri, options)
         bound = header_of(dataset.schema, uri).bound
@@ -66,7 +66,7 @@ def described(uri: str, options: dict[str, str] | None) -> str:
 
 
 def restore_header(uri: str, header: Header) -> list[str]:
-    """What the table is, written into a table that does not say it; nothing is done to one that does."""
+    """Write the header into a table that has lost it; nothing is done to one that has it."""
     dataset = open_dataset(uri, None if "://" not in uri else {})
     if has_header(dataset.schema):
         return []
@@ -85,7 +85,7 @@ def restore_header(uri: str, header: Header) -> list[str]:
 
 
 def repair_cache(folder: Path, table: str) -> list[str]:
-    """Damaged caches and those half built are deleted; the next search builds one."""
+    """Delete damaged and unfinished caches; the next search builds one."""
     done = []
     with cache.building(folder):
         cache.drop_unfinished(folder, table)
@@ -97,7 +97,7 @@ def repair_cache(folder: Path, table: str) -> list[str]:
 
 
 def _set_aside_unreadable(table: Path, versions: Versions) -> list[str]:
-    """Manifests that cannot be read: the newest block every commit, old ones every clean-up."""
+    """Move unreadable manifests away: the newest would block every commit, old ones every clean-up."""
     numbers = versions_in(table)
     bad = [number for number in numbers if number != versions.newest().version and _unreadable(table, number)]
     if not bad:
@@ -118,7 +118,7 @@ def _unreadable(table: Path, number: int) -> bool:
 
 
 def _fault(fragment: Any, uri: str) -> str | None:  # noqa: ANN401 - lance has no types
-    """Why not all rows of a fragment can be read; every byte is."""
+    """Why not all rows of a fragment can be read; None: every byte was."""
     if (reason := torn_fragment(fragment, uri)) is not None:
         return reason
     try:
@@ -130,10 +130,10 @@ def _fault(fragment: Any, uri: str) -> str | None:  # noqa: ANN401 - lance has n
     return None
 
 
-def _drop(dataset: Any, fragments: list[int], place: str) -> None:  # noqa: ANN401
+def _drop(dataset: Any, fragments: list[int], location: str) -> None:  # noqa: ANN401
     from lance import LanceDataset, LanceOperation
 
-    with said(place):
+    with write_errors(location):
         LanceDataset.commit(
             dataset, LanceOperation.Delete([], fragments, "damaged"), read_version=dataset.version
         )

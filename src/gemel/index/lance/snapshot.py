@@ -1,56 +1,77 @@
-"""What `nearest` looks at: a view of the table, with vectors, texts and lists brought up to it. Made anew when the
-table has changed, from what was there; whoever searches holds one `Sight`, which never changes.
+"""What `nearest` searches: a view of the table with vectors, texts and lists in memory; and that view saved on disk.
+
+A snapshot never changes. When the table has changed, `SnapshotCache` makes the next one from the last: vectors that
+are in memory already are not read again, and lists are rebuilt only when they have aged.
+
+A saved view lets a process answer without Lance, whose import takes a quarter of a second. It is used only if the
+newest manifest has the bytes it had when the view was saved, and every file of this version has the same size, time
+and inode, and is not torn. The sha256 at its start covers the rest: a damaged file is ignored, and none needs fsync.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.errors import WorkError
+from gemel.errors import InputError, WorkError
 from gemel.index.lance import cache
 from gemel.index.lance.ann import Lists
 from gemel.index.lance.cache import Base, Copies, read
-from gemel.index.lance.columns import matrix
+from gemel.index.lance.columns import column_of, header_of, matrix, numbers
+from gemel.index.lance.recovery import READ_ERRORS, manifest_of, open_dataset, torn_files, versions_in
 from gemel.index.lance.view import FragmentRows, View
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gemel.index.lance.saved_view import SavedView
-
 LARGE = 20_000
-"""Passages from which on lists are built; below it every search compares all."""
+"""Passages from which on lists are built; below, every search compares all."""
 
-_TAIL = 4096  # slots outside the lists that are compared one by one before they are put in
+_TAIL = 4096  # slots outside the lists that are compared one by one before they are added to the lists
 
-_STALE = 0.3  # part of the slots that may be new or gone before a search builds all anew
+_STALE = 0.3  # part of the slots that may be new or deleted before a search rebuilds the lists
 
 _BLOCK = 16_384  # slots that are copied at once
 
-_SPOTS = 16  # vectors of a cache that are compared with the table when it is loaded
+_CHECKED = 16  # vectors of a cache that are compared with the table when it is loaded
 
 _WORN = 0.05  # and before `compact` does
 
-_KEPT = 1024  # slots of passages that are gone, up to which they are always kept
+_FEW_DELETED = 1024  # slots of deleted passages that are always kept
+
+
+_FORMAT = 1  # of a saved view
+
+_DIGEST = 32  # bytes of a sha256
+
+_MOST_COPIES = 20_000  # passages outside the lists; of 384 numbers each they take 30 MB
+
+_MOST_BYTES = 1 << 28
+
+_DAMAGED = (*READ_ERRORS, TypeError, InputError)
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class TableSnapshot:
     view: View
     copies: Copies
     lists: Lists | None
     slots: tuple[NDArray[np.int64], ...]
-    """For each piece of the view: the slots of its rows, -1 where a row was gone before it was looked at."""
+    """For each fragment of the view: the slots of its rows, -1 where a row was deleted before it was read."""
     position: NDArray[np.int64]
-    """For each slot its position, -1 where the passage is gone."""
+    """For each slot its position, -1 where the passage is deleted."""
 
     @property
     def count(self) -> int:
@@ -72,27 +93,27 @@ class Snapshot:
         return self.position >= 0
 
     @cached_property
-    def whole(self) -> bool:
-        """No slot is of a passage that is gone."""
+    def complete(self) -> bool:
+        """No slot is of a deleted passage."""
         return bool(self.alive.all())
 
 
-class Snapshots:
-    """Keeps the newest sight of one table, and decides when lists are built."""
+class SnapshotCache:
+    """The newest snapshot of one table; it decides when lists are built."""
 
     def __init__(
         self, folder: Path | None, table: str, *, large: int = LARGE, start: SavedView | None = None
     ) -> None:
-        """`folder`: where the cache is; None: nowhere. `start`: copies that need not be read from the table."""
+        """`folder`: of the cache; None: none. `start`: vectors and texts that need not be read from the table."""
         self._folder, self._table, self._large = folder, table, large
         self._start = start
         self._unsaved = start is None
         self._lock = threading.Lock()
         self._building = threading.Lock()
-        self._now: Snapshot | None = None
+        self._now: TableSnapshot | None = None
 
-    def at(self, view: View, *, build: bool = True) -> Snapshot:
-        """Of this view, or a newer one; `build`: with lists if the table is large."""
+    def at(self, view: View, *, build: bool = True) -> TableSnapshot:
+        """The snapshot of this view, or of a newer one; `build`: with lists if the table is large."""
         now = self._now
         if now is None or now.view.version < view.version:
             with self._lock:
@@ -101,60 +122,60 @@ class Snapshots:
                     now = self._now = self._moved(view, build=build)
         return self._kept_up(now) if build else now
 
-    def to_save(self, sight: Snapshot) -> bool:
-        """A snapshot of it is due: asked for the first time, and for the first time after lists were built."""
-        if not self._unsaved or (sight.lists is None and sight.view.passages >= self._large):
+    def to_save(self, snapshot: TableSnapshot) -> bool:
+        """Whether to save it for later processes: at the first call, and at the first after lists were built."""
+        if not self._unsaved or (snapshot.lists is None and snapshot.view.passages >= self._large):
             return False
         self._unsaved = False
         return True
 
-    def peek(self, view: View) -> Snapshot | None:
-        """Without reading the vectors of a table for which nothing is built: None for that."""
+    def peek(self, view: View) -> TableSnapshot | None:
+        """The snapshot, if it costs little; None if vectors would have to be read first."""
         if self._now is None and view.passages >= self._large and self._loaded(view) is None:
             return None
         return self.at(view, build=False)
 
     def build(self, view: View) -> None:
-        """Lists anew where the table is large and what there is has aged a little; else nothing."""
-        sight = self.at(view)
-        if self._aged(sight, _WORN):
+        """Rebuild the lists of a large table if they have aged a little."""
+        snapshot = self.at(view)
+        if self._aged(snapshot, _WORN):
             with self._building:
-                self._rebuild(sight)
+                self._rebuild(snapshot)
 
-    def _kept_up(self, sight: Snapshot) -> Snapshot:
-        """One thread builds; the others go on with what there is, if there is something."""
-        if not self._aged(sight, _STALE):
-            return sight
-        if not self._building.acquire(blocking=sight.lists is None):
-            return sight
+    def _kept_up(self, snapshot: TableSnapshot) -> TableSnapshot:
+        """The snapshot with fresh enough lists: one thread builds, the others use the old lists meanwhile."""
+        if not self._aged(snapshot, _STALE):
+            return snapshot
+        if not self._building.acquire(blocking=snapshot.lists is None):
+            return snapshot
         try:
-            now = self._now or sight
+            now = self._now or snapshot
             return self._rebuild(now) if self._aged(now, _STALE) else now
         finally:
             self._building.release()
 
-    def _aged(self, sight: Snapshot, part: float) -> bool:
-        alive = sight.view.passages
+    def _aged(self, snapshot: TableSnapshot, part: float) -> bool:
+        alive = snapshot.view.passages
         if alive < self._large:
             return False
-        if sight.lists is None:
+        if snapshot.lists is None:
             return True
-        new = sight.count - sight.lists.trained
-        gone = sight.count - alive
-        return new + gone > part * sight.lists.trained
+        new = snapshot.count - snapshot.lists.trained
+        gone = snapshot.count - alive
+        return new + gone > part * snapshot.lists.trained
 
-    def _rebuild(self, sight: Snapshot) -> Snapshot:
-        built = self._built(sight.view, wait=sight.lists is None)
-        if built is None:  # another process is at it; until it is done there are the old lists
-            return sight
+    def _rebuild(self, snapshot: TableSnapshot) -> TableSnapshot:
+        built = self._built(snapshot.view, wait=snapshot.lists is None)
+        if built is None:  # another process is building; until then there are the old lists
+            return snapshot
         with self._lock:
-            newest = self._now.view if self._now is not None else sight.view
-            self._now = _sighted(newest, _copies_of(built), built.lists, None)
+            newest = self._now.view if self._now is not None else snapshot.view
+            self._now = _snapshot_of(newest, _copies_of(built), built.lists, None)
             self._unsaved = True
             return self._now
 
     def _built(self, view: View, *, wait: bool) -> cache.BuiltCache | None:
-        """Built now, or by the process that was at it, if it can be waited for: one of several builds."""
+        """Built now, or by the process that was building already; None: without waiting for it."""
         if self._folder is None:
             return cache.build_from(view, None, self._table)
         try:
@@ -164,12 +185,9 @@ class Snapshots:
             if not wait:
                 return None
             with cache.building(self._folder):
-                built = self._loaded(view)  # by whom we waited for; it may have died instead
+                built = self._loaded(view)  # built by the other process, unless it died
                 return self._build_alone(view) if built is None else built
-        except (
-            OSError,
-            WorkError,
-        ):  # a folder that may not be written, a full disk: search goes on from memory
+        except (OSError, WorkError):  # a folder without write access, a full disk: lists in memory only
             return cache.build_from(view, None, self._table)
 
     def _build_alone(self, view: View) -> cache.BuiltCache:
@@ -179,10 +197,10 @@ class Snapshots:
         cache.drop_others(self._folder, self._table, built.folder)
         return built
 
-    def _moved(self, view: View, *, build: bool) -> Snapshot:
-        """The sight of a view that is newer than what there is."""
+    def _moved(self, view: View, *, build: bool) -> TableSnapshot:
+        """The snapshot of a newer view."""
         if self._now is not None:
-            return _renewed(_sighted(view, self._now.copies, self._now.lists, self._now))
+            return _renewed(_snapshot_of(view, self._now.copies, self._now.lists, self._now))
         if self._folder is not None:
             cache.sweep(self._folder, self._table)
         built = self._loaded(view)
@@ -191,14 +209,14 @@ class Snapshots:
         copies = Copies(_nothing(view)) if built is None else _copies_of(built)
         if self._start is not None:
             new = ~_among(self._start.stamp, copies.base.stamp)
-            text = [self._start.text[place] for place in np.flatnonzero(new).tolist()]
+            text = [self._start.text[n] for n in np.flatnonzero(new).tolist()]
             copies.add(self._start.stamp[new], self._start.vector[new], text)
             self._unsaved |= self._start.cache != copies.cache
             self._start = None
-        return _sighted(view, copies, None if built is None else built.lists, None)
+        return _snapshot_of(view, copies, None if built is None else built.lists, None)
 
     def _loaded(self, view: View) -> cache.BuiltCache | None:
-        """From disk, if it is for the most part of passages that are still there."""
+        """The cache on disk, if most of its passages are still stored."""
         if self._folder is None or view.passages < self._large:
             return None
         built = cache.load(self._folder, self._table, view.header.dim)
@@ -214,38 +232,38 @@ class Snapshots:
         return built if compared or _same_vectors(view, shared, built.base) else None
 
 
-def _renewed(sight: Snapshot) -> Snapshot:
-    """Without the slots of passages that are gone, where they are most of all: copies only ever grow.
+def _renewed(snapshot: TableSnapshot) -> TableSnapshot:
+    """Without the slots of deleted passages, if these are the majority: copies only ever grow.
 
-    Lists go with them. Such a table is far beyond what lists are built anew for.
+    The lists are dropped with them; they would be rebuilt anyway.
     """
-    alive = sight.view.passages
-    if sight.count - alive <= max(_KEPT, alive):
-        return sight
-    copies = Copies(_nothing(sight.view))
-    kept = np.flatnonzero(sight.alive)
+    alive = snapshot.view.passages
+    if snapshot.count - alive <= max(_FEW_DELETED, alive):
+        return snapshot
+    copies = Copies(_nothing(snapshot.view))
+    kept = np.flatnonzero(snapshot.alive)
     for start in range(0, len(kept), _BLOCK):
         old = kept[start : start + _BLOCK]
-        stamp = sight.view.stamp[sight.position[old]]
-        copies.add(stamp, sight.copies.vectors(old), sight.copies.texts(old))
-    return _sighted(sight.view, copies, None, None)
+        stamp = snapshot.view.stamp[snapshot.position[old]]
+        copies.add(stamp, snapshot.copies.vectors(old), snapshot.copies.texts(old))
+    return _snapshot_of(snapshot.view, copies, None, None)
 
 
 def _same_vectors(view: View, shared: NDArray[np.int64], base: Base) -> bool:
-    """Some of them, against the table: a file of the right size may hold other bytes."""
-    some = shared[np.linspace(0, len(shared) - 1, _SPOTS).astype(np.int64)]
+    """Compare some with the table: a file of the right size may have other bytes."""
+    some = shared[np.linspace(0, len(shared) - 1, _CHECKED).astype(np.int64)]
     order = np.argsort(base.stamp, kind="stable")
     slots = order[np.searchsorted(base.stamp, view.stamp[some], sorter=order)]
     return np.array_equal(matrix(view.take(some, ["vector"])["vector"]), base.vector[slots])
 
 
 def _among(stamps: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(stamps,) which of them are among the others. `np.isin` would import numpy.ma, for 20 ms."""
+    """(stamps,) which of them are among the others. `np.isin` would import numpy.ma, which takes 20 ms."""
     if not len(others):
         return np.zeros(len(stamps), dtype=np.bool_)
     ordered = np.sort(others)
-    place = np.minimum(np.searchsorted(ordered, stamps), len(ordered) - 1)
-    return np.asarray(ordered[place] == stamps)
+    found = np.minimum(np.searchsorted(ordered, stamps), len(ordered) - 1)
+    return np.asarray(ordered[found] == stamps)
 
 
 def _copies_of(built: cache.BuiltCache) -> Copies:
@@ -256,8 +274,10 @@ def _nothing(view: View) -> Base:
     return Base(np.empty(0, np.int64), np.empty((0, view.header.dim), np.float32), ())
 
 
-def _sighted(view: View, copies: Copies, lists: Lists | None, before: Snapshot | None) -> Snapshot:
-    """Slots for every live row: those it had, those its stamp had, new ones for the rest."""
+def _snapshot_of(
+    view: View, copies: Copies, lists: Lists | None, before: TableSnapshot | None
+) -> TableSnapshot:
+    """A slot for every live row: the one it had before, the one of its stamp, or a new one."""
     slots = _carried(view, copies, before)
     missing = np.flatnonzero(view.live & (np.concatenate([np.empty(0, np.int64), *slots]) < 0))
     flat = np.concatenate([np.empty(0, np.int64), *slots])
@@ -265,8 +285,8 @@ def _sighted(view: View, copies: Copies, lists: Lists | None, before: Snapshot |
         fresh: list[NDArray[np.int64]] = []
         stamp = view.stamp[missing]
 
-        def keep(place: slice, vector: Vectors, text: pa.ChunkedArray) -> None:
-            fresh.append(copies.add(stamp[place], vector, text.to_pylist()))
+        def keep(rows: slice, vector: Vectors, text: pa.ChunkedArray) -> None:
+            fresh.append(copies.add(stamp[rows], vector, text.to_pylist()))
 
         read(view, missing, keep)
         flat[missing] = np.concatenate(fresh)
@@ -275,36 +295,215 @@ def _sighted(view: View, copies: Copies, lists: Lists | None, before: Snapshot |
     position[flat[live]] = live
     if lists is not None and len(copies) - lists.count > _TAIL:
         lists = lists.extended(copies.run(lists.count, len(copies)))
-    pieces = tuple(flat[start:end] for start, end in zip(view.starts[:-1], view.starts[1:], strict=True))
-    return Snapshot(view, copies, lists, pieces, position)
+    fragments = tuple(flat[start:end] for start, end in zip(view.starts[:-1], view.starts[1:], strict=True))
+    return TableSnapshot(view, copies, lists, fragments, position)
 
 
-def _carried(view: View, copies: Copies, before: Snapshot | None) -> list[NDArray[np.int64]]:
-    """For each piece the slots that are known."""
+def _carried(view: View, copies: Copies, before: TableSnapshot | None) -> list[NDArray[np.int64]]:
+    """For each fragment the slots that its rows have already, else -1."""
     old: dict[tuple[int, str], NDArray[np.int64]] = {}
     if before is not None and before.slots:
-        old = dict(zip(map(_key, before.view.pieces), before.slots, strict=True))
-    gone = before is None or not old.keys() <= {_key(piece) for piece in view.pieces}
-    # Rows of a new piece have new stamps, unless pieces were merged: only then is it worth to look for them.
-    stamps = copies.stamps() if gone else np.empty(0, np.int64)
+        old = dict(zip(map(_key, before.view.fragments), before.slots, strict=True))
+    merged = before is None or not old.keys() <= {_key(fragment) for fragment in view.fragments}
+    # Rows of a new fragment have new stamps, unless fragments were merged: only then stamps are compared.
+    stamps = copies.stamps() if merged else np.empty(0, np.int64)
     order = np.argsort(stamps, kind="stable")
     out = []
-    for piece in view.pieces:
-        known = old.get(_key(piece))
-        out.append(known if known is not None else _by_stamp(piece, stamps, order))
+    for fragment in view.fragments:
+        slots = old.get(_key(fragment))
+        out.append(slots if slots is not None else _by_stamp(fragment, stamps, order))
     return out
 
 
-def _key(piece: FragmentRows) -> tuple[int, str]:
-    """A piece that got a column, or lost rows, has the same rows in the same places."""
-    return piece.fragment, piece.files[0]
+def _key(fragment: FragmentRows) -> tuple[int, str]:
+    """A fragment that got a column, or lost rows, has the same rows at the same positions."""
+    return fragment.number, fragment.files[0]
 
 
-def _by_stamp(piece: FragmentRows, stamps: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
-    out = np.full(piece.rows, -1, dtype=np.int64)
+def _by_stamp(
+    fragment: FragmentRows, stamps: NDArray[np.int64], order: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    out = np.full(fragment.rows, -1, dtype=np.int64)
     if len(stamps):
-        place = np.minimum(np.searchsorted(stamps, piece.stamp, sorter=order), len(stamps) - 1)
-        slot = order[place]
-        known = stamps[slot] == piece.stamp
-        out[known] = slot[known]
+        found = np.minimum(np.searchsorted(stamps, fragment.stamp, sorter=order), len(stamps) - 1)
+        slot = order[found]
+        equal = stamps[slot] == fragment.stamp
+        out[equal] = slot[equal]
     return out
+
+
+@dataclass(frozen=True, eq=False)
+class SavedView:
+    view: View
+    stamp: NDArray[np.int64]
+    """Of the passages whose vectors and texts follow."""
+    vector: Vectors
+    text: list[str]
+    cache: str | None
+    """Name of the list cache whose vectors were compared with the table."""
+
+
+def saved_file(folder: Path, table: str) -> Path:
+    """The file, in the folder of the caches."""
+    return folder / f"{table}.snapshot"
+
+
+def load_view(folder: Path, uri: str, location: str) -> SavedView | None:
+    """The saved view; None: there is none of the newest version, or a file has changed."""
+    try:
+        raw = memoryview(saved_file(folder, Path(uri).stem).read_bytes())
+        if hashlib.sha256(raw[_DIGEST:]).digest() != raw[:_DIGEST]:
+            return None
+        return _parse(raw[_DIGEST:], uri, location)
+    except _DAMAGED:
+        return None
+
+
+def save_view(folder: Path, uri: str, snapshot: TableSnapshot) -> None:
+    """Save it, unless it would be too large, a newer version exists, or the folder cannot be written."""
+    view, base = snapshot.view, snapshot.copies.base
+    grown = len(base.stamp) + np.flatnonzero(snapshot.alive[len(base.stamp) :])
+    if len(grown) > _MOST_COPIES or not view.fragments or _size(view) > _MOST_BYTES:
+        return
+    if len(base.stamp) and snapshot.copies.cache is None:  # lists that are in memory only
+        return
+    with suppress(*READ_ERRORS):
+        if versions_in(Path(uri))[:1] != [view.version]:
+            return
+        body = _body(view, uri, snapshot, grown)
+        path = saved_file(folder, Path(uri).stem)
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{path.name}.*"):  # of a process that died; a living one does not save then
+            left.unlink(missing_ok=True)
+        beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+        try:
+            with beside.open("wb") as file:
+                file.write(hashlib.sha256(body).digest())
+                file.write(body)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def drop_view(folder: Path, table: str) -> None:
+    path = saved_file(folder, table)
+    for each in (path, *folder.glob(f"{path.name}.*")):
+        each.unlink(missing_ok=True)
+
+
+def _size(view: View) -> int:
+    return sum(
+        each.ids.nbytes + sum(values.nbytes for values in each.fields.values()) for each in view.fragments
+    )
+
+
+def _body(view: View, uri: str, snapshot: TableSnapshot, grown: NDArray[np.int64]) -> memoryview:
+    import pyarrow as pa
+
+    pieces = []
+    for fragment in view.dataset.get_fragments():
+        files = [[str(file.path), file.file_size_bytes] for file in fragment.metadata.files]
+        pieces.append(
+            {"fragment": fragment.fragment_id, "files": files, "deletions": fragment.deletion_file()}
+        )
+    manifest = manifest_of(uri, view.version)
+    about = {
+        "format": _FORMAT,
+        "version": view.version,
+        "manifest": hashlib.sha256(manifest.read_bytes()).hexdigest(),
+        "schema": base64.b64encode(view.dataset.schema.serialize()).decode("ascii"),
+        "pieces": pieces,
+        "files": _file_states(uri, manifest, pieces),
+        "cache": snapshot.copies.cache,
+    }
+    dim = view.header.dim
+    vectors = np.ascontiguousarray(snapshot.copies.vectors(grown)).reshape(-1)
+    copies = pa.record_batch(
+        {
+            "stamp": pa.array(snapshot.copies.stamps()[grown]),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors, pa.float32()), dim),
+            "text": pa.array(snapshot.copies.texts(grown), pa.large_string()),
+        }
+    )
+    out = pa.BufferOutputStream()
+    rows = [_rows_batch(fragment, view) for fragment in view.fragments]
+    with pa.ipc.new_stream(out, rows[0].schema.with_metadata({"about": json.dumps(about)})) as stream:
+        for batch in rows:
+            stream.write_batch(batch)
+    with pa.ipc.new_stream(out, copies.schema) as stream:
+        stream.write_batch(copies)
+    return memoryview(out.getvalue())
+
+
+def _rows_batch(fragment: FragmentRows, view: View) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = {
+        "id": fragment.ids,
+        "part": fragment.part,
+        "stamp": fragment.stamp,
+        "live": fragment.live.view(np.uint8),
+    }
+    columns |= {column_of(name): fragment.fields[name] for name in view.header.fields}
+    return pa.record_batch(
+        [pa.array(each) if isinstance(each, np.ndarray) else each for each in columns.values()],
+        names=list(columns),
+    )
+
+
+def _parse(body: memoryview, uri: str, location: str) -> SavedView | None:
+    import pyarrow as pa
+
+    source = pa.BufferReader(pa.py_buffer(body))
+    stream = pa.ipc.open_stream(source)
+    about = json.loads(stream.schema.metadata[b"about"])
+    if about["format"] != _FORMAT or not _is_current(about, uri):
+        return None
+    version = int(about["version"])
+    header = header_of(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(about["schema"]))), location)
+    fragments = tuple(
+        FragmentRows(
+            number=piece["fragment"],
+            files=tuple(path for path, _ in piece["files"]),
+            deletions=piece["deletions"],
+            rows=batch.num_rows,
+            ids=batch["id"],
+            part=numbers(batch["part"], np.int32),
+            stamp=numbers(batch["stamp"], np.int64),
+            fields={name: batch[column_of(name)] for name in header.fields},
+            live=numbers(batch["live"], np.uint8).view(np.bool_),
+        )
+        for piece, batch in zip(about["pieces"], stream, strict=True)
+    )
+    copies = pa.ipc.open_stream(source).read_next_batch()
+    return SavedView(
+        view=View(version, header, fragments, lambda: open_dataset(uri, None, version)),
+        stamp=numbers(copies["stamp"], np.int64),
+        vector=numbers(copies["vector"].flatten(), np.float32).reshape(-1, header.dim),
+        text=copies["text"].to_pylist(),
+        cache=about["cache"],
+    )
+
+
+def _is_current(about: dict[str, Any], uri: str) -> bool:
+    """Whether the version is the newest, and its files are unchanged and not torn."""
+    version, pieces = int(about["version"]), about["pieces"]
+    if versions_in(Path(uri))[:1] != [version]:
+        return False
+    manifest = manifest_of(uri, version)
+    if hashlib.sha256(manifest.read_bytes()).hexdigest() != about["manifest"]:
+        return False
+    if _file_states(uri, manifest, pieces) != about["files"]:
+        return False
+    return not any(torn_files(uri, piece["files"], piece["deletions"]) for piece in pieces)
+
+
+def _file_states(uri: str, manifest: Path, pieces: list[dict[str, Any]]) -> list[list[int]]:
+    """Size, time and inode of each file: they change when it is written again or copied."""
+    table = Path(uri)
+    paths = [manifest]
+    for piece in pieces:
+        paths += [table / "data" / path for path, _ in piece["files"]]
+        if piece["deletions"] is not None:
+            paths.append(table / "_deletions" / Path(piece["deletions"]).name)
+    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in (path.stat() for path in paths)]

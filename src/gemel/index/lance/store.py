@@ -1,10 +1,10 @@
-"""`LancePlace`: a folder (or bucket) with the current table of an index and, during a migration, the next one.
+"""`LanceStore`: a folder (or bucket) with the current table of an index and, during a migration, the next one.
 
 notes/
   index.json      which table is the current one
-  rows-1.lance/   the truth: a Lance dataset, the header in its schema
-  cache/          what was built for search; may be deleted
-  lock, next.lock held by who writes, and by who migrates
+  rows-1.lance/   the table: a Lance dataset, the header in its schema
+  cache/          built for search; may be deleted
+  lock, next.lock locked by the process that writes, and by the one that migrates
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from typing import Any
 from gemel.errors import GemelError, InputError, MissingExtra, WorkError
 from gemel.files.atomic import sync
 from gemel.files.locks import lock
-from gemel.index.lance import locks as seal
-from gemel.index.lance.disk import Synced
+from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
-from gemel.index.lance.recovery import RecoveredWarning, open_dataset
+from gemel.index.lance.recovery import RecoveredWarning, Synced, open_dataset
 from gemel.index.lance.repair import described, restore_header
 from gemel.index.lance.snapshot import LARGE
 from gemel.index.lance.table import LanceTable
@@ -35,15 +34,15 @@ from gemel.index.lance.words import MANY
 from gemel.index.port import AlreadyThere, Header
 
 _of_parents: list[ExitStack] = []
-"""What the process that this one was forked from holds; kept, so that it is not let go of here."""
+"""Locks of the process that this one was forked from; kept, so that they are not released here."""
 
 
 class LanceStore:
-    """A `Place` of Lance tables."""
+    """A `Store` of Lance tables."""
 
     def __init__(
         self,
-        place: str | Path,
+        location: str | Path,
         *,
         durable: bool = True,
         read_only: bool = False,
@@ -52,7 +51,9 @@ class LanceStore:
     ) -> None:
         """`durable` False: a write is acknowledged before it is on disk. `large`, `many`: see `LanceTable`."""
         _check_installed()
-        self._files: Folder | Bucket = Bucket(str(place)) if "://" in str(place) else Folder(str(place))
+        self._files: Folder | Bucket = (
+            Bucket(str(location)) if "://" in str(location) else Folder(str(location))
+        )
         self._folder = self._files.path if isinstance(self._files, Folder) else None
         self._bucket = self._files if isinstance(self._files, Bucket) else None
         self._durable, self._read_only = durable, read_only
@@ -60,10 +61,10 @@ class LanceStore:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Nothing is held. A forked child begins anew: what its parent holds, the parent holds."""
+        """Start without locks. A forked child does so too: the locks of its parent stay with the parent."""
         self._process = os.getpid()
         self._here = threading.RLock()
-        """In a bucket threads wait for one another; other processes are noticed when a commit comes too late."""
+        """In a bucket, threads wait for one another; other processes are noticed when a commit conflicts."""
         self._token = secrets.token_hex(8)
         self._building = ExitStack()
         self._next: LanceTable | None = None
@@ -86,19 +87,19 @@ class LanceStore:
         return self._table(self._pointer())
 
     def create(self, header: Header) -> LanceTable:
-        self._refuse_read_only()
+        self._check_writable()
         if self._files.read() is not None:
-            raise AlreadyThere(f"there is an index at {self.name} already. Open it, or name another place")
+            raise AlreadyThere(f"there is an index at {self.name} already. Open it, or name another location")
         self._files.prepare()
         with self._alone():
             first = Pointer(1)
-            self._refuse_second()
+            self._check_absent()
             if self._bucket is None:
                 self._files.drop(first.table)  # of a process that died
             try:
                 self._begin(first, header)
             except WorkError:  # no lock in a bucket: Lance lets one of two begin
-                self._refuse_second()
+                self._check_absent()
                 raise
             self._files.write(first)
             if self._folder is not None and self._durable:
@@ -106,13 +107,13 @@ class LanceStore:
         return self._table(first)
 
     def begin(self, header: Header) -> LanceTable:
-        self._refuse_read_only()
+        self._check_writable()
         self._notice_fork()
         coming = self._pointer().next
         if self._next is None:
-            self._hold_next(coming)
+            self._lock_next(coming)
         try:
-            if not self._goes_on(coming, header):
+            if not self._can_resume(coming, header):
                 self._files.drop(coming.table)
                 self._begin(coming, header)
             self._claim(coming)
@@ -137,11 +138,11 @@ class LanceStore:
         return self._table(pointer.next)
 
     def abandon(self) -> None:
-        self._refuse_read_only()
+        self._check_writable()
         self._notice_fork()
         coming = self._pointer().next
         if self._next is None:
-            self._hold_next(coming)
+            self._lock_next(coming)
         self._next = None
         try:
             self._files.drop(coming.table)
@@ -150,17 +151,17 @@ class LanceStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        self._refuse_read_only()
-        with self._alone(), self._sealed():
+        self._check_writable()
+        with self._alone(), self._exclusive():
             yield
 
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
-        """Find the table again if index.json is lost, give up what cannot be read, build anew what can be built.
+        """Find the table again if index.json is lost, drop what cannot be read, rebuild what can be built.
 
-        table: which one, where there are several. header: for a table that does not say what it is.
-        What was done is returned, nothing: all is whole. No table is deleted; those not chosen go to `damaged`.
+        table: which one, if there are several. header: for a table that has lost its own. Returns what was done; empty:
+        nothing was damaged. No table is deleted; those not chosen are moved to `damaged`.
         """
-        self._refuse_read_only()
+        self._check_writable()
         if self._folder is not None and not self._folder.is_dir():
             raise InputError(f"there is no index at {self.name}, and no folder")
         with self._alone():
@@ -178,7 +179,7 @@ class LanceStore:
                 opened.close()
 
     def _found(self, table: str | None) -> tuple[Pointer, list[str]]:
-        """The table that counts, and what was done to know it."""
+        """The current table, and what was done to find it."""
         try:
             pointer = self._files.read()
             if pointer is None:
@@ -236,15 +237,15 @@ class LanceStore:
 
     @contextmanager
     def _guard(self, pointer: Pointer) -> Iterator[None]:
-        """What a table holds while it writes."""
+        """The lock of a table while it writes."""
         self._notice_fork()
-        self._refuse_read_only()
+        self._check_writable()
         if self._next is not None and self._pointer().next == pointer:
             with self._next_lock:  # `begin` keeps other processes out
                 yield
             return
         with self._alone():
-            # A table in a bucket says itself when it was replaced, in the same breath as a commit.
+            # A table in a bucket records itself when it was replaced, and every commit checks that.
             if self._bucket is None and self._files.read() != pointer:
                 raise WorkError(
                     f"the index {self.name} was migrated to another model meanwhile. Open it again, then repeat this"
@@ -253,7 +254,7 @@ class LanceStore:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other thread or process writes; the thread that holds it may ask again."""
+        """No other thread or process writes inside the block; reentrant."""
         self._notice_fork()
         me = threading.get_ident()
         if self._folder is None:
@@ -270,11 +271,11 @@ class LanceStore:
             finally:
                 self._owner = None
 
-    def _sealed(self) -> AbstractContextManager[None]:
-        """In a bucket other processes are kept out by a mark in the table."""
+    def _exclusive(self) -> AbstractContextManager[None]:
+        """In a bucket, other processes are kept out by an entry in the table."""
         if self._bucket is None:
             return nullcontext()
-        return seal.held(self._opened(self._pointer()), self.name, self._token)
+        return versions.exclusive(self._opened(self._pointer()), self.name, self._token)
 
     def _opened(self, pointer: Pointer) -> Callable[[], Any]:
         """Opens the newest version of a table in a bucket."""
@@ -282,31 +283,31 @@ class LanceStore:
         uri, options = self._bucket.uri(pointer.table), self._bucket.options
         return lambda: open_dataset(uri, options)
 
-    def _hold_next(self, coming: Pointer) -> None:
+    def _lock_next(self, coming: Pointer) -> None:
         if self._folder is None:
             if self._files.has(coming.table):
                 self._claim(coming)
             return
-        held: AbstractContextManager[bool] = lock(self._folder / "next.lock", wait=False)
-        if not self._building.enter_context(held):
+        locked: AbstractContextManager[bool] = lock(self._folder / "next.lock", wait=False)
+        if not self._building.enter_context(locked):
             self._building.close()
             raise WorkError(f"another process is migrating {self.name}. Wait for it, or stop it")
 
     def _claim(self, coming: Pointer) -> None:
         if self._bucket is not None:
             opened = self._opened(coming)
-            seal.claim(opened, self.name, self._token)
-            self._building.callback(seal.release, opened, self._token)
+            versions.claim(opened, self.name, self._token)
+            self._building.callback(versions.release, opened, self._token)
 
     def _mark_moved(self, pointer: Pointer) -> None:
         if self._bucket is None:
             return
-        if not seal.builds(self._opened(pointer.next)(), self._token):
+        if not versions.builds(self._opened(pointer.next)(), self._token):
             raise WorkError(f"another process took over the migration of {self.name}. Nothing was switched")
-        seal.move(self._opened(pointer), self.name, self._token, pointer.next.current)
+        versions.move(self._opened(pointer), self.name, self._token, pointer.next.current)
 
-    def _goes_on(self, pointer: Pointer, header: Header) -> bool:
-        """A table that a process left half done, for the same model."""
+    def _can_resume(self, pointer: Pointer, header: Header) -> bool:
+        """Whether an unfinished table for the same model can be resumed."""
         if not self._files.has(pointer.table):
             return False
         with suppress(GemelError):
@@ -322,13 +323,13 @@ class LanceStore:
             Synced(Path(uri)).catch_up()
             sync(self._folder)
 
-    def _refuse_second(self) -> None:
+    def _check_absent(self) -> None:
         if self._files.read() is not None:
             raise AlreadyThere(
                 f"there is an index at {self.name} already: another process was faster. Open it"
             )
 
-    def _refuse_read_only(self) -> None:
+    def _check_writable(self) -> None:
         if self._read_only:
             raise InputError(
                 f"the index {self.name} was opened to read only. Open it without read_only to write"
@@ -340,6 +341,6 @@ def _as_stored(bound: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _check_installed() -> None:
-    """Without importing it: a search may do without."""
+    """Without importing it: a search may not need it."""
     if find_spec("lance") is None:
         raise MissingExtra("an index in a folder", "pylance", "index")

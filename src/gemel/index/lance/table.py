@@ -1,4 +1,4 @@
-"""`LanceTable`: passages in one Lance dataset, a folder or a bucket. Every write is one commit of Lance's."""
+"""`LanceTable`: passages in one Lance dataset, in a folder or a bucket. Every write is one commit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ from gemel.files.locks import SharedLock
 from gemel.index.fields import new_fields
 from gemel.index.lance import cache
 from gemel.index.lance import repair as repairing
-from gemel.index.lance import saved_view as snapshot
 from gemel.index.lance import search as finding
 from gemel.index.lance import words as by_words
 from gemel.index.lance.columns import arrow_type, column_of, stored_columns, to_arrow, to_rows
-from gemel.index.lance.disk import bytes_below
-from gemel.index.lance.locks import Added, repeated
-from gemel.index.lance.recovery import RecoveredWarning
-from gemel.index.lance.snapshot import LARGE, Snapshot, Snapshots
-from gemel.index.lance.versions import Versions, reading
+from gemel.index.lance.recovery import RecoveredWarning, bytes_below
+from gemel.index.lance.snapshot import LARGE, SnapshotCache, TableSnapshot, load_view, save_view, saved_file
+from gemel.index.lance.versions import Added, Versions, reading, repeated
 from gemel.index.lance.view import Positions, View
 from gemel.index.lance.words import MANY, Words
 from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
@@ -43,7 +40,7 @@ Result = TypeVar("Result")
 
 
 class Uses:
-    """Reads that are under way in one handle. Files of old versions are deleted when there are none."""
+    """Counts the running reads of one handle. Files of old versions are deleted when there are none."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -62,7 +59,7 @@ class Uses:
 
     @contextmanager
     def none(self) -> Iterator[bool]:
-        """True: no read is under way, and none begins before the end of the block."""
+        """True: no read is running, and none begins before the end of the block."""
         with self._changed:
             free = not self._count and not self._closed
             self._closed |= free
@@ -80,7 +77,7 @@ class _Handles:
     """What one process has open."""
 
     versions: Versions
-    sights: Snapshots
+    snapshots: SnapshotCache
     words: Words
     readers: SharedLock | None
     process: int = field(default_factory=os.getpid)
@@ -92,12 +89,12 @@ _of_parents: list[_Handles] = []
 
 
 class LanceTable:
-    """A `Table`. SharedLock see the newest version, whoever wrote it; writers wait for one another."""
+    """A `Table`. Readers see the newest version, whoever wrote it; writers wait for one another."""
 
-    def __init__(  # noqa: PLR0913 - what a place knows of its table
+    def __init__(  # noqa: PLR0913 - all that a store knows of its table
         self,
         uri: str,
-        place: str,
+        location: str,
         *,
         guard: Callable[[], AbstractContextManager[None]],
         cache: Path | None = None,
@@ -108,26 +105,26 @@ class LanceTable:
         large: int = LARGE,
         many: int = MANY,
     ) -> None:
-        """`guard` is held around every write: no other writer is at work then; it may refuse.
+        """`guard`: a lock around every write; it raises if the table may not be written.
 
         `large`, `many`: passages from which on lists, and an index of words, are built. `read_only`: no row and no
-        index of words is written; lists are kept in the cache all the same, or each process would build them anew.
-        `readers`: a file whose shared lock says that the table is open; None: nobody can know.
+        index of words is written; lists are still cached, or each process would build them again.
+        `readers`: a file whose shared lock says that the table is open; None: unknown.
         """
-        self._uri, self._place, self._guard, self._cache = uri, place, guard, cache
+        self._uri, self._location, self._guard, self._cache = uri, location, guard, cache
         self._read_only = read_only
         self._shared = "://" in uri
         """In a bucket: the cache is this machine's own, and no lock keeps other writers out."""
 
         def handles() -> _Handles:
             # First, so that nobody deletes what the version that is opened next needs.
-            held = SharedLock(readers) if readers is not None else None
-            start = None if cache is None or self._shared else snapshot.load(cache, uri, place)
+            shared = SharedLock(readers) if readers is not None else None
+            start = None if cache is None or self._shared else load_view(cache, uri, location)
             view = None if start is None else start.view
             return _Handles(
-                readers=held,
-                versions=Versions(uri, place, durable=durable, options=options, start=view),
-                sights=Snapshots(cache, Path(uri).stem, large=large, start=start),
+                readers=shared,
+                versions=Versions(uri, location, durable=durable, options=options, start=view),
+                snapshots=SnapshotCache(cache, Path(uri).stem, large=large, start=start),
                 words=Words(many),
             )
 
@@ -136,8 +133,8 @@ class LanceTable:
 
     @property
     def _now(self) -> _Handles:
-        """What is open in this process. After a fork the child opens all of it for itself: threads of Lance and locks
-        that another thread held do not exist there."""
+        """What is open in this process. After a fork the child opens everything again: threads of Lance and locks of
+        other threads do not exist there."""
         if self._handles.process != os.getpid():
             _of_parents.append(self._handles)  # closing it would wait for what is not there
             self._handles = self._open_handles()
@@ -148,8 +145,8 @@ class LanceTable:
         return self._now.versions
 
     @property
-    def _sights(self) -> Snapshots:
-        return self._now.sights
+    def _snapshots(self) -> SnapshotCache:
+        return self._now.snapshots
 
     @property
     def _words(self) -> Words:
@@ -157,7 +154,7 @@ class LanceTable:
 
     @property
     def location(self) -> str:
-        return self._place
+        return self._location
 
     @property
     def header(self) -> Header:
@@ -199,7 +196,7 @@ class LanceTable:
             return self._repeated(lambda view: self._without(view, np.flatnonzero(view.meeting(where))))
 
     def get(self, ids: Sequence[str]) -> PassageRows:
-        order = {name: place for place, name in enumerate(dict.fromkeys(ids))}
+        order = {name: n for n, name in enumerate(dict.fromkeys(ids))}
         with self._reading():
             view = self._versions.newest()
             position = view.of_ids(ids)
@@ -220,9 +217,9 @@ class LanceTable:
         far: bool = False,
     ) -> list[Passages]:
         with self._reading():
-            sight = self._sights.at(self._versions.newest(), build=not exact)
-            self._save_snapshot(sight)
-        return finding.nearest(sight, queries, k, where, exact=exact, recall=recall, far=far)
+            snapshot = self._snapshots.at(self._versions.newest(), build=not exact)
+            self._save_snapshot(snapshot)
+        return finding.nearest(snapshot, queries, k, where, exact=exact, recall=recall, far=far)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         with self._reading():
@@ -230,7 +227,7 @@ class LanceTable:
             if self._words.wanted(view) and not self._read_only:
                 view = self._with_words(view)
             try:
-                with reading(self._place):
+                with reading(self._location):
                     return self._words.find(view, query, k, where)
             except WorkError as error:
                 if not self._words.uses_index(view):
@@ -247,7 +244,7 @@ class LanceTable:
                 # As many whole documents as fit, at least one.
                 fitting = int(np.searchsorted(ends, start + block, side="right"))
                 end = int(ends[max(fitting - 1, int(np.searchsorted(ends, start, side="right")))])
-                with reading(self._place):
+                with reading(self._location):
                     rows = _rows(view, position[start:end])
                 yield rows
                 start = end
@@ -258,10 +255,10 @@ class LanceTable:
             self._change(lambda dataset: dataset.optimize.compact_files(num_threads=1))
             if not self._clean() and now:
                 raise WorkError(
-                    f"{self._place} was compacted, but files of old versions are kept for an hour: other handles or "
+                    f"{self._location} was compacted, but files of old versions are kept for an hour: other handles or "
                     "processes have it open, or it is in a bucket. Close them, then try again"
                 )
-        self._sights.build(self._versions.newest())
+        self._snapshots.build(self._versions.newest())
 
     def faults(self) -> list[str]:
         with self._reading():
@@ -271,7 +268,7 @@ class LanceTable:
 
     def repair(self) -> list[str]:
         with self._guard():
-            done = repairing.repair_rows(self._versions, self._uri, self._place)
+            done = repairing.repair_rows(self._versions, self._uri, self._location)
             view = self._versions.newest()
             if wrong := by_words.faults(view):
                 self._change(by_words.create)
@@ -284,18 +281,18 @@ class LanceTable:
         with self._reading():
             view = self._versions.newest()
             count = view.count(None)
-            sight = self._sights.peek(view)
-        lists = sight.lists if sight is not None else None
+            snapshot = self._snapshots.peek(view)
+        lists = snapshot.lists if snapshot is not None else None
         return TableStats(
             documents=count.documents,
             passages=count.passages,
             bytes=self._bytes(view),
             layout="exact" if lists is None else lists.layout,
-            unindexed=sight.count - lists.count if sight is not None and lists is not None else 0,
+            unindexed=snapshot.count - lists.count if snapshot is not None and lists is not None else 0,
             recall=None if lists is None else lists.recall,
             version=str(view.version),
             details={
-                "fragments": len(view.pieces),
+                "fragments": len(view.fragments),
                 "deleted": len(view.live) - count.passages,
                 "words": "index" if by_words.indexed(view) else "memory",
                 **({} if lists is None else {"recall": lists.measured}),
@@ -303,7 +300,7 @@ class LanceTable:
         )
 
     def close(self) -> None:
-        """Others may delete what old versions need. Memory that is mapped goes with the last who uses it."""
+        """Others may delete files of old versions afterwards. Mapped memory is freed with its last user."""
         if self._handles.readers is not None:
             self._handles.readers.close()
 
@@ -313,11 +310,11 @@ class LanceTable:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """No file of an old version is deleted meanwhile; errors of files are WorkErrors."""
-        with self._now.uses.reading(), reading(self._place):
+        with self._now.uses.reading(), reading(self._location):
             yield
 
     def _repeated(self, work: Callable[[View], Result]) -> Result:
-        """On the newest view; anew where no lock keeps other writers out and one of them was faster."""
+        """Work on the newest view; repeated if another writer was faster, where no lock keeps it out."""
         return repeated(lambda: work(self._versions.newest()))
 
     def _write(self, view: View, rows: PassageRows, added: Added, *, replace: bool) -> View:
@@ -341,8 +338,8 @@ class LanceTable:
         return int(np.count_nonzero(view.part[position] == 0))
 
     def _merge_small(self, view: View) -> None:
-        """Many small writes leave many small files, which slow every reader down."""
-        if sum(piece.rows < _SMALL for piece in view.pieces) <= _MANY_SMALL:
+        """Merge small fragments: many small files slow every reader down."""
+        if sum(fragment.rows < _SMALL for fragment in view.fragments) <= _MANY_SMALL:
             return
         with suppress(WorkError):  # the write itself is done; on a full disk this is for another time
             self._versions.change(
@@ -351,8 +348,8 @@ class LanceTable:
             self._clean()
 
     def _clean(self) -> bool:
-        """Delete what only old versions need; True: of all of them, as nobody can be reading one. Else the versions of
-        the last hour stay, for readers in other processes. The caller holds the guard: nothing is being written."""
+        """Delete files that only old versions need. True: of all versions, as none is being read; else versions of
+        the last hour stay, for readers in other processes. The caller has the guard: nothing is being written."""
         handles = self._now
         if handles.readers is None:
             self._change(lambda dataset: dataset.cleanup_old_versions(older_than=_KEPT))
@@ -363,14 +360,14 @@ class LanceTable:
             self._change(lambda each: each.cleanup_old_versions(older_than=kept, delete_unverified=True))
             return idle and only
 
-    def _save_snapshot(self, sight: Snapshot) -> None:
-        """For processes to come, at the first search of a handle and when lists were built; after every write it would
+    def _save_snapshot(self, snapshot: TableSnapshot) -> None:
+        """For later processes, at the first search of a handle and after lists were built; after every write it would
         cost more than it saves."""
-        if self._cache is not None and not self._shared and self._sights.to_save(sight):
-            snapshot.save(self._cache, self._uri, sight)
+        if self._cache is not None and not self._shared and self._snapshots.to_save(snapshot):
+            save_view(self._cache, self._uri, snapshot)
 
     def _tend_words(self) -> None:
-        """An index of words where one is due, of all rows, and whole."""
+        """Build or extend the index of words if the table is large enough for one, and repair it."""
         view = self._versions.recovered()
         if self._words.wanted(view) or by_words.faults(view):
             self._change(by_words.create)
@@ -392,7 +389,7 @@ class LanceTable:
         return self._versions.newest()
 
     def _without_broken_words(self, view: View, error: WorkError) -> View:
-        """A view whose words can be searched: the index built again, or left out where that cannot be."""
+        """A view whose words can be searched: the index built again, or left out if that fails."""
         if not self._read_only:
             try:
                 with self._guard():
@@ -401,8 +398,8 @@ class LanceTable:
                 pass
         self._words.leave_out_index(view)
         warnings.warn(
-            f"the index of words of {self._place} cannot be read, words are counted in memory instead ({error}). "
-            f"Build it again: gemel index compact {self._place}",
+            f"the index of words of {self._location} cannot be read, words are counted in memory instead ({error}). "
+            f"Build it again: gemel index compact {self._location}",
             RecoveredWarning,
             stacklevel=3,
         )
@@ -416,7 +413,7 @@ class LanceTable:
         if self._cache is None:
             return here
         caches = self._cache.glob(f"{Path(self._uri).stem}-*")
-        saved = snapshot.snapshot_file(self._cache, Path(self._uri).stem)
+        saved = saved_file(self._cache, Path(self._uri).stem)
         here += saved.stat().st_size if saved.exists() else 0
         return here + sum(bytes_below(folder) for folder in caches)
 

@@ -1,20 +1,33 @@
-"""The dataset of one table: the newest version as a view, and commits on top of it, on disk when they return."""
+"""The versions of one table: the newest as a view, commits on top of it, and locks where there are no file locks.
+
+In a folder the caller has a file lock. In a bucket the first commit wins and the other writers repeat theirs. Lance
+accepts two appends at once, so two writers could add the same document; `Merge`, which names all fragments of the new
+version, conflicts with every other change of rows, so what was checked in the version that it was made from is still
+true when it is committed. A lock is an entry in the configuration of the table, which Lance commits by
+compare-and-swap: after the entry and one more `Merge`, no writer can commit without having seen the entry.
+"""
 
 from __future__ import annotations
 
+import random
+import secrets
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from gemel.errors import GemelError, WorkError
 from gemel.index.lance.columns import schema_of
-from gemel.index.lance.disk import Synced
-from gemel.index.lance.locks import Added, Preempted, check_open, merged, said
 from gemel.index.lance.recovery import (
     READ_ERRORS,
     GoodVersion,
+    Synced,
     first_line,
     open_last_good,
     panics_raised,
@@ -23,42 +36,46 @@ from gemel.index.lance.recovery import (
     torn,
     versions_in,
 )
-from gemel.index.lance.view import Positions, View, look
+from gemel.index.lance.view import Positions, View, read_view
 from gemel.index.port import Header
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_HELD, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
 
-def same_rows(one: View, other: View) -> bool:
-    """Positions mean the same in both: the one is the other restored under a new number."""
-    return [(p.fragment, p.rows, p.deletions) for p in one.pieces] == [
-        (p.fragment, p.rows, p.deletions) for p in other.pieces
-    ]
+_STALE = 600  # seconds after which the owner of a lock is considered dead
+
+PATIENCE = 60.0
+"""Seconds for which a write is repeated while others are faster."""
+
+Result = TypeVar("Result")
 
 
 class Versions:
-    """Safe to use from several threads; writers are serialised by the table above it."""
+    """Safe with several threads; the table above it lets one writer in at a time."""
 
     def __init__(
         self,
         uri: str,
-        place: str,
+        location: str,
         *,
         durable: bool,
         options: dict[str, str] | None,
         start: View | None = None,
     ) -> None:
         """`start`: the newest version, if it is known without opening it."""
-        self._uri, self._place, self._options = uri, place, options
+        self._uri, self._location, self._options = uri, location, options
         self._lock = threading.Lock()
         self._shared = "://" in uri
-        """No lock keeps other writers out."""
+        """In a bucket: no lock keeps other writers out."""
         self._synced = Synced(Path(uri)) if durable and not self._shared else None
-        with reading(place):
-            good = open_last_good(uri, options, place) if start is None else GoodVersion(start, start.version)
+        with reading(location):
+            good = (
+                open_last_good(uri, options, location) if start is None else GoodVersion(start, start.version)
+            )
         self._view, self._good, self._lost = good.view, good.newest, good.lost
-        """`_good`: newest version when we looked; greater than the view's own where that one could not be read."""
+        """`_good`: the newest version when it was read last; greater than the view's own if that could not be read."""
 
     @staticmethod
     def create(uri: str, header: Header, options: dict[str, str] | None) -> None:
@@ -66,7 +83,7 @@ class Versions:
         import lance
 
         schema = schema_of(header)
-        with said(uri):
+        with write_errors(uri):
             if "://" not in uri:
                 lance.write_dataset(schema.empty_table(), uri, mode="create")
                 return
@@ -75,8 +92,8 @@ class Versions:
             lance.LanceDataset.commit(uri, empty, storage_options=options, max_retries=0)
 
     def newest(self) -> View:
-        """As it is now, writes of other processes included."""
-        with reading(self._place):
+        """The current view, with the writes of other processes."""
+        with reading(self._location):
             view = self._view
             if self._latest(view) == self._good:
                 return view
@@ -96,19 +113,21 @@ class Versions:
         return numbers[0]
 
     def commit(self, seen: View, removed: Positions, added: Added | None) -> View:
-        """One new version without the rows of `removed` and with those of `added`, which were found in `seen`."""
+        """Commit a version without the rows of `removed`, which are positions in `seen`, and with those of `added`."""
         from lance import LanceDataset, LanceOperation
 
         view = self._writable()
         if view.version != seen.version and not same_rows(view, seen):
-            raise Preempted(f"others write to {self._place} at the same time. Nothing was changed; try again")
+            raise Preempted(
+                f"others write to {self._location} at the same time. Nothing was changed; try again"
+            )
         dataset = view.dataset
         if self._shared:
-            with said(self._place):
+            with write_errors(self._location):
                 operation: Any = merged(view, removed, added, self._options)
                 LanceDataset.commit(dataset, operation, read_version=dataset.version)
             return self._finished()
-        with said(self._place):
+        with write_errors(self._location):
             new = added.written(dataset) if added is not None else []
             updated, emptied = [], []
             for fragment, rows in view.by_fragment(removed):
@@ -127,7 +146,7 @@ class Versions:
     def change(self, work: Callable[[Any], object]) -> View:
         """A commit, or several, that Lance makes itself on the dataset it is given: new columns, compaction."""
         view = self._writable()
-        with said(self._place):
+        with write_errors(self._location):
             work(view.dataset.checkout_version(view.version))
         return self._finished()
 
@@ -141,36 +160,36 @@ class Versions:
     def _writable(self) -> View:
         view = self.recovered()
         if self._shared:
-            check_open(view.dataset, self._place)
+            check_open(view.dataset, self._location)
         return view
 
     def recovered(self) -> View:
-        """The newest view; where it is not the newest version, what could not be read is out of the way."""
+        """The newest view, made the newest version; WorkError if acknowledged writes cannot be read."""
         view = self.newest()
         if view.version != self._good and self._lost is not None:
-            raise refused(self._lost, self._place)
+            raise refused(self._lost, self._location)
         return self.give_up()
 
     def give_up(self) -> View:
-        """The newest view, made the newest version if it is not: what comes after it is given up."""
+        """The newest readable view, made the newest version: later ones are given up."""
         view = self.newest()
         with self._lock:
             if view.version == self._good:
                 return view
-            with said(self._place):
+            with write_errors(self._location):
                 try:
                     dataset = view.dataset.checkout_version(view.version)
                     dataset.restore()  # version n + 1 is what the last good one was
-                except (ValueError, OSError):  # the newest manifest is torn: Lance cannot go on behind it
+                except (ValueError, OSError):  # the newest manifest is torn: Lance cannot commit after it
                     table = Path(self._uri)
                     set_aside(table, [each for each in versions_in(table) if each > view.version])
-            self._adopt(open_last_good(self._uri, self._options, self._place))
+            self._adopt(open_last_good(self._uri, self._options, self._location))
             return self._view
 
     def reopen(self) -> View:
-        """What is on disk now, whatever was seen before."""
-        with self._lock, reading(self._place):
-            self._adopt(open_last_good(self._uri, self._options, self._place))
+        """Read again what is on disk now."""
+        with self._lock, reading(self._location):
+            self._adopt(open_last_good(self._uri, self._options, self._location))
             return self._view
 
     def sync(self) -> None:
@@ -178,29 +197,36 @@ class Versions:
             self._synced.catch_up()
 
     def _finished(self) -> View:
-        with said(self._place, "The change is visible but perhaps not on disk"):
+        with write_errors(self._location, "The change is visible but perhaps not on disk"):
             self.sync()
         return self.newest()
 
     def _at(self, number: int) -> GoodVersion:
         try:
             dataset = self._view.dataset.checkout_version(number)
-            known = {piece.fragment for piece in self._view.pieces}
+            known = {fragment.number for fragment in self._view.fragments}
             fresh = any(fragment.fragment_id not in known for fragment in dataset.get_fragments())
             if not fresh or torn(dataset, self._uri) is None:
                 with panics_raised():
-                    return GoodVersion(look(dataset, self._view, self._place), number)
+                    return GoodVersion(read_view(dataset, self._view, self._location), number)
         except READ_ERRORS:
             pass
-        return open_last_good(self._uri, self._options, self._place, self._view)
+        return open_last_good(self._uri, self._options, self._location, self._view)
 
     def _adopt(self, good: GoodVersion) -> None:
         self._view, self._good, self._lost = good.view, good.newest, good.lost
 
 
+def same_rows(one: View, other: View) -> bool:
+    """Whether positions mean the same in both: one is the other restored under a new number."""
+    return [(each.number, each.rows, each.deletions) for each in one.fragments] == [
+        (each.number, each.rows, each.deletions) for each in other.fragments
+    ]
+
+
 @contextmanager
-def reading(place: str) -> Iterator[None]:
-    """What goes wrong in here is that the files are not as they were."""
+def reading(location: str) -> Iterator[None]:
+    """Errors of reading become a WorkError that names the index and says what to do."""
     try:
         with panics_raised():
             yield
@@ -208,6 +234,219 @@ def reading(place: str) -> Iterator[None]:
         raise
     except READ_ERRORS as error:
         raise WorkError(
-            f"could not read {place}: {first_line(error)}. If it was migrated or replaced, open it again; "
-            f"if a file is damaged: gemel index repair {place}"
+            f"could not read {location}: {first_line(error)}. If it was migrated or replaced, open it again; "
+            f"if a file is damaged: gemel index repair {location}"
         ) from error
+
+
+@contextmanager
+def write_errors(location: str, then: str = "Nothing was changed") -> Iterator[None]:
+    """Errors of Lance and of the disk become a WorkError that names the index."""
+    from lance.commit import CommitConflictError
+
+    try:
+        with panics_raised():
+            yield
+    except GemelError:
+        raise
+    except READ_ERRORS as error:
+        line = first_line(error)
+        if (
+            isinstance(error, CommitConflictError)
+            or "commit conflict" in line
+            or "Incompatible trans" in line
+        ):
+            raise Preempted(
+                f"others kept writing to {location} at the same time. {then}; try again"
+            ) from error
+        raise WorkError(
+            f"could not write to {location}: {line}. {then}; check rights and space, then try again"
+        ) from error
+
+
+class Preempted(WorkError):
+    """Another writer was faster: read again and repeat."""
+
+
+def repeated(work: Callable[[], Result]) -> Result:
+    """The result of `work`, repeated while other writers are faster."""
+    end, wait = time.monotonic() + PATIENCE, 0.01
+    while True:
+        try:
+            return work()
+        except Preempted:
+            if time.monotonic() > end:
+                raise
+            time.sleep(wait * random.random())
+            wait = min(2 * wait, 0.5)
+
+
+@dataclass(eq=False)
+class Added:
+    """Rows on their way into a table. Their files are written once, however often the commit is tried."""
+
+    table: pa.Table
+    fragments: list[Any] | None = None
+
+    def written(self, dataset: Any) -> list[Any]:  # noqa: ANN401 - lance has no types
+        from lance.fragment import write_fragments
+
+        if self.fragments is None:
+            self.fragments = write_fragments(self.table, dataset, mode="append")
+        return self.fragments
+
+    def arrived(self, view: View) -> bool:
+        """Whether they are in this version: the commit succeeded although its answer was lost."""
+        if self.fragments is None or not len(self.table):
+            return False
+        return bool(np.any((view.stamp == self.table["stamp"][0].as_py()) & view.live))
+
+
+def merged(view: View, removed: Positions, added: Added | None, options: dict[str, str] | None) -> Any:  # noqa: ANN401
+    """The operation that makes a version of the view without `removed` and with `added`."""
+    from lance import LanceOperation
+
+    dataset = view.dataset
+    new = added.written(dataset) if added is not None else []
+    fragments = {each.fragment_id: each.metadata for each in dataset.get_fragments()}
+    first = _unused(dataset, fragments)
+    for number, rows in view.by_fragment(removed):
+        fragment = dataset.get_fragment(number)
+        fragments[number] = fragment.delete_rows(rows) or _emptied(dataset, fragment, options)
+    named = [replace(each, id=first + n) for n, each in enumerate(new)]
+    return LanceOperation.Merge([*fragments.values(), *named], dataset.lance_schema)
+
+
+def _emptied(dataset: Any, fragment: Any, options: dict[str, str] | None) -> Any:  # noqa: ANN401
+    """The fragment without any row. `Merge` may not leave it out; Lance does when it sees that all rows are gone."""
+    import pyarrow as pa
+    from lance.file import LanceFileSession
+    from lance.fragment import DeletionFile
+
+    rows, number = fragment.physical_rows, secrets.randbits(62)
+    about = {
+        "read_version": dataset.version,
+        "id": number,
+        "file_type": "array",
+        "num_deleted_rows": rows,
+        "base_id": None,
+    }
+    deletions = DeletionFile(**about)
+    schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+    every = pa.table([pa.array(np.arange(rows, dtype=np.uint32))], schema=schema)
+    with tempfile.TemporaryDirectory(prefix="gemel-") as folder:
+        file = Path(folder, "rows.arrow")
+        with pa.ipc.new_file(str(file), schema) as out:
+            out.write_table(every)
+        session = LanceFileSession(dataset.uri, storage_options=options)
+        session.upload_file(str(file), deletions.path(fragment.fragment_id))
+    return replace(fragment.metadata, deletion_file=deletions)
+
+
+def _unused(dataset: Any, fragments: dict[int, Any]) -> int:  # noqa: ANN401
+    """A number that no fragment has, nor a deleted one that an index still refers to."""
+    known: list[int] = [
+        number
+        for index in dataset.describe_indices()
+        for part in index.segments
+        for number in part.fragment_ids
+    ]
+    return max([-1, *fragments, *known]) + 1
+
+
+def check_open(dataset: Any, location: str) -> None:  # noqa: ANN401 - lance has no types
+    """An error if the table was replaced by another or is locked by a process that is about to replace it."""
+    config = dataset.config()
+    if config.get(_MOVED):
+        raise WorkError(
+            f"the index {location} was migrated to another model meanwhile. Open it again, then repeat this"
+        )
+    entry = config.get(_HELD, "")
+    if entry and not _fresh(entry):  # its owner died; if it is only slow, it will find its entry removed
+        with write_errors(location):
+            dataset.checkout_version(dataset.version).update_config({_HELD: ""})
+    if entry:
+        raise Preempted(
+            f"another process is about to switch {location} to another model. Open it again in a minute"
+        )
+
+
+@contextmanager
+def exclusive(opened: Callable[[], Any], location: str, token: str) -> Iterator[None]:
+    """No other process writes to the table inside the block; `opened` gives its newest version."""
+
+    def acquire() -> None:
+        dataset = opened()
+        check_open(dataset, location)
+        with write_errors(location):
+            dataset.update_config({_HELD: _entry(token)})
+
+    def barrier() -> None:
+        from lance import LanceDataset, LanceOperation
+
+        dataset = opened()
+        same = LanceOperation.Merge([each.metadata for each in dataset.get_fragments()], dataset.lance_schema)
+        with write_errors(location):
+            LanceDataset.commit(dataset, same, read_version=dataset.version)
+
+    repeated(acquire)
+    try:
+        repeated(barrier)
+        yield
+    finally:
+        with suppress(GemelError, OSError, ValueError, RuntimeError):  # moved and dropped, or out of reach
+            dataset = opened()
+            if _owner(dataset.config().get(_HELD, "")) == token and not dataset.config().get(_MOVED):
+                dataset.update_config({_HELD: ""})
+
+
+def move(opened: Callable[[], Any], location: str, token: str, number: int) -> None:
+    """Record that the table is replaced by the one of this number, if `token` still has the lock."""
+    dataset = opened()
+    if _owner(dataset.config().get(_HELD, "")) != token:
+        raise WorkError(
+            f"{location} was locked too long and others wrote meanwhile. Nothing was switched; try again"
+        )
+    with write_errors(location, "Nothing was switched"):
+        dataset.update_config({_HELD: _entry(token), _MOVED: str(number)})
+
+
+def claim(opened: Callable[[], Any], location: str, token: str) -> None:
+    """Only `token` may build this table; WorkError while another process is building it."""
+    dataset = opened()
+    builder = _owner(dataset.config().get(_BUILDER, ""))
+    if builder not in ("", token) and time.time() - _last_write(dataset) < _STALE:
+        raise WorkError(
+            f"another process is migrating {location}. Wait for it; if it died, try again in {_STALE // 60} minutes"
+        )
+    with write_errors(location):
+        dataset.update_config({_BUILDER: _entry(token)})
+
+
+def release(opened: Callable[[], Any], token: str) -> None:
+    """Other processes may continue to build the table."""
+    with suppress(GemelError, OSError, ValueError, RuntimeError):
+        dataset = opened()
+        if _owner(dataset.config().get(_BUILDER, "")) == token:
+            dataset.update_config({_BUILDER: ""})
+
+
+def builds(dataset: Any, token: str) -> bool:  # noqa: ANN401
+    return _owner(dataset.config().get(_BUILDER, "")) == token
+
+
+def _last_write(dataset: Any) -> float:  # noqa: ANN401
+    return float(dataset.versions()[-1]["timestamp"].timestamp())
+
+
+def _entry(token: str) -> str:
+    return f"{token} {time.time():.0f}"
+
+
+def _owner(entry: str) -> str:
+    return entry.partition(" ")[0]
+
+
+def _fresh(entry: str) -> bool:
+    since = entry.partition(" ")[2]
+    return bool(since) and time.time() - float(since) < _STALE

@@ -1,7 +1,7 @@
-"""One version of a table as it lies in memory: who is there, and what the fields say. Vectors and texts stay outside.
+"""One version of a table in memory: ids, parts and fields of all rows. Vectors and texts stay on disk.
 
-A position counts the rows of all fragments as they were written, deleted ones too; so a deletion moves nothing, and a
-new version reads only what it does not share with the version before.
+A position counts the rows of all fragments as they were written, deleted ones included. So a deletion changes no
+position, and a new version reads only the fragments that it does not share with the version before.
 """
 
 from __future__ import annotations
@@ -22,40 +22,41 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Positions = NDArray[np.int64]
-_CELLS = 32  # so many values are read one by one; more are taken at once
+_CELLS = 32  # values up to which they are read one by one; more are taken together
 
 
 @dataclass(frozen=True, eq=False)
 class FragmentRows:
     """The rows of one fragment."""
 
-    fragment: int
+    number: int
     files: tuple[str, ...]
-    """A column that is added is a further file; so equal files, equal columns."""
+    """An added column is a further file; so equal files mean equal columns."""
     deletions: str | None
     rows: int
     ids: pa.Array
     part: NDArray[np.int32]
     stamp: NDArray[np.int64]
+    """A number that identifies each row in all versions."""
     fields: Mapping[str, pa.Array]
     live: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """All pieces of one version, in the order of their fragments."""
+    """All fragments of one version, in their order."""
 
     version: int
     header: Header
-    pieces: tuple[FragmentRows, ...]
+    fragments: tuple[FragmentRows, ...]
     open: Callable[[], Any]
     """This version as Lance gives it."""
     _last: dict[str, tuple[tuple[str, ...], Positions]] = field(default_factory=dict)
-    """The ids that were asked for last, and where they are."""
+    """The ids of the last lookup, and their positions."""
 
     @cached_property
     def dataset(self) -> Any:  # noqa: ANN401 - lance has no types
-        """For what is not in the view. A view from a snapshot opens it here, at the first use."""
+        """For what is not in the view; a saved view opens it here, at the first use."""
         return self.open()
 
     @property
@@ -65,20 +66,22 @@ class View:
 
     @cached_property
     def starts(self) -> Positions:
-        """The position of each piece's first row; at the end, how many there are."""
-        return np.concatenate([[0], np.cumsum([piece.rows for piece in self.pieces])]).astype(np.int64)
+        """The position of each fragment's first row; at the end, the number of rows."""
+        return np.concatenate([[0], np.cumsum([fragment.rows for fragment in self.fragments])]).astype(
+            np.int64
+        )
 
     @cached_property
     def live(self) -> NDArray[np.bool_]:
-        return _joined([piece.live for piece in self.pieces], np.bool_)
+        return _joined([fragment.live for fragment in self.fragments], np.bool_)
 
     @cached_property
     def stamp(self) -> NDArray[np.int64]:
-        return _joined([piece.stamp for piece in self.pieces], np.int64)
+        return _joined([fragment.stamp for fragment in self.fragments], np.int64)
 
     @cached_property
     def part(self) -> NDArray[np.int32]:
-        return _joined([piece.part for piece in self.pieces], np.int32)
+        return _joined([fragment.part for fragment in self.fragments], np.int32)
 
     @cached_property
     def passages(self) -> int:
@@ -92,17 +95,17 @@ class View:
         """(positions,) live rows that meet the condition."""
         from gemel.index.lance.columns import mask
 
-        if not self.pieces:
+        if not self.fragments:
             return self.live
         return np.asarray(mask(where, self.columns), dtype=np.bool_) & self.live
 
     @cached_property
     def columns(self) -> Mapping[str, pa.ChunkedArray]:
-        """What a condition may ask, by the names that it uses."""
+        """The columns for conditions, by field name."""
         import pyarrow as pa
 
         out = {
-            name: pa.chunked_array([piece.fields[name] for piece in self.pieces])
+            name: pa.chunked_array([fragment.fields[name] for fragment in self.fragments])
             for name in self.header.fields
         }
         return out | {"id": self.id_column}
@@ -111,7 +114,7 @@ class View:
     def id_column(self) -> pa.ChunkedArray:
         import pyarrow as pa
 
-        return pa.chunked_array([piece.ids for piece in self.pieces], pa.string())
+        return pa.chunked_array([fragment.ids for fragment in self.fragments], pa.string())
 
     def of_ids(self, ids: Sequence[str]) -> Positions:
         """The live passages of these documents, ascending by position."""
@@ -119,14 +122,13 @@ class View:
         import pyarrow.compute as pc
 
         named = tuple(ids)
-        known = self._last.get(
-            "ids"
-        )  # an `add` asks three times: what is known, what is there, what to replace
-        if known is not None and known[0] == named:
-            return known[1]
-        asked = pa.array(sorted(set(ids)), pa.string())
+        last = self._last.get("ids")  # an `add` looks them up three times
+        if last is not None and last[0] == named:
+            return last[1]
+        wanted = pa.array(sorted(set(ids)), pa.string())
         inside = [
-            pc.is_in(piece.ids, value_set=asked).to_numpy(zero_copy_only=False) for piece in self.pieces
+            pc.is_in(fragment.ids, value_set=wanted).to_numpy(zero_copy_only=False)
+            for fragment in self.fragments
         ]
         found = np.flatnonzero(_joined(inside, np.bool_) & self.live)
         self._last["ids"] = named, found
@@ -138,7 +140,7 @@ class View:
         import pyarrow.compute as pc
 
         live = self.live
-        if after is not None and self.pieces:
+        if after is not None and self.fragments:
             live = live & pc.greater(self.id_column, pa.scalar(after)).to_numpy()
         position = np.flatnonzero(live)
         ids = self.id_column.take(pa.array(position))
@@ -156,95 +158,95 @@ class View:
         return self.dataset._take_rows(self.addresses(positions).tolist(), columns=names)
 
     def addresses(self, positions: Positions) -> NDArray[np.uint64]:
-        """Where Lance has these rows: fragment and row in one number."""
-        place = np.searchsorted(self.starts, positions, side="right") - 1
-        fragments = np.array([piece.fragment for piece in self.pieces], dtype=np.uint64)
+        """Lance's addresses of these rows: fragment and row in one number."""
+        owner = np.searchsorted(self.starts, positions, side="right") - 1
+        numbers = np.array([fragment.number for fragment in self.fragments], dtype=np.uint64)
         if not len(positions):
             return np.empty(0, dtype=np.uint64)
-        rows: NDArray[np.uint64] = (positions - self.starts[place]).astype(np.uint64)
-        return (fragments[place] << np.uint64(32)) | rows
+        rows: NDArray[np.uint64] = (positions - self.starts[owner]).astype(np.uint64)
+        return (numbers[owner] << np.uint64(32)) | rows
 
     def positions(self, addresses: NDArray[np.uint64]) -> Positions:
-        """The other way."""
-        fragments = [piece.fragment for piece in self.pieces]
-        starts = np.zeros(max(fragments, default=0) + 1, dtype=np.int64)
-        starts[fragments] = self.starts[:-1]
+        """The positions of rows by Lance's addresses: the inverse of `addresses`."""
+        numbers = [fragment.number for fragment in self.fragments]
+        starts = np.zeros(max(numbers, default=0) + 1, dtype=np.int64)
+        starts[numbers] = self.starts[:-1]
         rows: Positions = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
         return starts[(addresses >> np.uint64(32)).astype(np.int64)] + rows
 
     def by_fragment(self, positions: Positions) -> Iterator[tuple[int, list[int]]]:
         """The fragments that hold these rows, and which of their rows."""
-        place = np.searchsorted(self.starts, positions, side="right") - 1
-        for number in np.unique(place).tolist():
-            rows = positions[place == number] - self.starts[number]
-            yield self.pieces[number].fragment, rows.tolist()
+        owner = np.searchsorted(self.starts, positions, side="right") - 1
+        for number in np.unique(owner).tolist():
+            rows = positions[owner == number] - self.starts[number]
+            yield self.fragments[number].number, rows.tolist()
 
     def ids_at(self, positions: Positions) -> list[Any]:
-        return self._gathered([piece.ids for piece in self.pieces], positions)
+        return self._gathered([fragment.ids for fragment in self.fragments], positions)
 
     def fields_at(self, positions: Positions) -> dict[str, list[FieldValue]]:
         return {
             name: python_values(
-                self._gathered([piece.fields[name] for piece in self.pieces], positions), kind
+                self._gathered([fragment.fields[name] for fragment in self.fragments], positions), kind
             )
             for name, kind in self.header.fields.items()
         }
 
     def _gathered(self, arrays: Sequence[pa.Array], positions: Positions) -> list[Any]:
-        """The values at these positions, piece by piece: Arrow would join all pieces to take some of their rows."""
+        """The values at these positions, by fragment: Arrow would join all fragments to take some of their rows."""
         if len(positions) <= _CELLS:
-            cells = self._places(positions)
-            return [arrays[place][row].as_py() for place, row in cells]
-        place = np.searchsorted(self.starts, positions, side="right") - 1
-        rows = positions - self.starts[place]
+            cells = self._cells(positions)
+            return [arrays[owner][row].as_py() for owner, row in cells]
+        owner = np.searchsorted(self.starts, positions, side="right") - 1
+        rows = positions - self.starts[owner]
         out: list[Any] = [None] * len(positions)
-        for number in np.unique(place).tolist():
-            at = np.flatnonzero(place == number)
+        for number in np.unique(owner).tolist():
+            at = np.flatnonzero(owner == number)
             for where, value in zip(
                 at.tolist(), arrays[number].take(indices(rows[at])).to_pylist(), strict=True
             ):
                 out[where] = value
         return out
 
-    def _places(self, positions: Positions) -> Iterator[tuple[int, int]]:
-        """Which piece, and which of its rows."""
-        places = (np.searchsorted(self.starts, positions, side="right") - 1).tolist()
-        for place, position in zip(places, positions.tolist(), strict=True):
-            yield place, position - int(self.starts[place])
+    def _cells(self, positions: Positions) -> Iterator[tuple[int, int]]:
+        """Index of the fragment and row in it."""
+        owners = (np.searchsorted(self.starts, positions, side="right") - 1).tolist()
+        for owner, position in zip(owners, positions.tolist(), strict=True):
+            yield owner, position - int(self.starts[owner])
 
 
-def look(dataset: Any, before: View | None, place: str) -> View:  # noqa: ANN401 - lance has no types
-    """This version; pieces that it shares with the view `before` are taken from there."""
-    header = header_of(dataset.schema, place)
-    fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    old = {piece.fragment: piece for piece in before.pieces} if before is not None else {}
-    kept: dict[int, FragmentRows] = {}
+def read_view(dataset: Any, before: View | None, location: str) -> View:  # noqa: ANN401 - lance has no types
+    """The view of this version; fragments that it shares with the view `before` are taken from there."""
+    header = header_of(dataset.schema, location)
+    sources = {source.fragment_id: source for source in dataset.get_fragments()}
+    old = {fragment.number: fragment for fragment in before.fragments} if before is not None else {}
+    fragments: dict[int, FragmentRows] = {}
     stale: list[Any] = []
-    for number, fragment in fragments.items():
-        files = tuple(str(file.path) for file in fragment.metadata.files)
-        piece = old.get(number)
-        if piece is None or piece.files != files or set(piece.fields) != set(header.fields):
-            stale.append(fragment)
-        elif piece.deletions != fragment.deletion_file():
-            kept[number] = _with_deletions(dataset, piece, fragment)
+    for number, source in sources.items():
+        files = tuple(str(file.path) for file in source.metadata.files)
+        fragment = old.get(number)
+        if fragment is None or fragment.files != files or set(fragment.fields) != set(header.fields):
+            stale.append(source)
+        elif fragment.deletions != source.deletion_file():
+            fragments[number] = _with_deletions(dataset, fragment, source)
         else:
-            kept[number] = piece
-    for piece in _read(dataset, stale, header):
-        kept[piece.fragment] = piece
-    view = View(int(dataset.version), header, tuple(kept[number] for number in fragments), lambda: dataset)
+            fragments[number] = fragment
+    for fragment in _read(dataset, stale, header):
+        fragments[fragment.number] = fragment
+    view = View(int(dataset.version), header, tuple(fragments[n] for n in sources), lambda: dataset)
     vars(view)["dataset"] = dataset  # opened already
     return view
 
 
-def _with_deletions(dataset: Any, piece: FragmentRows, fragment: Any) -> FragmentRows:  # noqa: ANN401
-    there = dataset.scanner(columns=[], with_row_address=True, fragments=[fragment]).to_table()["_rowaddr"]
-    live = np.zeros(piece.rows, dtype=np.bool_)
-    live[there.to_numpy() & np.uint64(0xFFFFFFFF)] = True
-    return replace(piece, live=live, deletions=fragment.deletion_file())
+def _with_deletions(dataset: Any, fragment: FragmentRows, source: Any) -> FragmentRows:  # noqa: ANN401
+    scanner = dataset.scanner(columns=[], with_row_address=True, fragments=[source])
+    live = np.zeros(fragment.rows, dtype=np.bool_)
+    live[scanner.to_table()["_rowaddr"].to_numpy() & np.uint64(0xFFFFFFFF)] = True
+    return replace(fragment, live=live, deletions=source.deletion_file())
 
 
 def _read(dataset: Any, fragments: Sequence[Any], header: Header) -> Iterator[FragmentRows]:  # noqa: ANN401
-    """Pieces that were not there before, in one scan."""
+    """Fragments that were not in memory before, in one scan."""
     if not fragments:
         return
     columns = ["id", "part", "stamp", *(column_of(name) for name in header.fields)]
@@ -254,23 +256,23 @@ def _read(dataset: Any, fragments: Sequence[Any], header: Header) -> Iterator[Fr
     start = 0
     for fragment in fragments:
         rows = fragment.physical_rows
-        cut = table.slice(start, rows)
+        part = table.slice(start, rows)
         start += rows
         yield FragmentRows(
-            fragment=fragment.fragment_id,
+            number=fragment.fragment_id,
             files=tuple(str(file.path) for file in fragment.metadata.files),
             deletions=fragment.deletion_file(),
             rows=rows,
-            ids=_one(cut["id"]),
-            part=cut["part"].to_numpy(),
-            stamp=cut["stamp"].to_numpy(),
-            fields={name: _one(cut[column_of(name)]) for name in header.fields},
-            live=cut["_rowid"].is_valid().to_numpy(),
+            ids=_one(part["id"]),
+            part=part["part"].to_numpy(),
+            stamp=part["stamp"].to_numpy(),
+            fields={name: _one(part[column_of(name)]) for name in header.fields},
+            live=part["_rowid"].is_valid().to_numpy(),
         )
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    """A piece is one array, so that a cell is found by its row alone."""
+    """One array per fragment, so that a cell is found by its row alone."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

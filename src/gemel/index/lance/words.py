@@ -23,7 +23,7 @@ _NAME = "words"
 
 
 class Words:
-    """Answers for one table; remembers the counts of the last version it was asked of."""
+    """Search by words in one table; keeps the counts of the last version that was searched."""
 
     def __init__(self, many: int = MANY) -> None:
         self._many = many
@@ -129,9 +129,9 @@ class _Counted:
         self.view = view
         table = view.dataset.scanner(columns=["id", "part", "text"], scan_in_order=True).to_table()
         # Ascending by id and part, so that equal scores come in that order.
-        places = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("part", "ascending")])
-        self._position = np.flatnonzero(view.live)[places.to_numpy()]
-        self._index = BM25Index(table["text"].take(places).to_pylist(), rules=view.header.words)
+        order = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("part", "ascending")])
+        self._position = np.flatnonzero(view.live)[order.to_numpy()]
+        self._index = BM25Index(table["text"].take(order).to_pylist(), rules=view.header.words)
 
     def find(self, query: str, k: int, where: Condition | None) -> tuple[Positions, Vectors]:
         inside = None if where is None else self.view.meeting(where)[self._position]
@@ -165,7 +165,7 @@ def _asked(view: View, query: str, k: int, where: Condition | None) -> tuple[Pos
             break
         wide *= 4
     ids, parts = view.ids_at(position), view.part[position]
-    order = sorted(range(len(ids)), key=lambda place: (-score[place], ids[place], parts[place]))[:k]
+    order = sorted(range(len(ids)), key=lambda n: (-score[n], ids[n], parts[n]))[:k]
     return position[order], score[order]
 
 

@@ -1,10 +1,8 @@
-"""The graph (HNSW) over the vectors of a table: what there is of it, when it is built, how it is tuned.
+"""The graph (HNSW) over the vectors of a table: its layout, its build, its measured recall, and the table's stats.
 
-It covers the rows up to a number; rows that come later are compared one by one until it is built again. Nothing
-about it is kept but in the database's own catalogue: its limit is in its name, what was measured is its comment.
-So whatever moment a process dies at, an unfinished graph is marked invalid there and built anew.
-
-How a table is laid out, for people.
+It covers the rows up to a number; later rows are compared one by one until it is built again. Everything about it is
+in the database's own catalog: its limit is in its name, its recall in its comment. So at whatever moment a process
+dies, an unfinished graph is marked invalid there and built again.
 """
 
 from __future__ import annotations
@@ -14,21 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gemel.index.approximate import FINEST_RECALL, LIKE_STORED, UNLIKE_STORED, USUAL_RECALL
 from gemel.index.port import TableStats
 from gemel.index.postgres.read import count
-from gemel.index.postgres.schema import lock_key, qualified
+from gemel.index.postgres.schema import filter_of, lock_key, qualified
 from gemel.index.postgres.server import Connection
-from gemel.index.postgres.where import filter_of
 
 MOST_GRAPH_DIM = 4000  # of a halfvec index; above, every search is exact
 
 UNTUNED = 200
-
-ENOUGH = 0.985
-"""The recall of questions like the stored texts that a search aims at."""
-
-FINEST = 0.995
-"""Up to which it is measured; for more everything is compared."""
 
 _LINKS, _BREADTH = 16, 100  # m and ef_construction
 
@@ -47,20 +39,20 @@ class GraphLayout:
     """ef_search"""
     recall: float | None = None
     """As it was measured after the build."""
-    held: int = 0
-    """Rows that the graph held when it was built."""
+    built: int = 0
+    """Rows in the graph when it was built."""
     rows: int = 0
     """In the table, as the server estimates."""
     curve: tuple[tuple[int, float, float], ...] = ()
-    """(ef_search, recall of questions like the stored texts, and of others) as it was measured, ascending."""
+    """(ef_search, recall of queries like the stored texts, and of others) as it was measured, ascending."""
 
     def tuned_for(self, recall: float | None, *, far: bool = False) -> GraphLayout:
         """Searched as widely as it takes; without a graph where no width does. See `Table.nearest`."""
         if self.limit is None or (recall is None and not far) or not self.curve:
             return self if recall is None or (self.recall or 0) >= recall else GraphLayout(rows=self.rows)
-        if recall is not None and recall > FINEST:
+        if recall is not None and recall > FINEST_RECALL:
             return GraphLayout(rows=self.rows)
-        aim = ENOUGH if recall is None else max(recall, ENOUGH)
+        aim = USUAL_RECALL if recall is None else max(recall, USUAL_RECALL)
         good = [point[0] for point in self.curve if point[2 if far else 1] >= aim]
         if not good and recall is not None:
             return GraphLayout(rows=self.rows)
@@ -68,14 +60,12 @@ class GraphLayout:
 
     @property
     def measured(self) -> dict[str, float]:
-        """Recall by the kind of question, as a search goes without further request."""
+        """Recall by the kind of query, of a search that requests no other."""
         here = {breadth: (near, far) for breadth, near, far in self.curve}
         kinds: dict[str, float] = {}
         if self.breadth in here:
-            kinds["like the stored texts (between two of them)"], kinds["unlike them (moved at random)"] = (
-                here[self.breadth]
-            )
-            kinds["short (moved at random, wider search)"] = here[self.tuned_for(None, far=True).breadth][1]
+            kinds[LIKE_STORED], kinds["unlike them (as vectors)"] = here[self.breadth]
+            kinds[UNLIKE_STORED] = here[self.tuned_for(None, far=True).breadth][1]
         return kinds
 
 
@@ -84,22 +74,22 @@ def graph_name(table: str, limit: int) -> str:
 
 
 def read_layout(connection: Connection, table: str) -> GraphLayout:
-    """Of several graphs the one that holds most; the others are being dropped."""
+    """The layout of the newest of several graphs; the others are being dropped."""
     rows = connection.execute("SELECT reltuples FROM pg_class WHERE oid = %s::regclass", [_regclass(table)])
     total = max(0, int(rows.fetchone()[0]))
     limits = [limit for limit, valid in graphs(connection, table) if valid]
     if not limits:
         return GraphLayout(rows=total)
-    asked = "SELECT obj_description(%s::regclass, 'pg_class')"
-    comment = connection.execute(asked, [_regclass(graph_name(table, max(limits)))]).fetchone()[0]
-    told: dict[str, Any] = json.loads(comment) if comment else {}
-    curve = tuple((each[0], each[1], each[2]) for each in told.get("curve", ()))
-    breadth, recall, held = told.get("ef_search", UNTUNED), told.get("recall"), told.get("rows", 0)
-    return GraphLayout(max(limits), breadth, recall, held, total, curve)
+    statement = "SELECT obj_description(%s::regclass, 'pg_class')"
+    comment = connection.execute(statement, [_regclass(graph_name(table, max(limits)))]).fetchone()[0]
+    about: dict[str, Any] = json.loads(comment) if comment else {}
+    curve = tuple((each[0], each[1], each[2]) for each in about.get("curve", ()))
+    breadth, recall, built = about.get("ef_search", UNTUNED), about.get("recall"), about.get("rows", 0)
+    return GraphLayout(max(limits), breadth, recall, built, total, curve)
 
 
 def graphs(connection: Connection, table: str) -> list[tuple[int, bool]]:
-    """(limit, whole) of every graph of the table."""
+    """(limit, valid) of every graph of the table."""
     found = connection.execute(
         "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
         " JOIN pg_am a ON a.oid = c.relam WHERE i.indrelid = %s::regclass AND a.amname = 'hnsw'",
@@ -109,14 +99,14 @@ def graphs(connection: Connection, table: str) -> list[tuple[int, bool]]:
 
 
 def tail_size(connection: Connection, table: str, layout: GraphLayout) -> int:
-    """Rows that the graph does not hold."""
+    """Rows that are not in the graph."""
     from psycopg.sql import SQL
 
     statement = SQL("SELECT count(*) FROM {} WHERE number > %s").format(qualified(table))
     return int(connection.execute(statement, [layout.limit or 0]).fetchone()[0])
 
 
-def held_now(connection: Connection, table: str, limit: int) -> int:
+def rows_now(connection: Connection, table: str, limit: int) -> int:
     """Rows of the graph that were not deleted or replaced."""
     from psycopg.sql import SQL
 
@@ -125,14 +115,14 @@ def held_now(connection: Connection, table: str, limit: int) -> int:
 
 
 def lock_builds(connection: Connection, table: str) -> bool:
-    """Whether this session is the one that builds now; held until it ends."""
+    """Whether this session is the one that builds; a lock until it ends."""
     return bool(
         connection.execute("SELECT pg_try_advisory_lock(%s)", [lock_key("build", table)]).fetchone()[0]
     )
 
 
 def drop_graphs(connection: Connection, table: str, limits: Iterable[int]) -> None:
-    """Searches that use one are waited for, none is refused."""
+    """Drop graphs; waits for searches that use them."""
     from psycopg.sql import SQL
 
     for limit in limits:
@@ -141,14 +131,14 @@ def drop_graphs(connection: Connection, table: str, limits: Iterable[int]) -> No
 
 
 def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) -> int:
-    """Over all rows there are; reads and writes go on meanwhile. Its limit.
+    """Build a graph over all rows, without blocking reads and writes; returns its limit.
 
-    Numbers are kept in the graph with 16 bits, which halves it; answers are scored with the exact vectors anyway.
+    Its numbers have 16 bits, which halves it; answers are scored with the exact vectors anyway.
     """
     from psycopg import Error
     from psycopg.sql import SQL, Identifier, Literal
 
-    rows = held_now(connection, table, 2**62)
+    rows = rows_now(connection, table, 2**62)
     # A number that no row has or will have: it is above all rows there are, and the graph's name is a new one.
     drawn = connection.execute("SELECT nextval(pg_get_serial_sequence(%s, 'number'))", [_regclass(table)])
     limit = int(drawn.fetchone()[0])
@@ -185,10 +175,10 @@ def note_tuning(
 ) -> None:
     from psycopg.sql import SQL, Literal
 
-    held = held_now(connection, table, limit)
-    told = json.dumps({"ef_search": breadth, "recall": round(recall, 4), "rows": held, "curve": list(curve)})
+    rows = rows_now(connection, table, limit)
+    about = json.dumps({"ef_search": breadth, "recall": round(recall, 4), "rows": rows, "curve": list(curve)})
     name = qualified(graph_name(table, limit))
-    connection.execute(SQL("COMMENT ON INDEX {} IS {}").format(name, Literal(told)))
+    connection.execute(SQL("COMMENT ON INDEX {} IS {}").format(name, Literal(about)))
 
 
 def _allow_memory(connection: Connection, needed_mb: int, most_mb: int) -> None:
@@ -213,12 +203,12 @@ def stats(connection: Connection, table: str, dim: int) -> TableStats:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         there = count(connection, table, filter_of(None, {}))
         layout = read_layout(connection, table)
-        told = SQL(
+        statement = SQL(
             "SELECT pg_total_relation_size({name}::regclass), current_setting('server_version'),"
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector'),"
             " pg_snapshot_xmax(pg_current_snapshot())::text"
         ).format(name=f'gemel."{table}"')
-        size, server, pgvector, moment = connection.execute(told).fetchone()
+        size, server, pgvector, moment = connection.execute(statement).fetchone()
         unindexed = there.passages if layout.limit is None else tail_size(connection, table, layout)
     graph = f"HNSW m=16, 16-bit (ef_search {layout.breadth})"
     exact = "exact" if dim <= MOST_GRAPH_DIM else f"exact (no graph over {MOST_GRAPH_DIM:,} dimensions)"

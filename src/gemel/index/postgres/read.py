@@ -1,8 +1,6 @@
-"""Documents as they are stored: by id, in order, counted.
+"""Stored documents, read by id, in order, or counted; and rows and vectors in PostgreSQL's binary formats.
 
-Rows as the bytes of a binary COPY, and vectors as pgvector sends and takes them.
-
-A vector is its size and a zero, 16 bits each, then float32 numbers, big end first.
+A vector is its size and a zero, 16 bits each, then float32 numbers, big-endian.
 """
 
 from __future__ import annotations
@@ -18,9 +16,8 @@ import numpy as np
 
 from gemel.errors import InputError
 from gemel.index.port import LISTS, Count, FieldType, FieldValue, PassageRows, Passages
-from gemel.index.postgres.schema import column_of, qualified
+from gemel.index.postgres.schema import Filter, column_of, qualified
 from gemel.index.postgres.server import Connection, Server
-from gemel.index.postgres.where import Filter
 from gemel.types import Vectors
 from gemel.vectors.bm25 import WordRules
 
@@ -51,8 +48,8 @@ def rows_from(cells: Cells, fields: Mapping[str, FieldType], dim: int) -> Passag
         digest=[row[3] for row in cells],
         vector=vectors_of([row[4] for row in cells], dim),
         fields={
-            name: _values([row[place] for row in cells], fields[name])
-            for place, name in enumerate(fields, len(_OURS))
+            name: _values([row[n] for row in cells], fields[name])
+            for n, name in enumerate(fields, len(_OURS))
         },
     )
 
@@ -67,18 +64,18 @@ def _values(cells: list[Any], kind: FieldType) -> list[FieldValue]:
 
 
 def passages_from(rows: PassageRows, order: Sequence[int], score: Vectors) -> Passages:
-    """The rows at the places of `order`; `score` is in that order already."""
+    """The rows at the positions `order`; `score` is in that order already."""
     return Passages(
-        id=[rows.id[place] for place in order],
+        id=[rows.id[n] for n in order],
         part=rows.part[list(order)],
-        text=[rows.text[place] for place in order],
-        fields={name: [values[place] for place in order] for name, values in rows.fields.items()},
+        text=[rows.text[n] for n in order],
+        fields={name: [values[n] for n in order] for name, values in rows.fields.items()},
         score=score,
         vector=rows.vector[list(order)],
     )
 
 
-def known(connection: Connection, table: str, ids: Sequence[str]) -> dict[str, str]:
+def digests(connection: Connection, table: str, ids: Sequence[str]) -> dict[str, str]:
     from psycopg.sql import SQL
 
     statement = SQL("SELECT id, digest FROM {} WHERE id = ANY(%s) AND part = 0").format(qualified(table))
@@ -90,10 +87,10 @@ def get(
 ) -> PassageRows:
     from psycopg.sql import SQL
 
-    asked = {each: place for place, each in enumerate(dict.fromkeys(ids))}
+    order = {each: n for n, each in enumerate(dict.fromkeys(ids))}
     statement = SQL("SELECT {} FROM {} WHERE id = ANY(%s)").format(columns_sql(fields), qualified(table))
-    cells = fetch(connection, statement, [list(asked)])
-    cells.sort(key=lambda row: (asked[row[0]], row[1]))
+    cells = fetch(connection, statement, [list(order)])
+    cells.sort(key=lambda row: (order[row[0]], row[1]))
     return rows_from(cells, fields, dim)
 
 
@@ -108,11 +105,11 @@ def count(connection: Connection, table: str, where: Filter) -> Count:
 def scan(
     server: Server, table: str, fields: Mapping[str, FieldType], dim: int, after: str | None, block: int
 ) -> Iterator[PassageRows]:
-    """Pages of whole documents; each page is a read of its own, begun behind the last id of the one before."""
+    """Pages of whole documents; each page is a read of its own, begun after the last id of the one before."""
     last = "" if after is None else after  # no id is empty
     while True:
-        ask = partial(_page, table=table, fields=fields, dim=dim, after=last, block=block)
-        rows = server.read(ask)
+        page = partial(_page, table=table, fields=fields, dim=dim, after=last, block=block)
+        rows = server.read(page)
         if not len(rows):
             return
         yield rows
@@ -130,10 +127,10 @@ def _page(
     )
     cells = fetch(connection, statement, [after, block + 1])
     if len(cells) > block:  # the last document may go on behind the page
-        whole = [row for row in cells if row[0] != cells[-1][0]]
-        if not whole:
+        complete = [row for row in cells if row[0] != cells[-1][0]]
+        if not complete:
             return get(connection, table, fields, dim, [cells[0][0]])
-        cells = whole
+        cells = complete
     return rows_from(cells, fields, dim)
 
 
@@ -168,18 +165,18 @@ def copy_blocks(rows: PassageRows, fields: Mapping[str, FieldType], rules: WordR
     vectors = _vectors(rows.vector)
     count = struct.pack(">h", 7 + len(columns))
     blocks, block = [_START], []
-    for place in range(len(rows)):
-        words, length = _words(rules.document(rows.text[place]))
+    for n in range(len(rows)):
+        words, length = _words(rules.document(rows.text[n]))
         block.append(count)
-        block.append(_text(rows.id[place]))
-        block.append(struct.pack(">ii", 4, int(rows.part[place])))
-        block.append(_text(rows.text[place]))
-        block.append(_text(rows.digest[place]))
-        block.append(vectors[place])
+        block.append(_text(rows.id[n]))
+        block.append(struct.pack(">ii", 4, int(rows.part[n])))
+        block.append(_text(rows.text[n]))
+        block.append(_text(rows.digest[n]))
+        block.append(vectors[n])
         block.append(words)
         block.append(struct.pack(">ii", 4, length))
-        block += [column[place] for column in columns]
-        if place % _AT_ONCE == _AT_ONCE - 1:
+        block += [column[n] for column in columns]
+        if n % _AT_ONCE == _AT_ONCE - 1:
             blocks.append(b"".join(block))
             block = []
     return [*blocks, b"".join(block), _END]
@@ -205,11 +202,11 @@ def _vectors(vectors: Vectors) -> list[bytes]:
     n, dim = vectors.shape
     head = struct.pack(">ihh", 4 + 4 * dim, dim, 0)
     numbers = vectors.astype(">f4")
-    return [head + numbers[place].tobytes() for place in range(n)]
+    return [head + numbers[n].tobytes() for n in range(n)]
 
 
 def _words(found: list[str]) -> tuple[bytes, int]:
-    """The different words as a tsvector without places, and how many words there are in all."""
+    """The different words as a tsvector without positions, and how many words there are in all."""
     counts = Counter(searched_words(found))
     kept, size = [], 0
     for word in sorted(word.encode() for word in counts):

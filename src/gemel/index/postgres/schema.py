@@ -1,6 +1,7 @@
-"""What the database knows of its indexes: the schema `gemel`, one row for each table, and the check of pgvector.
+"""The SQL schema of an index: its catalog (one row per table), the columns of a table, and conditions on them.
 
-The columns of a table: ours, and the user's with the prefix f_, so that a field may be called "text".
+The user's fields are columns with the prefix f_, so that a field may be called "text". Every value of a condition is a
+parameter.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from typing import Any, Literal
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, LISTS, FieldType, Header
 from gemel.index.postgres.server import Connection
+from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Not, OneOf, links, pushed
 from gemel.vectors.bm25 import WordRules
 
 State = Literal["current", "next"]
@@ -29,6 +32,16 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS gemel.writes (token uuid PRIMARY KEY,"
     " result bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT now())",
 )
+
+
+_ELEMENTS = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double precision",
+    str: "text",
+    date: "date",
+    datetime: "timestamptz",
+}
 
 
 @dataclass(frozen=True)
@@ -114,8 +127,8 @@ def prepare(connection: Connection, shown: str) -> None:
 def _check_pgvector(connection: Connection, shown: str) -> None:
     from psycopg import Error
 
-    asked = "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"
-    row = connection.execute(asked).fetchone()
+    statement = "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"
+    row = connection.execute(statement).fetchone()
     if row is None:
         raise WorkError(
             f"the server of {shown} has no pgvector. Install it there (on Debian and Ubuntu: "
@@ -243,3 +256,106 @@ def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
         way = SQL("USING gin " if kind in LISTS else "")
         statements.append(SQL("CREATE INDEX ON {} {}({})").format(qualified(table), way, key))
     return statements
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """An SQL condition, for WHERE."""
+
+    sql: Any
+    """A psycopg Composable."""
+    parameters: tuple[Any, ...] = ()
+    """For its placeholders, in order."""
+
+
+def to_postgres(condition: Condition) -> Compiled:
+    """The condition over the columns of a table; texts are ordered by code points, whatever the server's locale is."""
+    return _compiled(pushed(condition))
+
+
+def _compiled(condition: Condition) -> Compiled:
+    from psycopg.sql import SQL
+
+    if isinstance(condition, Both | Either):
+        join = type(condition)
+        parts = [_compiled(part) for part in links(condition, join)]
+        word = SQL(" AND " if join is Both else " OR ")
+        sql = SQL("({})").format(word.join(part.sql for part in parts))
+        return Compiled(sql, tuple(value for part in parts for value in part.parameters))
+    if isinstance(condition, Not):
+        return _leaf(condition.inner, negated=True)
+    return _leaf(condition, negated=False)
+
+
+def _leaf(condition: Condition, *, negated: bool) -> Compiled:
+    from psycopg.sql import SQL, Identifier
+
+    assert isinstance(condition, Compare | OneOf | IsNull | Contains), (
+        "`pushed` leaves `not` before lists and nulls only"
+    )
+    column = Identifier(column_of(condition.field))
+    if isinstance(condition, IsNull):
+        return Compiled(SQL("{} IS NOT NULL" if negated else "{} IS NULL").format(column))
+    if isinstance(condition, OneOf):
+        if not condition.values:
+            return Compiled(SQL("true" if negated else "false"))
+        sql = SQL("{} <> ALL(%s)" if negated else "{} = ANY(%s)").format(column)
+        return Compiled(sql, (list(condition.values),))
+    if isinstance(condition, Contains):
+        kind = _ELEMENTS[type(condition.value)]
+        # `@>` and not `= ANY`: the index of lists answers it.
+        holds = SQL("{} @> ARRAY[%s]::" + kind + "[]").format(column)
+        return Compiled(SQL("NOT {}").format(holds) if negated else holds, (condition.value,))
+    ordered = isinstance(condition.value, str) and condition.operator not in ("=", "!=")
+    sign = SQL("<>" if condition.operator == "!=" else condition.operator)
+    sql = SQL('{} COLLATE "C" {} %s' if ordered else "{} {} %s").format(column, sign)
+    return Compiled(sql, (condition.value,))
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """What stands behind WHERE, and its parameters in order."""
+
+    sql: Any
+    parameters: list[Any]
+
+
+def filter_of(condition: Condition | None, fields: Mapping[str, FieldType]) -> Filter:
+    """`condition` None: every row."""
+    from psycopg.sql import SQL
+
+    if condition is None:
+        return Filter(SQL("true"), [])
+    compiled = to_postgres(condition)
+    hint = _hint(condition, fields)
+    if hint is None:
+        return Filter(compiled.sql, list(compiled.parameters))
+    sql = SQL("({} AND ({}))").format(hint.sql, compiled.sql)
+    return Filter(sql, [*hint.parameters, *compiled.parameters])
+
+
+def _hint(condition: Condition, fields: Mapping[str, FieldType]) -> Filter | None:
+    """Something that is true wherever the condition is, in the words of the indexes on the beginnings of texts."""
+    from psycopg.sql import SQL, Identifier, Literal
+
+    if isinstance(condition, Both | Either):
+        return _joined(condition, fields)
+    if not isinstance(condition, Compare | OneOf) or fields.get(condition.field) != "text":
+        return None
+    beginning = SQL("left({}, {})").format(Identifier(column_of(condition.field)), Literal(PREFIX))
+    if isinstance(condition, OneOf):
+        values = sorted({str(value)[:PREFIX] for value in condition.values})
+        return Filter(SQL("{} = ANY(%s::text[])").format(beginning), [values])
+    if condition.operator != "=":
+        return None
+    return Filter(SQL("{} = %s").format(beginning), [str(condition.value)[:PREFIX]])
+
+
+def _joined(condition: Both | Either, fields: Mapping[str, FieldType]) -> Filter | None:
+    from psycopg.sql import SQL
+
+    left, right = _hint(condition.left, fields), _hint(condition.right, fields)
+    if left is None or right is None:
+        return (left or right) if isinstance(condition, Both) else None
+    word = "AND" if isinstance(condition, Both) else "OR"
+    return Filter(SQL("({} " + word + " {})").format(left.sql, right.sql), left.parameters + right.parameters)

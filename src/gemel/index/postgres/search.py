@@ -1,6 +1,6 @@
-"""The nearest passages: by the graph and a look at all newer rows, or by a look at every row that counts.
+"""The nearest passages: candidates from the graph and all newer rows, or all rows compared; then exact scores.
 
-How widely the graph must be searched, measured on stored vectors.
+`tune` measures how widely the graph must be searched, after each build.
 """
 
 from __future__ import annotations
@@ -12,18 +12,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.approximate import depths, joined
+from gemel.index.approximate import (
+    FINEST_RECALL,
+    NEIGHBORS,
+    USUAL_RECALL,
+    RecallQueries,
+    centroids_of,
+    depths,
+    far_recall,
+    joined,
+    near_recall,
+    recall_queries,
+)
 from gemel.index.port import FieldType, PassageRows, Passages
-from gemel.index.postgres.graph import ENOUGH, FINEST, GraphLayout
+from gemel.index.postgres.graph import GraphLayout
 from gemel.index.postgres.read import columns_sql, fetch, passages_from, rows_from, vector_text, vectors_of
-from gemel.index.postgres.schema import qualified
+from gemel.index.postgres.schema import Filter, qualified
 from gemel.index.postgres.server import Connection
-from gemel.index.postgres.where import Filter
 from gemel.types import Vectors
 from gemel.vectors.scan.exact import PRODUCT, exact_scores
 
 FEW = 10_000
-"""A condition that no more rows are thought to meet is answered exactly: a graph finds too little of it."""
+"""A condition that no more rows meet, as estimated, is answered exactly: a graph finds too few of them."""
 
 _ROUNDING = 1e-6  # of a dot product of unit vectors in float32
 
@@ -32,7 +42,7 @@ _MOST_BREADTH = 1000  # pgvector's limit of ef_search
 
 @dataclass(frozen=True, eq=False)
 class NeighborQuery:
-    """What is asked of which table."""
+    """A table, and what to find in it."""
 
     table: str
     dim: int
@@ -73,7 +83,7 @@ def _at_depth(
 
 
 def _one_ranking(found: tuple[Passages, ...], sizes: list[int], k: int) -> Passages:
-    """See `gemel.index.query`."""
+    """See `approximate.joined`."""
     keys = [list(zip(each.id, each.part.tolist(), strict=True)) for each in found]
     order = joined(keys, sizes)[:k]
     return Passages(
@@ -101,7 +111,7 @@ def breadth_for(connection: Connection, question: NeighborQuery, layout: GraphLa
 
 
 def estimate(connection: Connection, table: str, where: Filter) -> int:
-    """Rows that meet the condition, as the planner thinks; it costs no look at the rows."""
+    """Rows that meet the condition, as the planner estimates without reading them."""
     from psycopg import ClientCursor
     from psycopg.sql import SQL
 
@@ -149,10 +159,10 @@ def exact_sql(columns: Any, table: str, where: Any, fetched: int) -> Any:  # noq
 
 
 def best_first(query: Vectors, rows: PassageRows, k: int) -> tuple[list[int], Vectors]:
-    """Places of the k best rows and their scores, defined to the bit as everywhere in gemel."""
+    """Positions of the k best rows and their scores, equal to the bit to those of every other search in gemel."""
     nothing: NDArray[np.int64] = np.zeros(len(rows), dtype=np.int64)
     scores = exact_scores(PRODUCT, query[None, :], rows.vector, nothing, np.arange(len(rows)))
-    order = sorted(range(len(rows)), key=lambda place: (-scores[place], rows.id[place], rows.part[place]))[:k]
+    order = sorted(range(len(rows)), key=lambda n: (-scores[n], rows.id[n], rows.part[n]))[:k]
     return order, scores[order]
 
 
@@ -169,7 +179,7 @@ def _exact(connection: Connection, query: Vectors, question: NeighborQuery) -> P
 def _by_graph(
     connection: Connection, query: Vectors, question: NeighborQuery, layout: GraphLayout
 ) -> Passages | None:
-    """None where the graph gave too few rows, as the condition leaves fewer than was thought, or only equal ones."""
+    """None if the graph gave too few rows, as fewer meet the condition than estimated, or only equal scores."""
     from psycopg.sql import SQL, Literal
 
     where = question.where or Filter(SQL("true"), [])
@@ -185,13 +195,13 @@ def _by_graph(
     )
     newer = SQL("number > {} AND {}").format(Literal(layout.limit), where.sql)
     tail = exact_sql(SQL("{}, false").format(columns), question.table, newer, question.fetched)
-    asked = vector_text(query)
-    parameters = [*where.parameters, asked, *where.parameters, asked]
+    vector = vector_text(query)
+    parameters = [*where.parameters, vector, *where.parameters, vector]
     cells = fetch(connection, SQL("({}) UNION ALL ({})").format(near, tail), parameters)
     if sum(row[-1] for row in cells) < question.fetched:
         return None
     answer = replace(_answer(query, cells, question), exact=False)
-    # Of equal ones the graph gives some: those with the lowest ids are found by a look at all.
+    # Of equal scores the graph gives any: those with the lowest ids are found by comparing all rows.
     worst = float(np.min(vectors_of([row[4] for row in cells if row[-1]], question.dim) @ query))
     tied = len(answer) == question.k and float(answer.score[-1]) <= worst + _ROUNDING
     return None if tied else answer
@@ -203,16 +213,13 @@ def _answer(query: Vectors, cells: Sequence[Sequence[Any]], question: NeighborQu
     return passages_from(rows, order, scores)
 
 
-_OTHERS: tuple[tuple[float, ...], ...] = ((0.5,), ())
-"""What is added to a stored vector for a question like what is stored; nothing but noise for one unlike it."""
-
-_NOISE = 1.5
-
 _BREADTHS = (40, 64, 100, 160, 250, 400, 640, 1000)
 
-_QUERIES = 64
+_QUERIES = 64  # of each kind that recall is measured with
 
-_K = 10
+_SAMPLE = 2048  # stored vectors that they are made from
+
+_CENTROIDS = 32
 
 _FETCHED = 26  # as a search for ten fetches
 
@@ -222,34 +229,29 @@ class Tuned:
     breadth: int
     recall: float
     curve: tuple[tuple[int, float, float], ...] = ()
-    """See `Layout.curve`."""
+    """See `GraphLayout.curve`."""
 
 
 def tune(connection: Connection, table: str, dim: int, limit: int) -> Tuned:
-    """The smallest breadth that finds enough of the ten nearest; the widest, if none does.
+    """The smallest breadth of the usual recall; the widest, if none has it.
 
-    Wider ones are measured too, until questions of both kinds are found nearly always: a search may ask for more.
+    Wider ones are measured too, until queries of both kinds are found nearly always: a search may request more.
     """
     from psycopg.sql import SQL
 
-    kinds = [_queries(connection, table, dim, limit, others) for others in _OTHERS]
-    inside = SQL("number <= {}").format(limit)
-    exact = exact_sql(SQL("number"), table, inside, _K)
-    truths = [
-        [{row[0] for row in fetch(connection, exact, [vector_text(each)])} for each in queries]
-        for queries in kinds
-    ]
+    rng = np.random.default_rng(0)
+    sample = _sample(connection, table, dim, limit, rng)
+    queries = recall_queries(sample, centroids_of(sample, _CENTROIDS, rng), _QUERIES, rng)
+    exact = exact_sql(SQL("number"), table, SQL("number <= {}").format(limit), NEIGHBORS)
+    truth = _numbers([fetch(connection, exact, [vector_text(query)]) for query in queries.both])
     chosen: tuple[int, float] | None = None
     curve: list[tuple[int, float, float]] = []
     for breadth in _BREADTHS:
-        near, far = (
-            round(_recall(connection, table, dim, limit, queries, truth, breadth), 4)
-            for queries, truth in zip(kinds, truths, strict=True)
-        )
-        chosen = (breadth, near) if chosen is None and near >= ENOUGH else chosen
+        near, far = _recall(connection, table, dim, limit, queries, truth, breadth)
+        chosen = (breadth, near) if chosen is None and near >= USUAL_RECALL else chosen
         if chosen is not None:
             curve.append((breadth, near, far))
-        if min(near, far) >= FINEST:
+        if min(near, far) >= FINEST_RECALL:
             break
     breadth, recall = chosen or (breadth, near)
     return Tuned(breadth, recall, tuple(curve))
@@ -260,43 +262,44 @@ def _recall(
     table: str,
     dim: int,
     limit: int,
-    queries: Vectors,
-    truth: list[set[int]],
+    queries: RecallQueries,
+    truth: NDArray[np.int64],
     breadth: int,
-) -> float:
+) -> tuple[float, float]:
+    """Of queries like the stored vectors and unlike them, searched as a search for ten does."""
     from psycopg.sql import SQL
 
     near = graph_sql(SQL("number, vector"), table, dim, limit, SQL("true"), _FETCHED)
-    shares = []
+    found = []
     with connection.transaction():
         allow_graph(connection, breadth)
-        for query, right in zip(queries, truth, strict=True):
+        for query in queries.both:
             cells = fetch(connection, near, [vector_text(query)])
             scores = vectors_of([row[1] for row in cells], dim) @ query
-            best = {cells[place][0] for place in np.argsort(-scores, kind="stable")[:_K]}
-            shares.append(len(best & right) / max(1, len(right)))
-    return float(np.mean(shares))
+            found.append([cells[n] for n in np.argsort(-scores, kind="stable")[:NEIGHBORS]])
+    numbers, count = _numbers(found), len(queries.near)
+    return (
+        round(near_recall(numbers[:count], truth[:count]), 4),
+        round(far_recall(numbers[count:], truth[count:]), 4),
+    )
 
 
-def _queries(connection: Connection, table: str, dim: int, limit: int, others: Sequence[float]) -> Vectors:
-    """Stored vectors, each moved towards others: no row is at the very place that is asked for."""
+def _numbers(answers: Sequence[Sequence[Sequence[Any]]]) -> NDArray[np.int64]:
+    """(answers, 10) the first cell of each row; -1 where there are no more."""
+    numbers = np.full((len(answers), NEIGHBORS), -1, dtype=np.int64)
+    for n, rows in enumerate(answers):
+        numbers[n, : len(rows)] = [row[0] for row in rows]
+    return numbers
+
+
+def _sample(connection: Connection, table: str, dim: int, limit: int, rng: np.random.Generator) -> Vectors:
+    """Some stored vectors of the graph."""
     from psycopg.sql import SQL
 
-    draws = np.random.default_rng(0).integers(1, limit + 1, size=8 * _QUERIES).tolist()
-    statement = SQL("SELECT vector FROM {} WHERE number = ANY(%s) LIMIT %s").format(qualified(table))
-    wanted = (1 + len(others)) * _QUERIES
-    cells = fetch(connection, statement, [draws, wanted])
-    if len(cells) < wanted:  # most numbers are of rows that are gone
-        statement = SQL("SELECT vector FROM {} WHERE number <= %s LIMIT %s").format(qualified(table))
-        cells = fetch(connection, statement, [limit, wanted])
-    vectors = vectors_of([row[0] for row in cells], dim)
-    count = len(vectors) // (1 + len(others))
-    mixed = vectors[:count].copy()
-    for place, weight in enumerate(others, 1):
-        mixed += weight * vectors[place * count : (place + 1) * count]
-    if not others:
-        noise = np.random.default_rng(1).normal(size=mixed.shape).astype(np.float32)
-        mixed += _NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
-    lengths = np.linalg.norm(mixed, axis=1, keepdims=True)
-    queries: Vectors = (mixed / np.maximum(lengths, 1e-12)).astype(np.float32)
-    return queries
+    draws = rng.integers(1, limit + 1, size=4 * _SAMPLE).tolist()
+    statement = SQL("SELECT vector FROM {} WHERE number = ANY(%s) ORDER BY number LIMIT %s")
+    cells = fetch(connection, statement.format(qualified(table)), [draws, _SAMPLE])
+    if len(cells) < _QUERIES:  # most numbers are of rows that were deleted
+        statement = SQL("SELECT vector FROM {} WHERE number <= %s ORDER BY number LIMIT %s")
+        cells = fetch(connection, statement.format(qualified(table)), [limit, _SAMPLE])
+    return vectors_of([row[0] for row in cells], dim)

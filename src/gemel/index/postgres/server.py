@@ -1,10 +1,7 @@
-"""Connections to one server: a pool, reads that survive a lost connection, writes that take place exactly once.
+"""Connections to one server: addresses, a pool, reads that survive a lost connection, writes that happen exactly once.
 
-Where an index on a server is: `postgresql://user:password@host:port/db#name`. Secrets stay in here.
-
-What is not in the address libpq takes from its own places: PGHOST, PGPASSWORD, ~/.pgpass, a service file.
-
-What the server says, as one of gemel's errors.
+An address is `postgresql://user:password@host:port/db#name`; its secrets stay in this module. What is not in it libpq
+takes from elsewhere: PGHOST, PGPASSWORD, ~/.pgpass, a service file. Errors of the server become gemel's.
 """
 
 from __future__ import annotations
@@ -29,15 +26,11 @@ Connection = Any  # psycopg.Connection; psycopg is loaded late
 
 _AT_ONCE = 8  # connections of a pool
 
-_PATIENCE_S = 15  # for a first connection, and for a place in the pool
+_PATIENCE_S = 15  # for a first connection, and for a free one in the pool
 
-_PAUSES_S = (
-    0.05,
-    0.2,
-    0.75,
-)  # a server that restarts after the crash of one of its processes is back in this time
+_PAUSES_S = (0.05, 0.2, 0.75)  # a server restarts in this time after the crash of one of its processes
 
-_CROSSED = ("40P01", "40001")  # deadlock, serialisation: rolled back by the server, so it may be tried again
+_CROSSED = ("40P01", "40001")  # deadlock, serialization: rolled back by the server, so it may be tried again
 
 _of_parents: list[Any] = []
 
@@ -58,7 +51,7 @@ class Server:
         self._process = os.getpid()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """`work` asks and changes nothing; after a lost connection it is asked once more on a fresh one.
+        """`work` only reads; after a lost connection it is run once more on a fresh one.
 
         Each statement sees its own moment, unless `work` begins a transaction.
         """
@@ -67,9 +60,9 @@ class Server:
     def write(self, work: Callable[[Connection], int]) -> int:
         """`work` in one transaction, exactly once, also where the connection is lost while it commits.
 
-        A token is written in the same transaction. The second try begins with the same token: if the first one took
-        place, or is about to, the token is there (PostgreSQL waits for a transaction that holds it) and its answer is
-        returned; else nothing of it will ever be there and the work is done now.
+        A token is written in the same transaction. The second try begins with the same token: if the first one
+        committed, or is about to, the token exists (PostgreSQL waits for a transaction that has it) and its answer is
+        returned; else nothing of it was or will be written, and the work is done now.
         """
         token, state = uuid.uuid4(), _State()
 
@@ -272,9 +265,9 @@ class Address:
     secrets: tuple[str, ...] = field(repr=False)
 
 
-def parse_address(place: str) -> Address:
+def parse_address(location: str) -> Address:
     """Checks the form only; no connection is made. No part of a wrong address is quoted: it may hold a password."""
-    url, _, name = place.rpartition("#") if "#" in place else (place, "", "")
+    url, _, name = location.rpartition("#") if "#" in location else (location, "", "")
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise InputError(f"not an address of PostgreSQL: it begins with {SCHEMES[0]}:// as in {_FORM}")
@@ -299,10 +292,10 @@ def parse_address(place: str) -> Address:
 
 def _without_secrets(netloc: str, path: str, options: list[tuple[str, str]]) -> str:
     user, at, host = netloc.rpartition("@")
-    kept = urlencode(
+    query = urlencode(
         [(key, value) for key, value in options if key not in _SECRET], quote_via=quote, safe="/"
     )
-    return f"postgresql://{user.partition(':')[0]}{at}{host}{path}{'?' if kept else ''}{kept}"
+    return f"postgresql://{user.partition(':')[0]}{at}{host}{path}{'?' if query else ''}{query}"
 
 
 def _password(url: str) -> str | None:
@@ -327,7 +320,7 @@ def load_psycopg() -> Any:  # noqa: ANN401 - the module; it has no stubs here
     return psycopg
 
 
-_TOLD = {
+_MESSAGES = {
     "42P01": "its table is gone: the index was migrated or dropped by another process. Open the index again",
     "42703": "a column is gone or new: another process changed the fields. Open the index again",
     "42501": "this user may not do it: {why}. Ask the owner of the database for the right",
@@ -345,21 +338,21 @@ _WRONG = {
 
 def explain(error: Any, address: Address) -> GemelError:  # noqa: ANN401 - psycopg is loaded late
     """The same trouble as a WorkError or InputError that names the index and never a password."""
-    why = said(error, address)
+    why = server_message(error, address)
     if error.sqlstate in _WRONG:
         return InputError(f"{address.shown}: {_WRONG[error.sqlstate].format(why=why)}")
-    told = _TOLD.get(error.sqlstate, "{why}").format(why=why)
-    return WorkError(f"{address.shown}: {told}")
+    message = _MESSAGES.get(error.sqlstate, "{why}").format(why=why)
+    return WorkError(f"{address.shown}: {message}")
 
 
 def unreachable(error: Any, address: Address) -> WorkError:  # noqa: ANN401
     return WorkError(
-        f"cannot reach the server of {address.shown}: {said(error, address)}. Nothing was changed. "
+        f"cannot reach the server of {address.shown}: {server_message(error, address)}. Nothing was changed. "
         "Is it running, and are host, user and password right?"
     )
 
 
-def said(error: Any, address: Address) -> str:  # noqa: ANN401
+def server_message(error: Any, address: Address) -> str:  # noqa: ANN401
     """The words of the server in one line, without secrets."""
     words = " ".join((getattr(error.diag, "message_primary", None) or str(error)).split())
     for secret in address.secrets:

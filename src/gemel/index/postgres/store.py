@@ -18,18 +18,18 @@ _of_parents: list[tuple[Connection, Connection]] = []
 
 
 class PostgresStore:
-    """A `Place` of the form postgresql://user:password@host:port/db#name."""
+    """A `Store` at postgresql://user:password@host:port/db#name."""
 
     def __init__(
         self,
-        place: str,
+        location: str,
         *,
         durable: bool = True,
         read_only: bool = False,
         limits: CompactLimits | None = None,
     ) -> None:
         """`durable` False: a write may be lost if the server crashes within the next moments, though never half."""
-        self._address = parse_address(place)
+        self._address = parse_address(location)
         self._durable, self._read_only = durable, read_only
         self._limits = limits
         self._server = self._new_server()
@@ -196,6 +196,6 @@ class PostgresStore:
             raise InputError(f"{self.name} was opened to read only: open it without read_only to change it")
 
 
-def _same(stored: Header, asked: Header) -> bool:
-    same = stored.dim == asked.dim and dict(stored.bound) == dict(asked.bound)
-    return same and stored.words == asked.words
+def _same(stored: Header, requested: Header) -> bool:
+    same = stored.dim == requested.dim and dict(stored.bound) == dict(requested.bound)
+    return same and stored.words == requested.words

@@ -15,10 +15,9 @@ from gemel.index.postgres import read as reading
 from gemel.index.postgres import write as writing
 from gemel.index.postgres.graph import GraphLayout, read_layout, stats
 from gemel.index.postgres.read import copy_blocks
-from gemel.index.postgres.schema import check_fields, read_header
+from gemel.index.postgres.schema import Filter, check_fields, filter_of, read_header
 from gemel.index.postgres.search import NeighborQuery, nearest
 from gemel.index.postgres.server import Connection, Server
-from gemel.index.postgres.where import Filter, filter_of
 from gemel.index.postgres.words import Lengths, by_words, read_lengths
 from gemel.index.postgres.write import CompactLimits, broken_indexes, compact
 from gemel.index.where import Condition
@@ -68,10 +67,10 @@ class PostgresTable:
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
         check_fields(fields)
         self._change(lambda connection: writing.add_fields(connection, self._relation, fields))
-        assert self.header is not None  # read anew
+        assert self.header is not None  # read again
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        found = self._server.read(lambda connection: reading.known(connection, self._relation, ids))
+        found = self._server.read(lambda connection: reading.digests(connection, self._relation, ids))
         return {each: found[each] for each in ids if each in found}
 
     def write(self, rows: PassageRows, *, replace: bool) -> None:
@@ -131,22 +130,22 @@ class PostgresTable:
         chosen = None if where is None else self._filter(where)
         question = NeighborQuery(self._relation, header.dim, header.fields, chosen, k)
 
-        def ask(connection: Connection) -> list[Passages]:
+        def search(connection: Connection) -> list[Passages]:
             layout = GraphLayout() if exact else self._fresh(self._layout, connection, read_layout)
             layout = layout.tuned_for(recall, far=far)
             return nearest(connection, queries, question, layout, self._limits.few)
 
-        return self._server.read(ask)
+        return self._server.read(search)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
         """BM25 as gemel.vectors.bm25 does it; `words.py` says what is approximate in large tables."""
         header, chosen = self._header, self._filter(where)
 
-        def ask(connection: Connection) -> Passages:
+        def search(connection: Connection) -> Passages:
             lengths: Lengths = self._fresh(self._lengths, connection, read_lengths)
             return by_words(connection, self._relation, header, query, k, chosen, lengths)
 
-        return self._server.read(ask)
+        return self._server.read(search)
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
         header = self.header
@@ -186,12 +185,12 @@ class PostgresTable:
             )
 
     def _fresh(
-        self, kept: _Remembered, connection: Connection, read: Callable[[Connection, str], Any]
-    ) -> Any:  # noqa: ANN401 - a Layout or Lengths, as `kept` is for
-        # Without a lock: two threads may both ask, and a fork can leave a lock held for ever.
-        if time.monotonic() >= kept.until:
-            kept.value, kept.until = read(connection, self._relation), time.monotonic() + _FRESH_S
-        return kept.value
+        self, cached: _Remembered, connection: Connection, read: Callable[[Connection, str], Any]
+    ) -> Any:  # noqa: ANN401 - a Layout or Lengths, as `cached` is for
+        # Without a lock: two threads may both read, and a fork could leave a lock locked forever.
+        if time.monotonic() >= cached.until:
+            cached.value, cached.until = read(connection, self._relation), time.monotonic() + _FRESH_S
+        return cached.value
 
     def _forget(self) -> None:
         self._layout.until = self._lengths.until = 0.0

@@ -1,8 +1,8 @@
-"""BM25 on the server: candidates by the index of words, scores here, from the texts.
+"""BM25 on the server: candidates from the index of words, scores computed here from the texts.
 
-What is approximate, and only in large tables: a word that more than 10,000 passages hold brings no candidates if a
-rarer one is asked for as well, and its number is an estimate; of more than 600 candidates those are scored that
-hold the rarest words; the mean length may be some seconds old. Small tables are ranked as `BM25Index` does it.
+Approximate in large tables only: a word of more than 10,000 passages brings no candidates if the query has a rarer one,
+and its count is an estimate; of more than 600 candidates those with the rarest words are scored; the mean length may be
+some seconds old. Small tables are ranked as `BM25Index` does it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import numpy as np
 
 from gemel.index.port import FieldType, Header, Passages
 from gemel.index.postgres.read import columns_sql, fetch, passages_from, rows_from, searched_words
-from gemel.index.postgres.schema import qualified
+from gemel.index.postgres.schema import Filter, qualified
 from gemel.index.postgres.search import estimate
 from gemel.index.postgres.server import Connection
-from gemel.index.postgres.where import Filter
 from gemel.vectors.bm25 import WordRules
 
 _COMMON = 10_000  # passages; who holds more counts as frequent
@@ -40,7 +39,7 @@ class Lengths:
 @dataclass(frozen=True)
 class _Word:
     text: str
-    asked: int
+    times: int
     """Times in the query."""
     expected: int
     """Passages that hold it, as the planner thinks; 0 in a small table, where they are counted."""
@@ -72,25 +71,25 @@ def by_words(
     lengths: Lengths,
 ) -> Passages:
     """The k best that meet the condition; ties go to the lower id, then the lower part."""
-    asked = Counter(searched_words(header.words.query(query)))
-    if not asked:
+    counts = Counter(searched_words(header.words.query(query)))
+    if not counts:
         return _fetched(connection, table, header.dim, header.fields, [])
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        words = _words(connection, table, asked, lengths)
+        words = _words(connection, table, counts, lengths)
         found = _scored(connection, table, words, where, lengths, max(_SCORED, k), header.words)
         found.sort(key=lambda each: (-each.score, each.id, each.part))
         return _fetched(connection, table, header.dim, header.fields, found[:k])
 
 
-def _words(connection: Connection, table: str, asked: Counter[str], lengths: Lengths) -> list[_Word]:
+def _words(connection: Connection, table: str, counts: Counter[str], lengths: Lengths) -> list[_Word]:
     """Those of the query, the rarest first where that matters."""
     from psycopg.sql import SQL
 
-    if lengths.passages <= _COMMON and len(asked) <= _MOST_WORDS:
-        return [_Word(text, times, 0) for text, times in asked.items()]
+    if lengths.passages <= _COMMON and len(counts) <= _MOST_WORDS:
+        return [_Word(text, times, 0) for text, times in counts.items()]
     words = []
-    for text, times in asked.items():
+    for text, times in counts.items():
         expected = estimate(connection, table, Filter(SQL("words @@ %s::tsquery"), [_quoted(text)]))
         words.append(_Word(text, times, min(expected, lengths.passages)))
     return sorted(words, key=lambda word: word.expected)[:_MOST_WORDS]
@@ -120,15 +119,15 @@ def _scored(
 ) -> list[_Candidate]:
     """The candidates that hold the rarest words.
 
-    One look at every passage that holds a leading word tells which of the words it holds, and so how many passages
-    hold each: rows are wide, and a look for each word would read the same pages again and again.
+    One pass over the passages with a leading word shows which of the words each has, and so how many passages have
+    each word: rows are wide, and a pass for each word would read the same pages again and again.
     """
     from psycopg.sql import SQL, Identifier, Literal
 
     leading = _leading(words, lengths)
-    places = range(len(words))
+    numbers = range(len(words))
     holds = SQL(", ").join(
-        SQL("(words @@ %s::tsquery)::int AS {}").format(Identifier(f"h{n}")) for n in places
+        SQL("(words @@ %s::tsquery)::int AS {}").format(Identifier(f"h{n}")) for n in numbers
     )
     # Of a word that brings no candidates the estimate is all there is.
     having = SQL(", ").join(
@@ -138,22 +137,22 @@ def _scored(
             else SQL("{}::float8").format(Literal(words[n].expected)),
             Identifier(f"c{n}"),
         )
-        for n in places
+        for n in numbers
     )
     # Weights once, not for each row, and in float8: a logarithm of numeric takes a thousand times as long.
     weights = SQL(", ").join(
         SQL(
-            "{asked} * ln(1 + ({all} - least({c}, {all}) + 0.5::float8) / (least({c}, {all}) + 0.5::float8)) AS {w}"
+            "{times} * ln(1 + ({all} - least({c}, {all}) + 0.5::float8) / (least({c}, {all}) + 0.5::float8)) AS {w}"
         ).format(
             c=Identifier(f"c{n}"),
             w=Identifier(f"w{n}"),
-            asked=Literal(float(words[n].asked)),
+            times=Literal(float(words[n].times)),
             all=Literal(float(lengths.passages)),
         )
-        for n in places
+        for n in numbers
     )
-    weight = SQL(" + ").join(SQL("{} * {}").format(Identifier(f"h{n}"), Identifier(f"w{n}")) for n in places)
-    counts = SQL(", ").join(Identifier(f"c{n}") for n in places)
+    weight = SQL(" + ").join(SQL("{} * {}").format(Identifier(f"h{n}"), Identifier(f"w{n}")) for n in numbers)
+    counts = SQL(", ").join(Identifier(f"c{n}") for n in numbers)
     statement = SQL(
         "WITH hit AS MATERIALIZED (SELECT number, id, part, ({where}) AS inside, {holds} FROM {table}"
         " WHERE words @@ %s::tsquery), counted AS (SELECT {having} FROM hit),"
@@ -176,7 +175,7 @@ def _scored(
     cells = connection.execute(statement, parameters).fetchall()
     if not cells:
         return []
-    idf = {word.text: word.asked * _idf(int(cells[0][5 + n]), lengths) for n, word in enumerate(words)}
+    idf = {word.text: word.times * _idf(int(cells[0][5 + n]), lengths) for n, word in enumerate(words)}
     return [
         _Candidate(row[1], row[2], row[0], _score(rules.document(row[3]), row[4], idf, lengths))
         for row in cells
@@ -206,13 +205,13 @@ def _fetched(
     statement = SQL("SELECT {} FROM {} WHERE number = ANY(%s)").format(columns_sql(fields), qualified(table))
     cells: list[Any] = fetch(connection, statement, [[each.number for each in scored]]) if scored else []
     rows = rows_from(cells, fields, dim)
-    places = {
-        (name, int(part)): place for place, (name, part) in enumerate(zip(rows.id, rows.part, strict=True))
+    rows_by_key = {
+        (name, int(part)): n for n, (name, part) in enumerate(zip(rows.id, rows.part, strict=True))
     }
-    order = [places[each.id, each.part] for each in scored]
+    order = [rows_by_key[each.id, each.part] for each in scored]
     return passages_from(rows, order, np.array([each.score for each in scored], dtype=np.float32))
 
 
 def _quoted(word: str) -> str:
-    """As a tsquery of one word; words are letters, marks and digits, so nothing in them can mean anything else."""
+    """As a tsquery of one word; words are letters, accents and digits, so nothing in them can mean anything else."""
     return f"'{word}'"

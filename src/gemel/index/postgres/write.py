@@ -1,9 +1,7 @@
-"""Documents into a table and out of it. Each function works inside the transaction of `Server.write`.
+"""Writes to a table, each inside the transaction of `Server.write`; and `compact`, which may be killed at any moment.
 
 Writers of different documents do not wait for one another, those of the same document do: each takes the locks of its
-ids, in one order, so that no two wait in a circle. All share one lock more, which a migration takes for itself alone.
-
-What `compact` does: sweep, count anew, build the graph where it pays. It may be killed at any moment.
+ids in one order, so that there is no deadlock. All share one more lock, which a migration takes exclusively.
 """
 
 from __future__ import annotations
@@ -20,15 +18,16 @@ from gemel.index.postgres.graph import (
     build_graph,
     drop_graphs,
     graphs,
-    held_now,
     lock_builds,
     note_tuning,
     read_layout,
+    rows_now,
     tail_size,
 )
 from gemel.index.postgres.read import copy_into
 from gemel.index.postgres.schema import (
     OURS,
+    Filter,
     add_columns,
     column_of,
     lock_key,
@@ -38,7 +37,6 @@ from gemel.index.postgres.schema import (
 )
 from gemel.index.postgres.search import FEW, tune
 from gemel.index.postgres.server import Connection, Server, explained
-from gemel.index.postgres.where import Filter
 
 _LOCKS = 16  # a lock is for every sixteenth id: enough for writers at once, few enough to take all
 
@@ -62,7 +60,7 @@ def put(
     *,
     replace: bool,
 ) -> None:
-    """The copied rows in place of what these ids had; without `replace` an id that has something is refused."""
+    """Store the copied rows instead of the old ones of these ids; without `replace`, an existing id is an error."""
     from psycopg.sql import SQL, Identifier
 
     lock_writes(connection, table, ids)
@@ -135,7 +133,7 @@ class CompactLimits:
     exact: int = 20_000
     """Passages up to which there is no graph."""
     tail: int = 5_000
-    """Rows that came or went since the graph was built, up to which it is kept; a twentieth of it, if that is more."""
+    """Rows added or deleted since the graph was built, up to which it is not rebuilt; or a twentieth of it, if more."""
     few: int = FEW
     """Rows that meet a condition, up to which they are all compared."""
     memory_mb: int = 2048
@@ -149,7 +147,7 @@ def compact(server: Server, table: str, dim: int, limits: CompactLimits) -> None
     with explained(server.address), server.session() as connection:
         if not lock_builds(connection, table):
             return
-        unfinished = [limit for limit, whole in graphs(connection, table) if not whole]
+        unfinished = [limit for limit, valid in graphs(connection, table) if not valid]
         drop_graphs(connection, table, unfinished)
         forget_old_tokens(connection)
         connection.execute(SQL("ANALYZE {}").format(qualified(table)))
@@ -165,7 +163,7 @@ def compact(server: Server, table: str, dim: int, limits: CompactLimits) -> None
 
 
 def broken_indexes(connection: Connection, table: str) -> list[str]:
-    """Indexes of the table that the server does not use, as they are not whole."""
+    """Invalid indexes of the table, which the server does not use."""
     rows = connection.execute(
         "SELECT index.relname FROM pg_index JOIN pg_class index ON index.oid = indexrelid"
         " JOIN pg_class owner ON owner.oid = indrelid JOIN pg_namespace space ON space.oid = owner.relnamespace"
@@ -189,6 +187,6 @@ def _up_to_date(connection: Connection, table: str, dim: int, limits: CompactLim
     if layout.limit is None:
         needed = tail > limits.exact and dim <= MOST_GRAPH_DIM
     else:
-        gone = max(0, layout.held - held_now(connection, table, layout.limit))
-        needed = tail + gone > max(limits.tail, layout.held // 20)
+        gone = max(0, layout.built - rows_now(connection, table, layout.limit))
+        needed = tail + gone > max(limits.tail, layout.built // 20)
     return build_graph(connection, table, dim, limits.memory_mb) if needed else layout.limit
