@@ -1,7 +1,6 @@
-"""CrossModel: both texts of a pair go through one network, which gives a score or the probabilities of labels.
+"""`load_cross` gives a `CrossModel`, which reads both texts of a pair and gives a score or probabilities of labels.
 
-More exact than comparing two vectors, and slower: nothing can be computed before the pair is known. `load_cross` finds
-one; `scores`, `probabilities` and `rank` are what it is for.
+More accurate than comparing two vectors, and slower: nothing can be computed before the pair is known.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from gemel.options import CrossKeywords, CrossOptions, EncodeOptions, EngineName
 from gemel.terminal import Progress
 from gemel.types import Vectors
 
-BLOCK = 8192  # pairs tokenised at once
+BLOCK = 8192  # pairs tokenized at once
 _ADVICE = "Shorten them, or use on_long='truncate' to cut them without this line"
 
 
@@ -68,7 +67,7 @@ def load_cross(
 ) -> CrossModel:
     """The cross-encoder in a folder, or of a name: from the cache or the Hugging Face Hub.
 
-    `precision` is what scoring uses when it is not told otherwise. `offline` looks on this machine only.
+    `precision` is the default of scoring. `offline`: nothing is downloaded.
     """
     folder = find_model(model, revision=revision, offline=offline)
     name = given_name(model, folder)
@@ -78,7 +77,7 @@ def load_cross(
 class CrossModel:
     """Scores pairs of texts. Safe to use from several threads.
 
-    Law: a pair's numbers are the same bits alone, in any batch, in any order, with any number of threads.
+    Batch invariance: a pair's score is the same bits alone, in any batch, in any order, with any number of threads.
     """
 
     def __init__(
@@ -92,21 +91,18 @@ class CrossModel:
         self.checkpoint = checkpoint
         self.precision: Precision = EncodeOptions(precision=precision).precision or "float32"
         self._lanes = Lanes()
-        parts = (
-            _torch_parts
-            if engine == "torch" or architecture_of(checkpoint.encoder.config) is None
-            else _own_parts
-        )
+        own = engine != "torch" and architecture_of(checkpoint.encoder.config) is not None
+        parts = _own_parts if own else _torch_parts
         # A network that cannot run here is refused now, not at the first pair.
-        found = parts(checkpoint, precision=self.precision, engine=engine, device=device)
-        self._engines, self._head, self._positions = found.engines, found.head, found.positions
+        opened = parts(checkpoint, precision=self.precision, engine=engine, device=device)
+        self._engines, self._head, self._positions = opened.engines, opened.head, opened.positions
         self._tokenizer = PairTokenizer(
-            load_tokenizer(checkpoint.encoder), vocabulary=found.vocabulary, typed=checkpoint.typed
+            load_tokenizer(checkpoint.encoder), vocabulary=opened.vocabulary, typed=checkpoint.typed
         )
 
     @property
     def name(self) -> str:
-        """What the model was asked for as, or its folder's name."""
+        """The name that was given to `load_cross`, or the name of the folder."""
         return self.checkpoint.name
 
     @property
@@ -126,11 +122,11 @@ class CrossModel:
 
     @cached_property
     def weights_hash(self) -> str:
-        """sha256 of everything that computes; read once, when first asked for."""
+        """sha256 of everything that scores depend on; computed on first use."""
         config = self.checkpoint.encoder.config
         settings = {key: config.get(key) for key in ("classifier_pooling", "classifier_activation")}
-        said = {**settings, "activation": self.checkpoint.activation, "typed": self.checkpoint.typed}
-        text = weights_hash(self.checkpoint.encoder) + json.dumps(said, sort_keys=True)
+        facts = {**settings, "activation": self.checkpoint.activation, "typed": self.checkpoint.typed}
+        text = weights_hash(self.checkpoint.encoder) + json.dumps(facts, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
     def scores(
@@ -140,7 +136,7 @@ class CrossModel:
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
-        """(n,) one score for each pair `left[i]`, `right[i]`: from 0 to 1, or unbounded where the checkpoint says so.
+        """(n,) one score per pair `left[i]`, `right[i]`: from 0 to 1, or unbounded where the checkpoint says so.
 
         `keywords` are fields of CrossOptions: `scores(left, right, max_length=128)`.
         """
@@ -156,22 +152,22 @@ class CrossModel:
     ) -> Vectors:
         """(n, k) the probability of each of `labels` for each pair.
 
-        A row adds up to 1, unless the checkpoint says that several labels may be true at once.
+        A row adds up to 1, unless several labels may be true at once (multi-label classification).
         """
         if len(self.labels) == 1:
             raise InputError(
                 f"{self.name} has one output, so no labels to choose from. Use scores(left, right)"
             )
-        found = self.logits(left, right, options, **keywords)
+        logits = self.logits(left, right, options, **keywords)
         if self.checkpoint.activation == "sigmoid":
-            return _sigmoid(found)
-        powers = np.exp(found - found.max(axis=1, keepdims=True, initial=-np.inf))
+            return _sigmoid(logits)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float32)
 
     def relation(
         self, left: Sequence[str], right: Sequence[str], **keywords: Unpack[CrossKeywords]
     ) -> Vectors:
-        """`probabilities`, under the name that a sentence encoder with a kept head has for it: task "nli" asks so."""
+        """`probabilities`, by the name that it has in `Model`; the task "nli" calls it."""
         return self.probabilities(left, right, **keywords)
 
     def rank(
@@ -189,9 +185,9 @@ class CrossModel:
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
         texts = check_text_list(documents, "documents", "rank(query, [document])")
-        found = self.logits([query] * len(texts), texts, options, **keywords)
-        best = np.argsort(-found[:, 0], kind="stable")[:k]  # scores near 1 are equal where these still differ
-        return Ranking(best, self._score(found[best]))
+        logits = self.logits([query] * len(texts), texts, options, **keywords)
+        best = np.argsort(-logits[:, 0], kind="stable")[:k]  # scores near 1 may be equal where logits differ
+        return Ranking(best, self._score(logits[best]))
 
     def logits(
         self,
@@ -200,13 +196,13 @@ class CrossModel:
         options: CrossOptions | None = None,
         **keywords: Unpack[CrossKeywords],
     ) -> Vectors:
-        """(n, k) what the network gives for each pair, before a sigmoid or softmax."""
+        """(n, k) the outputs of the network for each pair, before a sigmoid or softmax."""
         settings = CrossOptions.of(options, keywords)
         pairs = check_pairs(left, right)
         where: dict[tuple[str, str], int] = {}
         rows = np.fromiter((where.setdefault(pair, len(where)) for pair in pairs), np.int64, len(pairs))
         distinct = list(where)
-        found = np.empty((len(distinct), len(self.labels)), dtype=np.float32)
+        logits = np.empty((len(distinct), len(self.labels)), dtype=np.float32)
         tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
         progress = Progress(len(distinct), "pairs", shown=settings.progress)
         for start in range(0, len(distinct), BLOCK):
@@ -215,11 +211,11 @@ class CrossModel:
             tokens[block], kept[block] = [pair.tokens for pair in ready], [pair.kept for pair in ready]
             if settings.on_long == "error":
                 refuse_long_pairs(ready, distinct[block], pairs)
-            found[block] = self._logits(ready, settings, progress)
+            logits[block] = self._logits(ready, settings, progress)
         progress.close()
         if settings.on_long == "warn":
             warn_of_long(tokens[rows], kept[rows], self._limit(settings), what="pairs", advice=_ADVICE)
-        return found[rows]
+        return logits[rows]
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the model to a folder that `load_cross`, transformers and sentence-transformers read."""
@@ -238,7 +234,7 @@ class CrossModel:
         return self._tokenizer.pairs(left, right, self._limit(options), parallel=options.threads != 1)
 
     def _logits(self, pairs: Sequence[PairTokens], options: CrossOptions, progress: Progress) -> Vectors:
-        """One row for each pair."""
+        """One row per pair."""
         engine = self._engines[options.precision or self.precision]
         pooled = np.empty((len(pairs), engine.width), dtype=np.float32)
 
@@ -256,11 +252,11 @@ class CrossModel:
     def _limit(self, options: CrossOptions) -> int | None:
         return _least(options.max_length or self.max_length, self._positions)
 
-    def _check_one_output(self, asked: str) -> None:
+    def _check_one_output(self, method: str) -> None:
         if len(self.labels) > 1:
             raise InputError(
-                f"{self.name} tells {len(self.labels)} labels apart ({', '.join(self.labels)}), so a pair has no one "
-                f"score and {asked} cannot work. Use probabilities(left, right)"
+                f"{self.name} has {len(self.labels)} labels ({', '.join(self.labels)}), so a pair has no single "
+                f"score and {method} cannot work. Use probabilities(left, right)"
             )
 
     def __repr__(self) -> str:
@@ -297,7 +293,7 @@ def _own_parts(
 def _torch_parts(
     checkpoint: CrossCheckpoint, *, precision: Precision, engine: EngineName, device: str
 ) -> _Parts:
-    """The network and head of transformers, for architectures whose head gemel does not know."""
+    """The network and head of transformers, for architectures that gemel does not read itself."""
     engines = EnginePool(checkpoint.encoder, engine=engine, device=device, typed=checkpoint.typed)
     opened = engines[precision]
     assert isinstance(opened, TorchPairEngine)
@@ -306,7 +302,7 @@ def _torch_parts(
             f"{checkpoint.name} gives {opened.width} numbers for a pair, but its config.json names "
             f"{len(checkpoint.labels)} labels. One of its files belongs to another model"
         )
-    # What the engine gives are the numbers of the labels already.
+    # The engine gives the numbers of the labels, so the head has no layers.
     return _Parts(engines, CrossHead("cls", ()), opened.vocabulary, max_positions(checkpoint.encoder.config))
 
 
@@ -315,5 +311,5 @@ def _least(*lengths: int | None) -> int | None:
 
 
 def _sigmoid(x: Vectors) -> Vectors:
-    small = np.exp(-np.abs(x))  # at most 1: nothing overflows
+    small = np.exp(-np.abs(x))  # at most 1, so nothing overflows
     return np.asarray(np.where(x >= 0, np.float32(1), small) / (np.float32(1) + small), dtype=np.float32)

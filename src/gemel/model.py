@@ -23,7 +23,7 @@ from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.encoder.batches import Keep, Lanes, Positions, run
 from gemel.encoder.engines.engine import Engine, EnginePool
 from gemel.encoder.head import check_finite, classification_probabilities, finish
-from gemel.encoder.pooling import POOLINGS, pool_each
+from gemel.encoder.pooling import POOLINGS, join_windows, pool_each
 from gemel.encoder.tokenizer import (
     TextTokenizer,
     TokenIds,
@@ -249,11 +249,9 @@ class Model:
         if settings.output != "float32":
             from gemel.vectors.quantize import quantize
 
-            output: AnyVectors = quantize(vectors, settings.output)
-        else:
-            output = vectors
+            vectors = quantize(vectors, settings.output)
         return EncodeReport(
-            vectors=output[rows] if repeated else output,
+            vectors=vectors[rows] if repeated else vectors,
             tokens=tokens[rows],
             kept=kept[rows],
             duplicates=repeated,
@@ -341,10 +339,9 @@ class Model:
         if settings.on_long == "error":
             refuse_long(windows, checked, checked)
         elif settings.on_long == "warn":
-            counts = np.array([(window.tokens, window.kept) for window in windows], dtype=np.int64).reshape(
-                -1, 2
-            )
-            warn_of_long(counts[:, 0], counts[:, 1], self._limit(settings))
+            tokens = np.array([window.tokens for window in windows], dtype=np.int64)
+            kept = np.array([window.kept for window in windows], dtype=np.int64)
+            warn_of_long(tokens, kept, self._limit(settings))
         vectors: list[Vectors] = [np.zeros((0, self.width), np.float32)] * len(checked)
 
         def keep(positions: Positions, hidden: Vectors) -> None:
@@ -408,8 +405,8 @@ class Model:
         ]
         if options.on_long == "error":
             every = [passage for parts in passages for passage in parts]
-            whole = [passage.text for passage in every]
-            refuse_long([passage.windows for passage in every], whole, whole)
+            all_texts = [passage.text for passage in every]
+            refuse_long([passage.windows for passage in every], all_texts, all_texts)
         return passages
 
     def relation(
@@ -478,7 +475,7 @@ class Model:
 
         self._run(pieces, options, keep)
         if len(pieces) > len(windows):
-            pooled = _mean_of_pieces(pooled, windows)
+            pooled = join_windows(pooled, [window.weights for window in windows])
         vectors = self._finish(pooled, options)
         check_finite(vectors, self.checkpoint)
         return vectors
@@ -605,15 +602,3 @@ class ConfiguredModel:
 
     def relation(self, left: Sequence[str], right: Sequence[str]) -> Vectors:
         return self.model.relation(left, right, self.options)
-
-
-def _mean_of_pieces(pooled: Vectors, windows: list[Windows]) -> Vectors:
-    """One row per text: the mean of the vectors of its windows, weighted by their tokens."""
-    out = np.empty((len(windows), pooled.shape[1]), dtype=np.float32)
-    start = 0
-    for row, window in zip(out, windows, strict=True):
-        parts = pooled[start : start + len(window.pieces)]
-        start += len(parts)
-        weights = np.asarray(window.weights, dtype=np.float32)
-        row[:] = parts[0] if len(parts) == 1 else (parts * (weights / weights.sum())[:, None]).sum(axis=0)
-    return out

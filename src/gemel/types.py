@@ -1,8 +1,8 @@
-"""Shapes that cross module borders: array names, result objects, the two protocols. Frozen data only."""
+"""Types that many modules share: names of arrays, the protocol of encoders, the result of encoding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vectors: TypeAlias = NDArray[np.float32]
-"""(n, dim) float32, one row a text."""
+"""(n, dim) float32, one row per text."""
 Ids: TypeAlias = NDArray[np.int32]
 """(b, t) token ids: b texts of exactly t tokens each."""
 AnyVectors: TypeAlias = NDArray[Any]  # float32, float16, int8 or packed uint8, as `EncodeOptions.output` says
 
 
 class Encoder(Protocol):
-    """Anything that turns texts into vectors. Evaluation, index and server ask for no more than this."""
+    """Anything that turns texts into vectors; evaluation and search need no more than this."""
 
     @property
     def dim(self) -> int: ...
@@ -25,24 +25,18 @@ class Encoder(Protocol):
     def encode(self, texts: Sequence[str]) -> AnyVectors: ...
 
 
-class StreamEncoder(Encoder, Protocol):
-    """An encoder with bounded memory and a name for what it computes; encoding to disk needs both."""
-
-    def encode_stream(self, texts: Iterable[str]) -> Iterator[AnyVectors]: ...
-
-
 @dataclass(frozen=True)
 class EncodeReport:
-    """Vectors and what happened to each text on the way."""
+    """The vectors, and what happened to each text."""
 
     vectors: AnyVectors
-    """(n, dim), the caller's order."""
+    """(n, dim), in the order of the texts."""
     tokens: NDArray[np.int64]
-    """(n,) tokens of each whole text, marks included."""
+    """(n,) tokens of each text, special tokens included."""
     kept: NDArray[np.int64]
-    """(n,) tokens that reached the vector; equal to `tokens` when nothing was cut."""
+    """(n,) tokens that were read; equal to `tokens` where nothing was truncated."""
     duplicates: int
-    """Texts that were equal to an earlier one, so not computed again."""
+    """Texts that equal an earlier one, and were not computed again."""
     seconds: float
 
     @property
@@ -51,7 +45,7 @@ class EncodeReport:
         return np.flatnonzero(self.kept < self.tokens)
 
     def summary(self) -> str:
-        """One line for a person."""
+        """One line for people to read."""
         cut = self.truncated
         lost = int((self.tokens - self.kept)[cut].sum())
         parts = [f"{len(self.tokens):,} texts", f"{int(self.tokens.sum()):,} tokens"]

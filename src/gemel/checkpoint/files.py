@@ -1,4 +1,4 @@
-"""The files of a checkpoint, which is data from a stranger: JSON, and safetensors that are memory-mapped and read only.
+"""The files of a checkpoint, which is untrusted data: JSON, and safetensors that are memory-mapped and read only.
 
 A safetensors file is an 8-byte length, a JSON header of that length (name -> dtype, shape, span), then the bytes of the
 tensors without gaps. Every number of the header is checked against the file before it is used. Pickles are refused with

@@ -120,8 +120,8 @@ class Divider:
     def divide(self, texts: Sequence[str]) -> list[list[Passage]]:
         """The passages of each text. A text that fits is tokenized once, without offsets."""
         return [
-            [whole] if len(whole.tokens) <= self._most else self._passages(whole.text, self._room)
-            for whole in self._tokenized(texts)
+            [full] if len(full.tokens) <= self._most else self._passages(full.text, self._room)
+            for full in self._tokenized(texts)
         ]
 
     def _passages(self, text: str, room: int) -> list[Passage]:

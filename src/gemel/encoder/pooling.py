@@ -7,7 +7,7 @@ through the arguments only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,6 +105,18 @@ def pool_each(hidden: Vectors, modes: tuple[str, ...], skips: NDArray[np.int64])
     for skip in np.unique(skips):
         rows = skips == skip
         out[rows] = pool(hidden[rows], modes, int(skip))
+    return out
+
+
+def join_windows(pooled: Vectors, weights: Sequence[Sequence[int]]) -> Vectors:
+    """One row per text that was split into windows: the mean of its rows of `pooled`, weighted."""
+    out = np.empty((len(weights), pooled.shape[1]), dtype=np.float32)
+    start = 0
+    for row, own in zip(out, weights, strict=True):
+        parts = pooled[start : start + len(own)]
+        start += len(parts)
+        factors = np.asarray(own, dtype=np.float32)
+        row[:] = parts[0] if len(parts) == 1 else (parts * (factors / factors.sum())[:, None]).sum(axis=0)
     return out
 
 

@@ -36,7 +36,7 @@ PROVIDERS = {
     "rocm": ("MIGraphXExecutionProvider", "onnxruntime-migraphx"),
     "tensorrt": ("TensorrtExecutionProvider", "onnxruntime-gpu"),
 }
-"""Device to ONNX Runtime's name for it and the package that brings it."""
+"""Device to ONNX Runtime's name for it and the package that has it."""
 
 
 class Provider(NamedTuple):
@@ -95,7 +95,7 @@ class OnnxEngine:
         return self._run(words)
 
     def _words(self, ids: Ids) -> Vectors:
-        """(b, t, e). The graph adds the position of each place; a text with the padding token needs others."""
+        """(b, t, e). The graph adds the positions; a text with the padding token needs others."""
         words: Vectors = self._word[ids]
         padded = has_padding(self._network, ids)
         if padded.any():
@@ -113,7 +113,7 @@ class OnnxEngine:
 
 
 def choose_provider(device: str) -> Provider:
-    """ONNX Runtime's name and options for a device that is there, or an error that says what is."""
+    """ONNX Runtime's name and options for a device; an error lists the available devices."""
     onnxruntime = load_onnxruntime()
 
     kind, _, number = device.partition(":")

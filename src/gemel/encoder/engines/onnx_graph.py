@@ -35,7 +35,7 @@ class Multiply(Protocol):
 
 
 def build_graph(network: Network, multiply: Multiply) -> Graph:
-    """The whole encoder after the word table: input "words" (b, t, e), output "hidden" (b, t, d).
+    """The encoder after the word table: input "words" (b, t, e), output "hidden" (b, t, d).
 
     The table itself stays outside: the session would copy it, and in a multilingual model nothing is larger.
     """

@@ -55,8 +55,8 @@ _SPARE = 2**24  # numbers of a pooler and the like that a checkpoint may lack
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What transformers said about the weights it loaded."""
+class _LoadingReport:
+    """The weights that transformers reports as missing, unexpected or of another shape."""
 
     missing: list[str]
     unexpected: list[str]
@@ -90,7 +90,7 @@ def load_network(
         _check_skeleton(kind, config, shapes, name)
         if attention is not None:
             settings["attn_implementation"] = attention
-        model, said = kind.from_pretrained(
+        model, report = kind.from_pretrained(
             folder,
             config=config,
             use_safetensors=True,
@@ -98,7 +98,7 @@ def load_network(
             output_loading_info=True,
             **settings,
         )
-    _check_weights(model, _found(said), name)
+    _check_weights(model, _loading_report(report), name)
     network: nn.Module = model
     return network
 
@@ -137,43 +137,45 @@ def _check_skeleton(kind: Any, config: Any, shapes: dict[str, tuple[int, ...]], 
         raise ModelError(
             f"{name}: the checkpoint holds {wrong[0]}{more}. One of the two files belongs to another model"
         )
-    wanted = sum(tensor.numel() for tensor in skeleton.parameters())
+    needed = sum(tensor.numel() for tensor in skeleton.parameters())
     computed = sum(tensor.numel() for tensor in skeleton.buffers())
-    there = sum(map(prod, shapes.values()))
-    if wanted > 2 * there + _SPARE or computed > there + _MOST_BUFFERS:
+    stored_numbers = sum(map(prod, shapes.values()))
+    if needed > 2 * stored_numbers + _SPARE or computed > stored_numbers + _MOST_BUFFERS:
         raise ModelError(
-            f"{name}: config.json asks for {wanted:,} weights and {computed:,} computed numbers, but the checkpoint "
-            f"stores {there:,}. One of the two files is damaged or of another model"
+            f"{name}: config.json asks for {needed:,} weights and {computed:,} computed numbers, but the checkpoint "
+            f"stores {stored_numbers:,}. One of the two files is damaged or of another model"
         )
 
 
 def _prefix_to_drop(model: Any) -> str:  # noqa: ANN401
-    """What a larger model puts before the names of its body; nothing if `model` is such a larger one."""
+    """The prefix that a larger model puts before the names of its encoder; empty if `model` is such a larger one."""
     prefix = f"{model.base_model_prefix}." if getattr(model, "base_model_prefix", "") else ""
     own = (weight for weight, _ in model.named_parameters())
     return "" if any(weight.startswith(prefix) for weight in own) else prefix
 
 
-def _found(said: Any) -> _Found:  # noqa: ANN401 - sets of names, whose classes changed between releases
-    return _Found(
-        missing=sorted(said["missing_keys"]),
-        unexpected=sorted(said["unexpected_keys"]),
-        mismatched=sorted(str(entry[0]) for entry in said["mismatched_keys"]),
+def _loading_report(report: Any) -> _LoadingReport:  # noqa: ANN401 - sets of names, whose classes changed between releases
+    return _LoadingReport(
+        missing=sorted(report["missing_keys"]),
+        unexpected=sorted(report["unexpected_keys"]),
+        mismatched=sorted(str(entry[0]) for entry in report["mismatched_keys"]),
     )
 
 
-def _check_weights(model: Any, found: _Found, name: str) -> None:  # noqa: ANN401
+def _check_weights(model: Any, report: _LoadingReport, name: str) -> None:  # noqa: ANN401
     # A pooler is not run for hidden states. For pairs it is, and transformers counts it as missing all the same.
     pairs = hasattr(model, "num_labels") and type(model).__name__.endswith("ForSequenceClassification")
-    refuse_missing([weight for weight in found.missing if pairs or not is_harmless(weight)], name)
-    if found.mismatched:
-        raise ModelError(f"{name}: the weights {listing(found.mismatched)} have other shapes than asked for")
+    refuse_missing([weight for weight in report.missing if pairs or not is_harmless(weight)], name)
+    if report.mismatched:
+        raise ModelError(
+            f"{name}: the weights {listing(report.mismatched)} have other shapes than config.json asks for"
+        )
     children = {child for child, _ in model.named_children()}
-    refuse_unexpected([weight for weight in found.unexpected if _counts(weight, model, children)], name)
+    refuse_unexpected([weight for weight in report.unexpected if _counts(weight, model, children)], name)
 
 
 def _counts(weight: str, model: Any, children: set[str]) -> bool:  # noqa: ANN401
-    """True for a stored weight that was left out and stands inside the network, or where nobody knows."""
+    """True for a stored weight that was not loaded and belongs to the network, or may belong to it."""
     own = weight.removeprefix(f"{model.base_model_prefix}.")
     if is_harmless(own):
         return False
@@ -188,7 +190,7 @@ def _counts(weight: str, model: Any, children: set[str]) -> bool:  # noqa: ANN40
 
 @contextmanager
 def _refusals(start: str) -> Iterator[None]:
-    """Whatever a stranger's config makes transformers raise becomes a ModelError."""
+    """Any error of transformers becomes a ModelError."""
     try:
         yield
     except ModelError:
@@ -199,7 +201,7 @@ def _refusals(start: str) -> Iterator[None]:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Without its progress bar and its table of weights that an encoder does not use."""
+    """transformers without its progress bar and its table of unused weights."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
