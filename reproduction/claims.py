@@ -22,7 +22,7 @@ class Claim:
     """Empty: the only one that the row has."""
     within: float | None = None
     beyond: bool = False
-    """Not in the paper: what is said elsewhere, or what we add."""
+    """Not in the paper: a claim from elsewhere, or our own."""
 
 
 CLAIMS = (

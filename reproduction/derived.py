@@ -77,8 +77,8 @@ def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
     if by == "topics":
         topics = sorted({row["topic"] for row in table})
         random.Random(0).shuffle(topics)
-        place = {topic: index % of for index, topic in enumerate(topics)}
-        owners = [place[row["topic"]] for row in table]
+        fold_of = {topic: index % of for index, topic in enumerate(topics)}
+        owners = [fold_of[row["topic"]] for row in table]
     else:
         owners = [index % of for index in range(len(table))]
         random.Random(0).shuffle(owners)

@@ -20,12 +20,18 @@ OURS, THEIRS = "#2b6cb0", "#c0a060"
 def concat_figure(axes: Axes, content: Content) -> None:
     lines = lines_of(content)
     forms = [f"({form})" for form in CONCATS if f"({form})" in lines]
-    for place, form in enumerate(forms):
+    for position, form in enumerate(forms):
         values = lines[form].values()
         axes.plot(
-            values, [place] * len(values), "o", color=OURS, label="ours, a dot a seed" if not place else None
+            values,
+            [position] * len(values),
+            "o",
+            color=OURS,
+            label="ours, one dot per seed" if not position else None,
         )
-        axes.plot([paper.TABLE6[form]], [place], "d", color=THEIRS, label="the paper" if not place else None)
+        axes.plot(
+            [paper.TABLE6[form]], [position], "d", color=THEIRS, label="the paper" if not position else None
+        )
     axes.set_yticks(range(len(forms)), forms)
     axes.invert_yaxis()
     axes.set_xlabel("STSb dev, Spearman × 100")
@@ -59,12 +65,12 @@ def curve_figure(axes: Axes, content: Content) -> None:
 def sts_figure(axes: Axes, content: Content) -> None:
     lines = lines_of(content)
     labels = sorted(lines, key=lambda label: lines[label].mean("average"))
-    for place, label in enumerate(labels):
+    for position, label in enumerate(labels):
         score = lines[label].entries[0]["scores"]["average"]
         ends = [[score["value"] - score["low"]], [score["high"] - score["value"]]]
-        axes.errorbar([score["value"]], [place], xerr=ends, fmt="o", color=OURS, capsize=3)
+        axes.errorbar([score["value"]], [position], xerr=ends, fmt="o", color=OURS, capsize=3)
         if label in paper.TABLE1:
-            axes.plot([paper.TABLE1[label][-1]], [place], "d", color=THEIRS)
+            axes.plot([paper.TABLE1[label][-1]], [position], "d", color=THEIRS)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlabel("STS average, Spearman × 100 (circles: ours, diamonds: the paper)")
     axes.set_title("STS without STS training")

@@ -44,11 +44,11 @@ def command(model: Made, folders: Folders) -> list[str]:
     return ["train", *files, "--model", start, *flags, *seed, "--force", *out]
 
 
-def said(words: list[str], folders: Folders) -> str:
+def command_line(words: list[str], folders: Folders) -> str:
     """The command as a reader types it, with folders of his own."""
     line = " ".join(["gemel", *(f"'{word}'" if set(word) & set("|* ") else word for word in words)])
-    for place, short in ((folders.work, "work"), (folders.data, "data"), (folders.weights, "weights")):
-        line = line.replace(str(place), short)
+    for path, short in ((folders.work, "work"), (folders.data, "data"), (folders.weights, "weights")):
+        line = line.replace(str(path), short)
     return line
 
 
@@ -65,12 +65,12 @@ def make(model: Made, folders: Folders) -> dict[str, Any]:
 def _made(model: Made, folders: Folders) -> dict[str, Any]:
     out = Path(folders.work) / model.name
     record, words = out / "made.json", command(model, folders)
-    line = said(words, folders)
+    line = command_line(words, folders)
     if record.exists():
         found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
         if found["command"] != line:
             raise InputError(
-                f"{out} was made by another command: {found['command']}. Remove the folder to make it anew"
+                f"{out} was made by another command: {found['command']}. Remove the folder to make it again"
             )
         return {**found, **_journal(out)}
     begin = time.monotonic()

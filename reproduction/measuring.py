@@ -31,9 +31,9 @@ AVERAGE = "average"
 def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
     """What the results keep of a row; measured once, then read from the work folder."""
     made = make(row.model, folders)
-    place = _place(row, folders)
-    with alone(folders, f"{place.parent.name}-{place.stem}"):
-        measured = _measured(row, folders, rounds, place)
+    path = _path(row, folders)
+    with alone(folders, f"{path.parent.name}-{path.stem}"):
+        measured = _measured(row, folders, rounds, path)
     names = {"label": row.label, "model": row.model.name, "suite": row.suite.name}
     more = {"pooling": row.pooling} if row.pooling else {}
     # The row's seed, which may be the number of a fold; that of the training stands in the command.
@@ -42,24 +42,24 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
 
 def ready(row: Row, folders: Folders) -> bool:
     """It was measured before: nothing is left to do but to read."""
-    return _place(row, folders).exists()
+    return _path(row, folders).exists()
 
 
-def _measured(row: Row, folders: Folders, rounds: int, place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+def _measured(row: Row, folders: Folders, rounds: int, path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if found.get("rounds", 0) >= rounds:
         return found
     begin = time.monotonic()
     results = _results(row, folders, rounds)
     seconds = round(time.monotonic() - begin, 1)
     found = {"scores": _scores(results), "rounds": rounds, "measure_seconds": seconds}
-    place.parent.mkdir(parents=True, exist_ok=True)
-    _save_items(place.with_suffix(".npz"), results)
-    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _save_items(path.with_suffix(".npz"), results)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 
-def _place(row: Row, folders: Folders) -> Path:
+def _path(row: Row, folders: Folders) -> Path:
     pooled = "".join(f"-{part}" for part in (row.pooling, row.after) if part)
     return Path(folders.work) / "measured" / f"{row.model.name}{pooled}" / f"{suite_name(row.suite)}.json"
 
@@ -133,7 +133,7 @@ def _save_items(path: Path, results: Sequence[Scores]) -> None:
 
 def sample_of(row: Row, folders: Folders, dataset: str) -> Sample:
     """The items of a measured row on a data set, or on all of them: the average."""
-    with np.load(_place(row, folders).with_suffix(".npz")) as arrays:
+    with np.load(_path(row, folders).with_suffix(".npz")) as arrays:
         names = list(dict.fromkeys(key.rpartition(":")[0] for key in arrays))
         parts = [_sample(arrays, name) for name in names if dataset in (AVERAGE, name.replace("|", "/"))]
     return parts[0] if len(parts) == 1 else WeightedSample(tuple(parts), (1.0,) * len(parts))

@@ -125,10 +125,10 @@ def student(content: Content) -> str:
 
 
 def table7(content: Content) -> str:
-    said = {"glove": "words averaged", "padded": "padded batches as they come", "gemel": "gemel"}
-    said["sorted"] = "padded batches, sorted by length"
+    labels = {"glove": "words averaged", "padded": "padded batches as they come", "gemel": "gemel"}
+    labels["sorted"] = "padded batches, sorted by length"
     body = [
-        [row["model"], said[row["system"]], f"{row['sentences']:,}", f"{row['per_second']:,.0f}",
+        [row["model"], labels[row["system"]], f"{row['sentences']:,}", f"{row['per_second']:,.0f}",
          f"{paper.TABLE7[row['system']]:,}" if row["system"] in paper.TABLE7 else NONE]
         for row in content["rows"]
     ]  # fmt: skip

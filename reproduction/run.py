@@ -5,7 +5,7 @@
 
 DATA has nli/, sts/, senteval/, ... as .tsv.gz; WEIGHTS has tinybert-4L-312/. GLOVE is a file or folder of word vectors
 (docs/reference/baselines.md); without it the rows of GloVe are left out. Work is kept in --work: a finished run is not
-repeated, a killed one goes on. After every row results/table-TABLE-SCALE.json is written anew. `all --ready` runs
+repeated, a killed one resumes. After every row results/table-TABLE-SCALE.json is written again. `all --ready` runs
 nothing and writes down what is there.
 """
 
@@ -96,7 +96,7 @@ def run(table: str, options: argparse.Namespace, folders: Folders) -> None:
 
 
 def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
-    """Speeds are measured anew each time: they belong to a machine and a moment."""
+    """Speeds are measured again each time: they belong to a machine and a moment."""
     content = _heading(table, scale)
     content["rows"] = TIMED[table](scale, folders)
     say(f"table {table}: {len(content['rows'])} rows")
@@ -105,8 +105,14 @@ def time_table(table: str, scale: Scale, folders: Folders, out: Path) -> Path:
 
 def _heading(table: str, scale: Scale) -> dict[str, Any]:
     versions = {name: version(name) for name in PACKAGES}
-    said = f"python -m reproduction.run {table} --scale {scale.name}"
-    return {"table": table, "scale": scale.name, "command": said, "machine": describe(), "versions": versions}
+    command = f"python -m reproduction.run {table} --scale {scale.name}"
+    return {
+        "table": table,
+        "scale": scale.name,
+        "command": command,
+        "machine": describe(),
+        "versions": versions,
+    }
 
 
 def _write(content: dict[str, Any], out: Path) -> Path:

@@ -16,7 +16,7 @@ def _runs(scale: Scale) -> str:
 def sentence(table: str, scale_name: str) -> str:
     """Empty where nothing depends on the scale."""
     scale = SCALES[scale_name]
-    said = {
+    sentences = {
         "1": f"NLI: {_many(scale.nli_pairs)} pairs, CoSENT {_many(scale.cosent_pairs)}; "
         f"{_many(scale.triplets)} triplets; one seed.",
         "2": f"{_runs(scale)}. NLI before it: bi-encoder {_many(scale.nli_pairs)} pairs, "
@@ -26,4 +26,4 @@ def sentence(table: str, scale_name: str) -> str:
         "6": f"NLI: {scale.ablation_pairs:,} pairs a run, {len(scale.seeds)} seeds. {_runs(scale)}.",
         "student": f"{_many(scale.student_texts)} texts.",
     }
-    return f"Scale `{scale_name}`. {said.get(table, '')}".rstrip()
+    return f"Scale `{scale_name}`. {sentences.get(table, '')}".rstrip()

@@ -19,7 +19,7 @@ class Ratio:
     value: float
     low: float
     high: float
-    said: str = ""
+    basis: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def most_similar_pair(found: Found) -> Ratio | None:
     row = next((row for row in rows if row["model"] == BASE), rows[0])
     whole = [row["pairs"] * seconds / row["cross_sample"] for seconds in row["cross_seconds"]]
     ours = row["bi_seconds"]
-    said = f"{len(ours)} rounds, {row['model']}"
-    return Ratio(min(whole) / min(ours), min(whole) / max(ours), max(whole) / min(ours), said)
+    basis = f"{len(ours)} rounds, {row['model']}"
+    return Ratio(min(whole) / min(ours), min(whole) / max(ours), max(whole) / min(ours), basis)
 
 
 def student_quality(found: Found) -> Ratio | None:
@@ -114,6 +114,6 @@ def timed_rows(found: Found) -> list[list[str]]:
         if ratio is None:
             rows.append([claim.table, claim.text, claim.paper, "", "not run"])
             continue
-        cell = f"× {ratio.value:,.2f} [{ratio.low:,.2f}, {ratio.high:,.2f}], {ratio.said}"
+        cell = f"× {ratio.value:,.2f} [{ratio.low:,.2f}, {ratio.high:,.2f}], {ratio.basis}"
         rows.append([claim.table, claim.text, claim.paper, cell, f"**{timed_verdict(claim, ratio)}**"])
     return rows

@@ -272,8 +272,8 @@ def test_a_missing_environment_is_a_reason_and_not_a_crash(tmp_path):
 
 def test_a_worker_answers_with_its_error_and_is_dropped(tmp_path):
     (tmp_path / "texts.json").write_text("{}")
-    place = environments.Environments(tmp_path, install=False)
-    crew_ = crew.Crew(tmp_path / "no-model", tmp_path / "texts.json", place, tmp_path, 1)
+    folders = environments.Environments(tmp_path, install=False)
+    crew_ = crew.Crew(tmp_path / "no-model", tmp_path / "texts.json", folders, tmp_path, 1)
     crew_.load(systems.SYSTEMS[0], dim=384)
     assert crew_.running() == []
     assert crew_.report["gemel"]["failed"].startswith("load: ")

@@ -52,23 +52,23 @@ def name(page):
 @pytest.fixture(scope="module")
 def small_model(tmp_path_factory):
     """Random numbers with the width of the default model: what most pages run on, under its name."""
-    place = tmp_path_factory.mktemp("models") / "small"
-    return tiny_bert(place, layers=4, width=384, heads=12, max_length=256, max_positions=512)
+    folder = tmp_path_factory.mktemp("models") / "small"
+    return tiny_bert(folder, layers=4, width=384, heads=12, max_length=256, max_positions=512)
 
 
 def run_page(page, folder, small_model):
     """Pages that show what was printed get the real model, if it was fetched before."""
     shows = any(block.output is not None for block in read_story(page).blocks)
     real = cached_folders().get(MODEL) if shows else None
-    place = folder / "cache" / "gemel"
+    cache = folder / "cache" / "gemel"
     skip = shutil.ignore_patterns(".gemel")
-    shutil.copytree(real or small_model, place / "models" / MODEL, ignore=skip)
+    shutil.copytree(real or small_model, cache / "models" / MODEL, ignore=skip)
     (folder / "work").mkdir()
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("GEMEL_") or "DOCS" in key},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
-        "XDG_CACHE_HOME": str(place.parent),
+        "XDG_CACHE_HOME": str(cache.parent),
         "GEMEL_OFFLINE": "1",
         "GEMEL_DOCS_REAL_MODEL": "1" if real else "",
         "OMP_NUM_THREADS": "1",

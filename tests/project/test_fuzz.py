@@ -112,7 +112,7 @@ def test_damage_changes_the_copy_and_never_the_folder(tmp_path):
 
 def test_the_runner_finds_what_was_planted(tmp_path, monkeypatch):
     """An error, a crash of the process, a hang and too much memory; each with the input that did it."""
-    said = {"error": "KeyError", "crash": "SIGABRT", "hang": "hang", "memory": "memory"}
+    expected = {"error": "KeyError", "crash": "SIGABRT", "hang": "hang", "memory": "memory"}
     monkeypatch.setenv("GEMEL_FUZZ_TARGETS", "fuzz_planted")
     monkeypatch.setattr(fuzz_run, "TRIES", 1)
     words = ["--only", "planted-", "--minutes", "0.12", "--engine", "own", "--work", str(tmp_path)]
@@ -120,11 +120,11 @@ def test_the_runner_finds_what_was_planted(tmp_path, monkeypatch):
     try:
         assert fuzz_run.main() == 1
     finally:
-        for name in said:
+        for name in expected:
             TARGETS.pop(f"planted-{name}", None)
         sys.modules.pop("fuzz_planted", None)
     found = json.loads((tmp_path / "results.json").read_text())["targets"]
-    for name, word in said.items():
+    for name, word in expected.items():
         assert any(word in each for each in found[f"planted-{name}"]["findings"]), found
         inputs = [path.read_bytes() for path in (tmp_path / f"planted-{name}" / "findings").glob("*.input")]
         assert inputs and not {b"good", b"GOOD"} & set(inputs)

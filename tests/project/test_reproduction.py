@@ -115,7 +115,7 @@ def test_all_seven_forms_and_three_poolings_are_run_with_every_seed():
 
 
 @pytest.mark.parametrize(
-    ("within", "low", "high", "said"),
+    ("within", "low", "high", "expected"),
     [
         (None, 0.1, 3.0, "holds"),
         (None, -3.0, -0.1, "does not hold"),
@@ -126,9 +126,9 @@ def test_all_seven_forms_and_three_poolings_are_run_with_every_seed():
         (1.0, -0.5, 1.5, "undecided"),
     ],
 )
-def test_a_verdict_follows_from_the_interval(within, low, high, said):
+def test_a_verdict_follows_from_the_interval(within, low, high, expected):
     claim = claims.Claim("x", "6", "text", "1 against 2", ("a",), ("b",), within=within)
-    assert claims.verdict(claim, low, high) == said
+    assert claims.verdict(claim, low, high) == expected
 
 
 def test_a_difference_over_seeds_has_students_interval():

@@ -16,16 +16,16 @@ pytestmark = pytest.mark.skipif(find_spec("material") is None, reason="needs pip
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    place = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return place
+    return folder
 
 
 def test_every_page_is_in_the_site(site):

@@ -30,17 +30,17 @@ def test_a_run_without_faults_has_no_problems():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"ended_with": -9}, "ended with -9"),
         ({"documents": {"missing": 2, "stable": soak.STABLE}}, "2 acknowledged documents are missing"),
         ({"documents": {"missing": 0, "stable": 1}}, "1 of"),
     ],
 )
-def test_what_was_lost_is_a_problem(changes, said):
+def test_what_was_lost_is_a_problem(changes, expected):
     seen = watched()
     (problem,) = soak.problems(result(seen, **changes), {}, seen, 10)
-    assert said in problem
+    assert expected in problem
 
 
 def test_a_wrong_answer_a_500_and_growing_memory_are_problems():

@@ -15,13 +15,13 @@ def number(value: float) -> str:
 
 
 def box(x: float, y: float, width: float, height: float, *, fill: str = PAPER, stroke: str = LINE) -> str:
-    place = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
-    return f'<rect {place} rx="4" fill="{fill}" stroke="{stroke}"/>'
+    attributes = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
+    return f'<rect {attributes} rx="4" fill="{fill}" stroke="{stroke}"/>'
 
 
 def words(x: float, y: float, text: str, *, size: int = 14, fill: str = INK, anchor: str = "middle") -> str:
-    place = f'x="{number(x)}" y="{number(y)}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
-    return f"<text {place}>{escape(text)}</text>"
+    attributes = f'x="{number(x)}" y="{number(y)}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
+    return f"<text {attributes}>{escape(text)}</text>"
 
 
 def named_box(x: float, y: float, width: float, height: float, text: str, *, fill: str = PAPER) -> str:
