@@ -100,12 +100,12 @@ def test_a_read_only_key_searches_and_does_not_write(model):
         ("DELETE", "/indexes/notes/documents", {"content": b'{"ids": ["a"]}'}),
         ("POST", "/embed", {"json": {"inputs": "a"}}),
     ]
-    said = {"content-type": "application/json"}
+    headers = {"content-type": "application/json"}
     answers = {
         key: ask(
             model,
             *(
-                (method, path, {**rest, "headers": {**said, "x-api-key": key}})
+                (method, path, {**rest, "headers": {**headers, "x-api-key": key}})
                 for method, path, rest in writes
             ),
             keys=keys,
@@ -213,11 +213,11 @@ def test_every_origin_is_warned_of(capsys, model):
 
 
 def test_a_compressed_body_is_refused_before_it_is_read(model):
-    said = {"content-type": "application/json", "content-encoding": "gzip"}
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
     plain = {"content-type": "application/json", "content-encoding": "identity"}
     packed, open_ = ask(
         model,
-        ("POST", "/embed", {"content": b"\x1f\x8b\x08", "headers": said}),
+        ("POST", "/embed", {"content": b"\x1f\x8b\x08", "headers": headers}),
         ("POST", "/embed", {"content": b'{"inputs": "a"}', "headers": plain}),
     )
     assert (packed.status_code, open_.status_code) == (415, 200)

@@ -75,7 +75,7 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
         "naïve",
     ]
     texts = [" ".join(draw.choices(words, k=draw.randint(0, 90))) for _ in range(150)]
-    asks = [
+    options = [
         EmbedOptions(),
         EmbedOptions(prompt_name="query"),
         EmbedOptions(dim=16),
@@ -83,26 +83,26 @@ def test_many_clients_get_the_bits_of_the_offline_encoder(tmp_path):
         EmbedOptions(prompt="x "),
     ]
     requests = [
-        (draw.choices(texts, k=draw.choice([1, 1, 1, 2, 30])), draw.choice(asks), n) for n in range(80)
+        (draw.choices(texts, k=draw.choice([1, 1, 1, 2, 30])), draw.choice(options), n) for n in range(80)
     ]
 
     async def all_at_once():
         async with batching(model, threads=2) as batcher:
             return await asyncio.gather(
                 *(
-                    batcher.embed(some, EmbedOptions(**{**vars(ask), "client": str(n % 7)}))
-                    for some, ask, n in requests
+                    batcher.embed(some, EmbedOptions(**{**vars(option), "client": str(n % 7)}))
+                    for some, option, n in requests
                 )
             )
 
-    for (some, ask, _), embedded in zip(requests, asyncio.run(all_at_once()), strict=True):
+    for (some, option, _), embedded in zip(requests, asyncio.run(all_at_once()), strict=True):
         report = model.encode_report(
             some,
             on_long="truncate",
-            prompt_name=ask.prompt_name,
-            prompt=ask.prompt,
-            dim=ask.dim,
-            normalize=ask.normalize,
+            prompt_name=option.prompt_name,
+            prompt=option.prompt,
+            dim=option.dim,
+            normalize=option.normalize,
         )
         assert np.array_equal(embedded.vectors, report.vectors)
         assert np.array_equal(embedded.tokens, report.tokens) and np.array_equal(embedded.kept, report.kept)

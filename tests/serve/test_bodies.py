@@ -160,7 +160,7 @@ def test_a_large_body_is_parsed_on_another_thread(tmp_path, monkeypatch):
 def test_large_answers_are_the_same_in_parts(tmp_path, monkeypatch):
     model = gemel.load(tiny_bert(tmp_path / "tiny"))
     texts = [f"a man number {number}" for number in range(40)]
-    asked = [
+    requests = [
         ("/embed", {"inputs": texts}),
         ("/embed_all", {"inputs": texts}),
         ("/tokenize", {"inputs": texts}),
@@ -171,13 +171,13 @@ def test_large_answers_are_the_same_in_parts(tmp_path, monkeypatch):
     async def go():
         services = make_services(model)
         async with client(app_of(services)) as http:
-            answers = [(await http.post(path, json=body)).json() for path, body in asked]
+            answers = [(await http.post(path, json=body)).json() for path, body in requests]
         await services.close()
         return answers
 
-    whole = asyncio.run(go())
+    complete = asyncio.run(go())
     monkeypatch.setattr("gemel.serve.protocols.requests.LARGE_NUMBERS", 100)
-    assert asyncio.run(go()) == whole
+    assert asyncio.run(go()) == complete
 
 
 def test_a_long_text_has_the_tokens_that_it_has_in_one_call(tmp_path):
@@ -202,15 +202,15 @@ def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
     """All kinds but those whose work is real: their time is the model's."""
     hostile = [kind for kind in KINDS if kind.name not in {each.name for each in KINDS[-11:]}]
     assert len(hostile) >= 30
-    with serving(tiny_bert(tmp_path / "tiny"), "--log", "none", "--name", "m") as (process, place):
-        assert serve_bodies.post(place, "/embed", b'{"inputs": ["a", "b"]}') == 200
+    with serving(tiny_bert(tmp_path / "tiny"), "--log", "none", "--name", "m") as (process, address):
+        assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
         for kind in hostile:
-            found = serve_bodies.send(place, kind, process.pid, settle=0.0)
+            found = serve_bodies.send(address, kind, process.pid, settle=0.0)
             assert found.status in (200, 400, 404, 413, 424), found
             assert found.live_ms < 1000 * SECONDS, found
             assert found.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, found
         assert process.poll() is None
-        assert serve_bodies.post(place, "/embed", b'{"inputs": ["a", "b"]}') == 200
+        assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="an allocator other than glibc's")

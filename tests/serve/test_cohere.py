@@ -53,10 +53,10 @@ def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
 
 def test_of_long_documents_the_beginning_counts(address):
     long = [f"{document} and then and then and then" for document in DOCUMENTS]
-    asked = {"model": "tiny", "query": QUERY}
-    cut = ask(address, "/v2/rerank", **asked, documents=long, max_tokens_per_doc=2)
+    body = {"model": "tiny", "query": QUERY}
+    cut = ask(address, "/v2/rerank", **body, documents=long, max_tokens_per_doc=2)
     short = [" ".join(document.split()[:2]) for document in DOCUMENTS]
-    expected = ask(address, "/v2/rerank", **asked, documents=short)
+    expected = ask(address, "/v2/rerank", **body, documents=short)
     assert cut["results"] == expected["results"]
 
 
@@ -71,13 +71,13 @@ def test_the_older_form_takes_objects_and_gives_documents_back(address):
 
 def test_null_is_as_good_as_nothing(address):
     """LangChain's CohereRerank sends null for what it was not given."""
-    asked = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS}
+    body = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS}
     for path, names in (
         ("/v2/rerank", ["top_n", "max_tokens_per_doc"]),
         ("/v1/rerank", ["top_n", "return_documents"]),
     ):
-        found = ask(address, path, **asked, **dict.fromkeys(names))
-        assert found["results"] == ask(address, path, **asked)["results"]
+        found = ask(address, path, **body, **dict.fromkeys(names))
+        assert found["results"] == ask(address, path, **body)["results"]
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")
-def place():
+def address():
     with live(app_of(make_services(FakeModel()))) as url:
         host, port = url.removeprefix("http://").split(":")
         yield host, int(port)
 
 
 @pytest.fixture
-def open_(place):
-    with socket.create_connection(place, timeout=10) as one:
+def open_(address):
+    with socket.create_connection(address, timeout=10) as one:
         yield one
 
 
@@ -83,8 +83,8 @@ def test_a_header_without_end_is_cut_off(open_, beginning):
 @pytest.mark.parametrize("start", [b"", LIVE + b"\r\n"])
 @pytest.mark.parametrize("beginning", [LIVE + b"x-slow: ", b"\r\n", b"G"])
 @pytest.mark.usefixtures("soon")
-def test_slow_headers_are_given_up_also_those_of_a_second_request(place, start, beginning):
-    with socket.create_connection(place, timeout=10) as one:
+def test_slow_headers_are_given_up_also_those_of_a_second_request(address, start, beginning):
+    with socket.create_connection(address, timeout=10) as one:
         if start:
             one.sendall(start)
             assert answer(one) == b"HTTP/1.1 200 OK"
@@ -93,8 +93,8 @@ def test_slow_headers_are_given_up_also_those_of_a_second_request(place, start, 
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_connection_that_sends_nothing_is_closed_and_one_that_rests_is_not(place):
-    with socket.create_connection(place, timeout=10) as silent, socket.create_connection(place) as rests:
+def test_a_connection_that_sends_nothing_is_closed_and_one_that_rests_is_not(address):
+    with socket.create_connection(address, timeout=10) as silent, socket.create_connection(address) as rests:
         rests.sendall(LIVE + b"\r\n")
         assert answer(rests) == b"HTTP/1.1 200 OK"
         assert answer(silent) == b""
@@ -103,7 +103,7 @@ def test_a_connection_that_sends_nothing_is_closed_and_one_that_rests_is_not(pla
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_slow_answer_is_no_slow_request(place):
+def test_a_slow_answer_is_no_slow_request(address):
     """The next request has begun while the first is computed: the client is not to blame."""
     model = FakeModel()
     model.gate.clear()

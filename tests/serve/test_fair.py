@@ -183,7 +183,7 @@ def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, mon
 
     status, refused = asyncio.run(go())
     assert status == 200
-    assert refused == 20  # four may wait, and the others are told so before anything is computed
+    assert refused == 20  # four may wait, and the others are refused before anything is computed
 
 
 def test_a_cross_encoder_lets_others_work_between_its_pieces(model, tmp_path):
@@ -230,12 +230,12 @@ def test_a_text_under_way_for_one_client_is_not_shared_with_another():
         model = FakeModel()
         services = make_services(model)
         model.gate.clear()
-        asked = [
+        requests = [
             asyncio.create_task(services.embed(["a secret"], EmbedOptions(client=name))) for name in "abb"
         ]
         await asyncio.sleep(0.05)
         model.gate.set()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
         await services.close()
         return model.computed, services.counters.shared
 

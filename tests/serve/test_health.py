@@ -1,4 +1,4 @@
-"""Health and figures: ready means that the model computed a moment ago."""
+"""Health and metrics: ready means that the model computed a moment ago."""
 
 import asyncio
 

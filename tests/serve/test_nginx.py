@@ -23,7 +23,7 @@ from tiny import tiny_bert
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
-WHOLE = """
+CONFIG = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log; {user}
 events {{ worker_connections 64; }}
 http {{
@@ -44,8 +44,8 @@ def free_port():
         return listening.getsockname()[1]
 
 
-def ask(place, text):
-    connection = HTTPConnection(place, timeout=20)
+def ask(address, text):
+    connection = HTTPConnection(address, timeout=20)
     body = json.dumps({"model": "fake", "input": text})
     connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json"})
     answer = connection.getresponse()
@@ -54,10 +54,10 @@ def ask(place, text):
     return answer
 
 
-def wait_for(place, process, folder):
+def wait_for(address, process, folder):
     for _ in range(500):
         try:
-            socket.create_connection(place.split(":"), timeout=1).close()
+            socket.create_connection(address.split(":"), timeout=1).close()
             return
         except OSError:
             assert process.poll() is None, (folder / "error.log").read_text()
@@ -75,7 +75,7 @@ def nginx(folder, *servers, change=("", "")):
     example = example.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace(*change)
     user = "user root;" if Path("/proc/self").stat().st_uid == 0 else ""
     config = folder / "nginx.conf"
-    config.write_text(WHOLE.format(folder=folder, example=example, user=user))
+    config.write_text(CONFIG.format(folder=folder, example=example, user=user))
     process = subprocess.Popen([NGINX, "-c", config, "-e", folder / "error.log"])
     try:
         wait_for(f"127.0.0.1:{port}", process, folder)
@@ -89,14 +89,14 @@ def test_the_example_of_the_docs_spreads_requests_and_survives_a_server(tmp_path
     first, second = make_services(FakeModel()), make_services(FakeModel())
     with live(app_of(second)) as stays, ExitStack() as leaving:
         leaves = leaving.enter_context(live(app_of(first)))
-        with nginx(tmp_path, leaves, stays) as place:
-            answers = [ask(place, f"text {n}") for n in range(20)]
+        with nginx(tmp_path, leaves, stays) as address:
+            answers = [ask(address, f"text {n}") for n in range(20)]
             assert [answer.status for answer in answers] == [200] * 20
             assert all(len(answer.headers["x-request-id"]) == 32 for answer in answers)
             assert first.counters.texts.total and second.counters.texts.total
             leaving.close()
-            assert [ask(place, f"after {n}").status for n in range(20)] == [200] * 20
-            connection = HTTPConnection(place, timeout=20)
+            assert [ask(address, f"after {n}").status for n in range(20)] == [200] * 20
+            connection = HTTPConnection(address, timeout=20)
             connection.request("GET", "/metrics")
             assert connection.getresponse().status == 403
             connection.close()
@@ -110,9 +110,9 @@ def serving(model, index):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        said = [process.stderr.readline() for _ in range(3)]
-        assert said[-1].startswith("try: curl"), "".join(said) + process.stderr.read()
-        yield process, re.search(r"http://([\d.:]+) ", said[0])[1]
+        lines = [process.stderr.readline() for _ in range(3)]
+        assert lines[-1].startswith("try: curl"), "".join(lines) + process.stderr.read()
+        yield process, re.search(r"http://([\d.:]+) ", lines[0])[1]
     finally:
         process.kill()
         process.wait()
@@ -122,13 +122,13 @@ def serving(model, index):
 class Client:
     """Asks until it is answered; counts how often it had to ask again."""
 
-    def __init__(self, place, answered):
-        self._place, self._answered = place, answered
+    def __init__(self, address, answered):
+        self._address, self._answered = address, answered
         self.again = 0
 
     def post(self, route, content):
         for _ in range(200):
-            connection = HTTPConnection(self._place, timeout=20)
+            connection = HTTPConnection(self._address, timeout=20)
             try:
                 connection.request("POST", route, json.dumps(content), {"content-type": "application/json"})
                 answer = connection.getresponse()
@@ -167,9 +167,9 @@ def test_one_of_two_servers_of_an_index_is_killed_and_no_request_is_lost(tmp_pat
     with (
         serving(model, index) as (dies, first),
         serving(model, index) as (_, second),
-        nginx(tmp_path, first, second, change=change) as place,
+        nginx(tmp_path, first, second, change=change) as address,
     ):
-        clients = [Client(place, answered) for _ in range(4)]
+        clients = [Client(address, answered) for _ in range(4)]
         threads = [
             threading.Thread(target=client.work, args=(f"c{number}", ROUNDS, done))
             for number, client in enumerate(clients)

@@ -1,4 +1,4 @@
-"""OpenAI's protocol, asked by their own client."""
+"""The protocol of OpenAI, called by its own client."""
 
 import asyncio
 import base64
@@ -51,8 +51,8 @@ def test_the_clients_own_default_is_base64_and_gives_the_same_bits(client, model
 
 
 def test_base64_is_little_endian_float32(address, model):
-    asked = {"model": "tiny", "input": TEXTS[0], "encoding_format": "base64"}
-    row = httpx.post(f"{address}/v1/embeddings", json=asked).json()["data"][0]
+    body = {"model": "tiny", "input": TEXTS[0], "encoding_format": "base64"}
+    row = httpx.post(f"{address}/v1/embeddings", json=body).json()["data"][0]
     found = np.frombuffer(base64.b64decode(row["embedding"]), dtype="<f4")
     assert np.array_equal(found, model.encode(TEXTS[:1])[0])
 
@@ -66,8 +66,8 @@ def test_usage_counts_the_tokens_with_their_marks(client, model):
 def test_the_async_client_gets_the_same_answers(address, model):
     async def ask():
         async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="unused") as client:
-            asked = [client.embeddings.create(model="tiny", input=text) for text in TEXTS]
-            return await asyncio.gather(*asked)
+            body = [client.embeddings.create(model="tiny", input=text) for text in TEXTS]
+            return await asyncio.gather(*body)
 
     found = np.concatenate([vectors_of(answer) for answer in asyncio.run(ask())])
     assert np.array_equal(found, model.encode(TEXTS))
@@ -115,8 +115,8 @@ def test_a_prompt_of_the_model_can_be_named(client, model):
 
 
 def test_fields_that_mean_nothing_here_are_ignored(client):
-    asked = {"model": "tiny", "input": TEXTS[0], "user": "someone"}
-    assert len(client.embeddings.create(**asked, extra_body={"service_tier": "auto"}).data) == 1
+    body = {"model": "tiny", "input": TEXTS[0], "user": "someone"}
+    assert len(client.embeddings.create(**body, extra_body={"service_tier": "auto"}).data) == 1
 
 
 def test_a_model_without_length_one_is_served_with_length_one(tmp_path):
@@ -188,8 +188,8 @@ def test_bad_input_gets_one_sentence_in_openais_shape(address, body, status, mes
 
 def test_a_body_that_a_foreign_page_could_send_is_refused(address):
     for sort in ("text/plain", "application/x-www-form-urlencoded"):
-        asked = {"content": b'{"model": "tiny", "input": "a"}', "headers": {"content-type": sort}}
-        answer = httpx.post(f"{address}/v1/embeddings", **asked)
+        body = {"content": b'{"model": "tiny", "input": "a"}', "headers": {"content-type": sort}}
+        answer = httpx.post(f"{address}/v1/embeddings", **body)
         assert answer.status_code == 415
         assert answer.json()["error"]["message"] == f"the body must be sent as application/json, got '{sort}'"
 

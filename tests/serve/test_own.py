@@ -72,9 +72,9 @@ def ask(http, path, method="POST", **body):
 def test_search_in_texts_is_exact_search_with_the_prompts_of_both_sides(http, model):
     found = ask(http, "/search", query="the cat", texts=MANY, k=5)
     hits = gemel.search(model.encode_query(["the cat"]), model.encode_document(MANY), 5)
-    assert [row["id"] for row in found["hits"]] == [str(place) for place in hits.index[0]]
+    assert [row["id"] for row in found["hits"]] == [str(position) for position in hits.index[0]]
     assert [row["score"] for row in found["hits"]] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
-    assert [row["text"] for row in found["hits"]] == [MANY[place] for place in hits.index[0]]
+    assert [row["text"] for row in found["hits"]] == [MANY[position] for position in hits.index[0]]
     assert (found["scored_by"], found["exact"]) == ("cosine", True)
 
 
@@ -161,7 +161,7 @@ def test_an_answer_that_would_be_too_long_says_that_it_is_not_complete(http, mon
 
 
 def test_more_texts_than_the_batcher_takes_at_once_keep_their_order(http, model):
-    texts = [f"{text} {place % 7} {place}" for place, text in enumerate(MANY * 12)]
+    texts = [f"{text} {position % 7} {position}" for position, text in enumerate(MANY * 12)]
     found = ask(http, "/pairs", texts=texts, k=20)["pairs"]
     expected = gemel.similar_pairs(model.encode(texts), k=20)
     assert [(row["left"], row["right"]) for row in found] == list(
@@ -343,9 +343,9 @@ def test_an_index_says_what_it_holds_and_not_where_it_is(http, index):
 
 
 def test_the_place_of_an_index_is_in_no_error(tmp_path, model):
-    place = tmp_path / "secret-place"
-    open_index(place, model).close()
-    with open_index(place, model, read_only=True) as index:
+    location = tmp_path / "secret-place"
+    open_index(location, model).close()
+    with open_index(location, model, read_only=True) as index:
         app = app_of(make_services(model, indexes={"notes": index}))
         with live(app) as address:
             answer = httpx.post(f"{address}/indexes/notes/documents", json={"documents": DOCUMENTS})

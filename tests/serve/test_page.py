@@ -42,7 +42,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser, server):
-    """A function that opens a tab; whatever the browser complains of, or asks elsewhere, fails the test."""
+    """A function that opens a tab; any warning of the browser or request to another host fails the test."""
     server.asked.clear()
     server.wants_key, server.fails = False, None
     server.holds = lambda path, body: False
@@ -58,9 +58,10 @@ def opened(browser, server):
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console",
-            lambda said: (
-                complaints.append(said.text)
-                if said.type in ("error", "warning") and not (expect_refusals and "status of 4" in said.text)
+            lambda message: (
+                complaints.append(message.text)
+                if message.type in ("error", "warning")
+                and not (expect_refusals and "status of 4" in message.text)
                 else None
             ),
         )
@@ -156,8 +157,8 @@ def test_results_appear_as_one_types(opened, server):
     first = page.locator("#search .hit").first
     assert "Above 99.96 % of random pairs" in first.inner_text()
     assert "entailment 80 %" in first.inner_text()
-    asked = server.bodies("/search")[-1]
-    assert asked == {"query": "music", "k": 10, "texts": TEXTS}
+    requested = server.bodies("/search")[-1]
+    assert requested == {"query": "music", "k": 10, "texts": TEXTS}
     assert len(server.bodies("/search")) < len("music")  # the pauses between keys are waited for
 
 
@@ -328,12 +329,12 @@ def test_the_server_is_asked_only_while_its_tab_is_open(opened, server):
     with page.expect_response("**/status"):
         page.clock.run_for(1000)
     page.click("#tab-pairs")
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested = []
+    page.on("request", lambda request: requested.append(request.url))
     page.clock.run_for(5000)
     page.click("#pairs [data-examples]")
     page.wait_for_selector("#pairs .list")
-    assert [url.removeprefix(server.url) for url in asked] == ["/pairs"]
+    assert [url.removeprefix(server.url) for url in requested] == ["/pairs"]
 
 
 @browser_needed
@@ -454,7 +455,7 @@ def test_a_script_in_the_page_is_refused_by_the_policy(opened, browser, server):
     context = browser.new_context()
     page = context.new_page()
     said = []
-    page.on("console", lambda message: said.append(message.text))
+    page.on("console", lambda message: message.append(message.text))
     page.goto(server.url)
     attempt = "() => { try { document.body.%s; return 'done'; } catch (error) { return error.name; } }"
     assert page.evaluate(attempt % "innerHTML = '<b>x</b>'") == "TypeError"

@@ -1,4 +1,4 @@
-"""The protocol of text-embeddings-inference, asked by huggingface_hub's client and by plain requests."""
+"""The protocol of text-embeddings-inference, called by the client of huggingface_hub and by plain requests."""
 
 import json
 

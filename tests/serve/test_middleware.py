@@ -1,4 +1,4 @@
-"""What stands around the routes: limits of bodies, errors and their shapes, hosts, headers, clients that go away."""
+"""The middleware: limits of bodies, errors and their forms, hosts, headers, clients that disconnect."""
 
 import asyncio
 import json
@@ -110,11 +110,11 @@ def test_a_body_that_does_not_come_is_given_up():
         first = parts(b"a", b"b")
 
         async def receive():
-            return await first() if not receive.asked else await never()
+            return await first() if not receive.called else await never()
 
-        receive.asked = False
+        receive.called = False
         await receive()
-        receive.asked = True
+        receive.called = True
         return receive
 
     for make in (lambda: never, None):
@@ -167,7 +167,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
 
     async def app(scope, receive, send):
         assert len(scope["state"]["body"]) == 90_000
-        held.set()
+        reached.set()
         await release.wait()
 
     def send_request(middleware, path, parts):
@@ -192,9 +192,9 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
         middleware = Middleware(app, app_of(services).user_middleware[0].kwargs["options"])
         tasks = []
         for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
-            held.clear()
+            reached.clear()
             tasks.append(send_request(middleware, "/held", 3))
-            await held.wait()
+            await reached.wait()
         assert middleware._bodies == 17 * 90_000
         await send_request(middleware, "/refused", 3)
         assert answers[0]["status"] == 429
@@ -202,7 +202,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
         await asyncio.gather(*tasks)
         return middleware._bodies
 
-    answers, held, release = [], asyncio.Event(), asyncio.Event()
+    answers, reached, release = [], asyncio.Event(), asyncio.Event()
     assert asyncio.run(go()) == 0
 
 
