@@ -111,13 +111,13 @@ def test_a_topic_is_predicted_by_the_others_only(tmp_path):
     turned = {"NS": "HS", "DTORCD": "HS", "SS": "SS", "HS": "NS"}
     rows += [("odd", left, right, turned[label]) for _, left, right, label in graded_rows(1, 12)]
     (task,) = load(write(tmp_path / "args.tsv", rows), folds=3, rounds=10)
-    held = task._regression(
+    result = task._regression(
         np.abs(Letters().encode(task.left) - Letters().encode(task.right)),
         np.unique(task.topics, return_inverse=True)[1],
     )
     odd = np.array([topic == "odd" for topic in task.topics])
-    assert np.corrcoef(held.predicted[odd], task.gold[odd])[0, 1] < -0.5
-    assert np.corrcoef(held.predicted[~odd], task.gold[~odd])[0, 1] > 0.5
+    assert np.corrcoef(result.predicted[odd], task.gold[odd])[0, 1] < -0.5
+    assert np.corrcoef(result.predicted[~odd], task.gold[~odd])[0, 1] > 0.5
 
 
 def test_constant_vectors_are_undefined_and_say_so(tmp_path):

@@ -17,7 +17,7 @@ TWO_BY_TWO = (["a", "a", "b", "b"], [0, 0, 1, 1])
 
 
 class Islands:
-    """Each first letter is a place far from the others; the rest of a text moves it a little."""
+    """Each first letter has a vector far from the others; the rest of a text changes it a little."""
 
     dim = 3
 

@@ -50,7 +50,7 @@ OURS = {
 
 
 def lists_of(places, missed):
-    """Documents 0, 1, 2 ... stand at their own place; the missed ones come after them in the corpus."""
+    """Documents 0, 1, 2 ... are at the ranks of their numbers; the missed ones come after them in the corpus."""
     index = np.tile(np.arange(12), (len(places), 1))
     gains = [dict(enumerate([*places[name], *missed[name]])) for name in places]
     return ranked(index, gains)
@@ -83,7 +83,7 @@ def test_random_lists_agree_with_trec_eval_where_it_is_installed():
 
 
 def test_ndcg_by_hand():
-    # Gains 1 at place 2 and 2 at place 3; the best order is 2, 1.
+    # Gains 1 at rank 2 and 2 at rank 3; the best order is 2, 1.
     best = 2 / np.log2(2) + 1 / np.log2(3)
     assert ndcg(one([0, 1, 2], [2, 1]), 3)[0] == pytest.approx((1 / np.log2(3) + 2 / np.log2(4)) / best)
     assert ndcg(one([0, 1, 2], [2, 1]), 1)[0] == 0

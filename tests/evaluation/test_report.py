@@ -375,9 +375,9 @@ EYES = {
 }
 
 
-def palette(name, place):
+def palette(name, theme):
     """The values of a color in the style sheet: the first is for light, the second for dark."""
-    code = re.findall(rf"--{name}: #([0-9a-f]{{6}})", STYLE)[place]
+    code = re.findall(rf"--{name}: #([0-9a-f]{{6}})", STYLE)[theme]
     share = np.array([int(code[start : start + 2], 16) / 255 for start in (0, 2, 4)])
     return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
 
@@ -389,17 +389,17 @@ def lab(rgb):
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("name", "least"), [*((f"c{n}", 3) for n in range(6)), ("soft", 4.5), ("link", 4.5)])
-def test_colors_stand_out_from_the_page(place, name, least):
-    lightness = [0.05 + palette(key, place) @ [0.2126, 0.7152, 0.0722] for key in (name, "panel")]
+def test_colors_stand_out_from_the_page(theme, name, least):
+    lightness = [0.05 + palette(key, theme) @ [0.2126, 0.7152, 0.0722] for key in (name, "panel")]
     assert max(lightness) / min(lightness) >= least
 
 
-@pytest.mark.parametrize("place", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("eyes", EYES)
-def test_colors_of_models_differ_for_every_eye(place, eyes):
-    seen = [lab(EYES[eyes] @ palette(f"c{number}", place)) for number in range(6)]
+def test_colors_of_models_differ_for_every_eye(theme, eyes):
+    seen = [lab(EYES[eyes] @ palette(f"c{number}", theme)) for number in range(6)]
     assert min(np.linalg.norm(one - two) for one, two in combinations(seen, 2)) > 20
 
 

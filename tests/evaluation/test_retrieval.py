@@ -28,17 +28,17 @@ class Letters:
 
 
 class Prompted(Letters):
-    """Knows the two sides apart, and remembers what it was asked."""
+    """An encoder of queries and documents that records their texts."""
 
     def __init__(self):
-        self.asked = {}
+        self.encoded = {}
 
     def encode_query(self, texts):
-        self.asked["query"] = list(texts)
+        self.encoded["query"] = list(texts)
         return self.encode(texts)
 
     def encode_document(self, texts):
-        self.asked["document"] = list(texts)
+        self.encoded["document"] = list(texts)
         return self.encode(texts)
 
 
@@ -135,7 +135,7 @@ def test_codes_in_tables_are_not_gains_unless_asked_for(tmp_path):
 def test_queries_and_documents_use_the_encoders_own_ways(tmp_path):
     encoder = Prompted()
     task_of("retrieval", write_tables(tmp_path)).score(encoder)
-    assert encoder.asked == {"query": ["a", "b"], "document": ["a", "ab", "b", "c"]}
+    assert encoder.encoded == {"query": ["a", "b"], "document": ["a", "ab", "b", "c"]}
 
 
 def test_a_title_is_read_once(tmp_path):

@@ -1,4 +1,4 @@
-"""Labelled tables: what is read, what is refused with file and line, and which files of a folder count."""
+"""Evaluation tables: what is read, errors with file and line, and which files of a folder are used."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_table_that_cannot_be_read_is_not_passed_over(tmp_path):
         tables_with(tmp_path, NEEDED)
 
 
-def test_a_place_with_nothing_is_refused(tmp_path):
+def test_a_missing_path_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no data at .*none\. Give a \.tsv"):
         tables_with(tmp_path / "none", NEEDED)
 
@@ -163,6 +163,6 @@ def test_a_long_folder_is_not_listed_whole(tmp_path):
         tables_with(tmp_path, NEEDED)
 
 
-def test_a_fingerprint_tells_data_apart():
+def test_fingerprints_of_different_data_differ():
     assert fingerprint(["a", "b"], [1.0]) == fingerprint(("a", "b"), (1.0,))
     assert len({fingerprint(["a", "b"]), fingerprint(["ab"]), fingerprint(["a"], ["b"])}) == 3

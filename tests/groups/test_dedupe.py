@@ -118,7 +118,7 @@ def test_what_holds_for_a_text_holds_for_its_exact_copies():
 
 
 class Fake:
-    """Counts what it is asked to encode."""
+    """Counts the texts that it encodes."""
 
     dim = 2
 
@@ -203,7 +203,7 @@ def test_vectors_of_zeros_are_like_nothing():
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny_bert(tmp_path / "model")
     rows = [
@@ -222,50 +222,50 @@ def run(capsys, *words):
     return code, captured.out, captured.err
 
 
-def test_rows_keep_all_columns_and_removed_ones_say_why(place, capsys):
+def test_rows_keep_all_columns_and_removed_ones_say_why(folder, capsys):
     columns = ("--text-column", "title", "--text-column", "body", "--id-column", "id")
     code, out, err = run(capsys, "t.csv", *columns, "--exact-only", "-o", "clean")
     assert code == 0, err
     assert json.loads(out) == {"out": "clean", "texts": 3, "kept": 2, "removed": 1, "exact": 1, "spared": 0}
-    with (place / "clean" / "kept.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "clean" / "kept.csv").open(encoding="utf-8", newline="") as file:
         kept = list(csv.DictReader(file))
     assert [row["id"] for row in kept] == ["x1", "x3"]
     assert kept[0]["body"] == "a cat, and\na dog"
-    with (place / "clean" / "removed.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "clean" / "removed.csv").open(encoding="utf-8", newline="") as file:
         (removed,) = csv.DictReader(file)
     assert (removed["id"], removed["duplicate_of"], removed["reason"]) == ("x2", "x1", "exact")
-    report = json.loads((place / "clean" / "report.json").read_text(encoding="utf-8"))
+    report = json.loads((folder / "clean" / "report.json").read_text(encoding="utf-8"))
     assert report["duplicates"][0]["duplicate_of_id"] == "x1"
-    assert "Duplicates in t.csv" in (place / "clean" / "report.html").read_text(encoding="utf-8")
+    assert "Duplicates in t.csv" in (folder / "clean" / "report.html").read_text(encoding="utf-8")
     assert "3 texts: 2 kept, 1 removed (1 exact, 0 near duplicates)" in err
 
 
-def test_near_duplicates_of_a_text_file(place, capsys):
-    (place / "t.txt").write_text("the cat sleeps\nthe cat sleeps.\nTHE CAT sleeps\n", encoding="utf-8")
+def test_near_duplicates_of_a_text_file(folder, capsys):
+    (folder / "t.txt").write_text("the cat sleeps\nthe cat sleeps.\nTHE CAT sleeps\n", encoding="utf-8")
     code, _, err = run(capsys, "t.txt", "--min-score", "0.3", "-o", "clean")
     assert code == 0, err
-    assert (place / "clean" / "kept.txt").read_text(encoding="utf-8") == "the cat sleeps\n"
-    lines = (place / "clean" / "removed.tsv").read_text(encoding="utf-8").splitlines()
+    assert (folder / "clean" / "kept.txt").read_text(encoding="utf-8") == "the cat sleeps\n"
+    lines = (folder / "clean" / "removed.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "text\tduplicate_of\treason\tscore"
     assert [line.split("\t")[2] for line in lines[1:]] == ["near", "exact"]
 
 
-def test_objects_with_different_fields_stay_as_they_are(place, capsys):
+def test_objects_with_different_fields_stay_as_they_are(folder, capsys):
     rows = [{"text": "a", "n": 1}, {"text": "b", "tags": ["x"]}, {"text": "A", "score": 5}]
     text = "\n".join(json.dumps(row) for row in rows)
-    (place / "t.jsonl").write_text(text + "\n\n", encoding="utf-8")
+    (folder / "t.jsonl").write_text(text + "\n\n", encoding="utf-8")
     code, _, err = run(capsys, "t.jsonl", "--exact-only", "-o", "clean")
     assert code == 0, err
-    kept = (place / "clean" / "kept.jsonl").read_text(encoding="utf-8").splitlines()
+    kept = (folder / "clean" / "kept.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in kept] == rows[:2]
-    (removed,) = (place / "clean" / "removed.jsonl").read_text(encoding="utf-8").splitlines()
+    (removed,) = (folder / "clean" / "removed.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(removed) == {**rows[2], "duplicate_of": "0", "reason": "exact", "dedupe_score": 1.0}
 
 
-def test_nothing_removed_is_still_a_table(place, capsys):
+def test_nothing_removed_is_still_a_table(folder, capsys):
     code, *_ = run(capsys, "t.csv", "--text-column", "id", "--exact-only", "-o", "clean")
     assert code == 0
-    content = (place / "clean" / "removed.csv").read_text(encoding="utf-8")
+    content = (folder / "clean" / "removed.csv").read_text(encoding="utf-8")
     assert content == "id,title,body,duplicate_of,reason,score\n"
 
 
@@ -278,24 +278,24 @@ def test_nothing_removed_is_still_a_table(place, capsys):
         (("t.csv", "--text-column", "body"), "Missing option '-o'"),
     ],
 )
-def test_a_wrong_command_exits_2_with_one_line(place, capsys, words, message):
+def test_a_wrong_command_exits_2_with_one_line(folder, capsys, words, message):
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
 
 
-def test_the_report_marks_words_and_escapes_all(place, capsys):
+def test_the_report_marks_words_and_escapes_all(folder, capsys):
     assert highlighted("the old cat", "The new cat") == "The <mark>new</mark> cat"
     evil = "<script>alert(1)</script>"
-    (place / "t.txt").write_text(f"{evil}\n{evil.upper()}\n", encoding="utf-8")
+    (folder / "t.txt").write_text(f"{evil}\n{evil.upper()}\n", encoding="utf-8")
     assert run(capsys, "t.txt", "--exact-only", "-o", "clean")[0] == 0
-    page = (place / "clean" / "report.html").read_text(encoding="utf-8")
+    page = (folder / "clean" / "report.html").read_text(encoding="utf-8")
     assert "<script" not in page
     assert "&lt;script&gt;" in page
 
 
-def test_a_terminal_sees_the_largest_groups(place, capsys, monkeypatch):
+def test_a_terminal_sees_the_largest_groups(folder, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     code, out, _ = run(capsys, "t.csv", "--text-column", "title", "--exact-only", "-o", "clean")
     assert code == 0

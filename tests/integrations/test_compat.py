@@ -149,14 +149,14 @@ def test_int8_divides_the_range_of_each_dimension(model, vectors):
 def test_prompts_are_put_in_front(folder, vectors):
     model = SentenceTransformer(folder, prompts=PROMPTS, default_prompt_name="query")
     plain = gemel.load(folder)
-    asked, said = ([PROMPTS[name] + text for text in TEXTS] for name in ("query", "document"))
-    assert np.array_equal(model.encode(TEXTS), plain.encode(asked))
-    assert np.array_equal(model.encode(TEXTS, "document"), plain.encode(said))
+    queries, documents = ([PROMPTS[name] + text for text in TEXTS] for name in ("query", "document"))
+    assert np.array_equal(model.encode(TEXTS), plain.encode(queries))
+    assert np.array_equal(model.encode(TEXTS, "document"), plain.encode(documents))
     assert np.array_equal(model.encode(TEXTS, prompt_name="query", prompt=""), vectors)
-    assert np.array_equal(model.encode_query(TEXTS), plain.encode(asked))
-    assert np.array_equal(model.encode_document(TEXTS), plain.encode(said))
-    assert np.array_equal(model.encode_document(TEXTS, prompt="how do i "), plain.encode(asked))
-    assert np.array_equal(model.encode_document(TEXTS, prompt_name="query"), plain.encode(asked))
+    assert np.array_equal(model.encode_query(TEXTS), plain.encode(queries))
+    assert np.array_equal(model.encode_document(TEXTS), plain.encode(documents))
+    assert np.array_equal(model.encode_document(TEXTS, prompt="how do i "), plain.encode(queries))
+    assert np.array_equal(model.encode_document(TEXTS, prompt_name="query"), plain.encode(queries))
 
 
 def test_without_prompts_queries_and_documents_are_texts(model, vectors):
@@ -208,8 +208,8 @@ def test_a_saved_model_keeps_prompts_and_length(folder, tmp_path):
         folder, prompts=PROMPTS, default_prompt_name="query", similarity_fn_name="dot"
     )
     model.max_seq_length = 12
-    for place in ("a", "a", "b"):  # the second time it is replaced
-        model.save_pretrained(tmp_path / place, safe_serialization=True, create_model_card=False)
+    for name in ("a", "a", "b"):  # the second time it is replaced
+        model.save_pretrained(tmp_path / name, safe_serialization=True, create_model_card=False)
     model.save(str(tmp_path / "b"))
     again = SentenceTransformer(tmp_path / "b")
     assert (again.prompts, again.default_prompt_name) == (PROMPTS, "query")

@@ -15,7 +15,7 @@ TEXTS = ["a cat", "hello world", "the rain"]
 
 
 class Lengths:
-    """An encoder that keeps what it was asked for."""
+    """An encoder that records its texts."""
 
     dim = 2
 
@@ -76,10 +76,10 @@ def test_rows_come_in_blocks_and_a_text_of_the_query_is_encoded_once(connection)
 
 def test_options_and_several_functions_stand_side_by_side(connection, model):
     register(connection, model, "short", dim=8)
-    register(connection, model, "asked", prompt="how ")
-    short, asked = connection.execute("SELECT short('a cat'), asked('a cat')").fetchone()
+    register(connection, model, "prompted", prompt="how ")
+    short, prompted = connection.execute("SELECT short('a cat'), prompted('a cat')").fetchone()
     assert np.float32(short).tolist() == model.encode(["a cat"], dim=8)[0].tolist()
-    assert np.float32(asked).tolist() == model.encode(["a cat"], prompt="how ")[0].tolist()
+    assert np.float32(prompted).tolist() == model.encode(["a cat"], prompt="how ")[0].tolist()
 
 
 def test_columns_of_encode_column_are_arrays_in_duckdb_and_come_back(connection, model, tmp_path):

@@ -139,12 +139,12 @@ def test_the_same_seed_tunes_to_the_same_probabilities(tuned):
 
 def test_a_temporary_model_goes_with_its_classifier_and_is_not_pickled(tuned, folder):
     short = FewShotClassifier(folder, tune=True, epochs=0.1, threads=1).fit(TEXTS, LABELS)
-    place = Path(short.encoder_)
-    assert place.is_dir()
+    path = Path(short.encoder_)
+    assert path.is_dir()
     with pytest.raises(InputError, match=r"save\(folder\)"):
         pickle.dumps(short)
     del short
-    assert not place.exists()
+    assert not path.exists()
 
 
 def test_a_second_fit_forgets_the_first_model(folder):
@@ -193,10 +193,10 @@ def test_a_saved_classifier_comes_back_with_the_same_answers(tuned, tmp_path):
 
 
 def test_a_model_known_by_its_name_is_not_copied_but_checked(alone, tmp_path, monkeypatch):
-    place = tiny_bert(tmp_path / "m")
+    path = tiny_bert(tmp_path / "m")
     monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "models").mkdir(parents=True)
-    place.rename(tmp_path / "cache" / "models" / "small")
+    path.rename(tmp_path / "cache" / "models" / "small")
     FewShotClassifier("small", tune=False).fit(TEXTS, LABELS).save(tmp_path / "kept")
     assert not (tmp_path / "kept" / "model").exists()
     assert FewShotClassifier.load(tmp_path / "kept").predict(MUSIC[:1]).tolist() == ["music"]

@@ -84,8 +84,8 @@ def test_a_filter_is_a_condition_of_the_index(store, condition):
 
 
 def test_a_retriever_takes_filters_and_options_of_the_index(store):
-    asked = {"k": 2, "filter": "year > 2019", "hybrid": True}
-    found = store.as_retriever(search_kwargs=asked).invoke("the market")
+    options = {"k": 2, "filter": "year > 2019", "hybrid": True}
+    found = store.as_retriever(search_kwargs=options).invoke("the market")
     assert [each.id for each in found] == ["b", "c"]
 
 

@@ -69,8 +69,8 @@ class TestEmbeddings(Tiny, EmbeddingsIntegrationTests):
 class TestVectorsOfAnotherEmbedding(VectorStoreIntegrationTests):
     @pytest.fixture(params=["memory", "folder"])
     def vectorstore(self, request, tmp_path):
-        place = ":memory:" if request.param == "memory" else tmp_path / "index"
-        with gemel.open_index(place, dim=EMBEDDING_SIZE, durable=False) as index:
+        location = ":memory:" if request.param == "memory" else tmp_path / "index"
+        with gemel.open_index(location, dim=EMBEDDING_SIZE, durable=False) as index:
             yield GemelVectorStore(index, self.get_embeddings())
 
 

@@ -176,8 +176,8 @@ def lines(tmp_path, texts, name="in.txt"):
 
 def encoded(model, path, out, rows=37, **options):
     ahead = RowPrefetcher(model, read_rows(path), EncodeOptions(**options))
-    said = {**model.fingerprint.to_json(), "engine": model.kernel}
-    gemel.encode_to_folder(ahead, ahead, out, fingerprint=said, checkpoint_rows=rows)
+    fingerprint = {**model.fingerprint.to_json(), "engine": model.kernel}
+    gemel.encode_to_folder(ahead, ahead, out, fingerprint=fingerprint, checkpoint_rows=rows)
 
 
 def same_files(one, two):
@@ -190,16 +190,16 @@ def same_files(one, two):
 @pytest.mark.parametrize("rows", [7, 90, 1000])
 def test_a_folder_is_the_same_bytes_whatever_dies(folder, here, texts, tmp_path, rows):
     path = lines(tmp_path, texts)
-    said = {**here.fingerprint.to_json(), "engine": here.kernel}
-    gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=said)
+    fingerprint = {**here.fingerprint.to_json(), "engine": here.kernel}
+    gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=fingerprint)
     encoded(on_fake(folder, FakeRay(every(5))), path, tmp_path / "two", rows=rows)
     same_files(tmp_path / "one", tmp_path / "two")
 
 
 def test_a_stopped_folder_goes_on_and_only_the_rest_is_encoded(folder, here, texts, tmp_path):
     path = lines(tmp_path, texts)
-    said = {**here.fingerprint.to_json(), "engine": here.kernel}
-    gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=said)
+    fingerprint = {**here.fingerprint.to_json(), "engine": here.kernel}
+    gemel.encode_to_folder(here, read_rows(path), tmp_path / "one", fingerprint=fingerprint)
     with pytest.raises(WorkError):
         encoded(on_fake(folder, FakeRay(lambda ref, count: count > 40)), path, tmp_path / "two")
     done = json.loads((tmp_path / "two" / "progress.json").read_text())["rows"]
@@ -348,14 +348,14 @@ def test_documents_are_encoded_by_workers_and_stored_as_ever(folder, here, texts
     distinct = list(dict.fromkeys(texts))
     with gemel.open_index(":memory:", model) as one, gemel.open_index(":memory:", here) as two:
         assert one.add(distinct, block=200) == two.add(distinct, block=200)
-        asked = one.search_many(distinct[:20], k=3), two.search_many(distinct[:20], k=3)
-        assert [[hit.score for hit in answer] for answer in asked[0]] == [
-            [hit.score for hit in answer] for answer in asked[1]
+        answers = one.search_many(distinct[:20], k=3), two.search_many(distinct[:20], k=3)
+        assert [[hit.score for hit in answer] for answer in answers[0]] == [
+            [hit.score for hit in answer] for answer in answers[1]
         ]
     assert model._cluster.counts.tasks > 10
 
 
-# The door.
+# The connection.
 
 
 @pytest.mark.parametrize("wrong", ["dask", "ray:", "ray://", "ray://host", "ray://host:port", "rays://a:1"])

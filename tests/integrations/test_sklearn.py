@@ -89,11 +89,11 @@ def test_a_pickle_holds_the_name_and_not_the_weights(folder, vectors):
 
 
 def test_estimators_share_a_model_until_its_folder_changes(tmp_path):
-    place = tiny_bert(tmp_path / "m")
-    first = shared_model(str(place))
-    assert shared_model(place) is first
+    model_folder = tiny_bert(tmp_path / "m")
+    first = shared_model(str(model_folder))
+    assert shared_model(model_folder) is first
     tiny_bert(tmp_path / "m", seed=1)
-    assert shared_model(place) is not first
+    assert shared_model(model_folder) is not first
 
 
 # in company
@@ -124,7 +124,7 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("one text", "a list of texts"),
         ([1, 2], r"texts\[0\]"),
@@ -132,21 +132,21 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
         (np.array([["a", "b"]]), "one column"),
     ],
 )
-def test_what_is_no_column_of_texts_is_refused(folder, given, said):
-    with pytest.raises(InputError, match=said):
+def test_what_is_no_column_of_texts_is_refused(folder, given, message):
+    with pytest.raises(InputError, match=message):
         SentenceVectors(folder).fit(given)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         SentenceVectors(folder).transform(given)
 
 
 def test_wrong_settings_are_told_when_fitting_not_before(folder):
-    for wrong, said in (
+    for wrong, message in (
         ({"dim": 99}, "at most 32"),
         ({"prompt_name": "x"}, "unknown prompt"),
         ({"on_long": 1}, "on_long"),
     ):
         steps = SentenceVectors(folder, **wrong)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             steps.fit(TEXTS)
     with pytest.raises(InputError, match="a name or a folder"):
         SentenceVectors(gemel.load(folder)).fit(TEXTS)

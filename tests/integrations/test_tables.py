@@ -21,15 +21,15 @@ KINDS = ["pyarrow", "pandas", "polars"]
 
 
 class Lengths:
-    """An encoder that keeps what it was asked for."""
+    """An encoder that records its texts."""
 
     dim = 2
 
     def __init__(self):
-        self.asked = []
+        self.encoded = []
 
     def encode(self, texts):
-        self.asked += texts
+        self.encoded += texts
         return np.array([[len(text), 1] for text in texts], np.float32).reshape(-1, 2)
 
 
@@ -139,7 +139,7 @@ def test_the_array_is_a_view_of_the_table(kind, model):
 def test_each_distinct_text_is_encoded_once_and_nulls_never(kind):
     encoder = Lengths()
     found = encode_column(made(kind, {"body": TEXTS}), "body", model=encoder, to="size")
-    assert encoder.asked == ["a cat", "hello world", "the rain"]
+    assert encoder.encoded == ["a cat", "hello world", "the rain"]
     assert cells(kind, found, "size") == [[5, 1], None, [11, 1], [5, 1], [8, 1], None]
 
 

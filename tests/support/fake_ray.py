@@ -1,4 +1,4 @@
-"""As much of Ray as `gemel.on_ray` asks for, in this process: answers come in a random order, workers die on demand."""
+"""The part of Ray that gemel uses, in this process: results come in a random order, workers die on demand."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "integrations"
 def run_blocks(page, package, folder, small_model):
     """All blocks of the page that run everywhere, and those that are marked to need `package`."""
     text = (PAGES / page).read_text(encoding="utf-8")
-    story, marks = re.subn(rf"<!-- not run: needs {package};.* -->\n", "", text)
-    assert marks, f"{page} has no block that needs {package}"
-    (folder / page).write_text(story, encoding="utf-8")
+    content, count = re.subn(rf"<!-- not run: needs {package};.* -->\n", "", text)
+    assert count, f"{page} has no block that needs {package}"
+    (folder / page).write_text(content, encoding="utf-8")
     done = run_page(folder / page, folder, small_model)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A process that starts Ray on this machine, does every verb there and here, and says what differs."""
+"""A process that starts Ray on this machine, runs every verb there and locally, and prints whether results agree."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ STORE = str(100_000_000)
 
 
 class RayCluster:
-    """`address` of the head; `environment` for whoever joins it. With `networks`, each node is in one of its own."""
+    """`address` of the head; `environment` of clients. With `networks`, each node has its own network."""
 
     def __init__(self, cores=2, networks=None):
         self.networks = networks
@@ -50,7 +50,7 @@ class RayCluster:
         return self._start(cores, "--address", self.address)
 
     def workers(self, node=None, doing=r"(Encode|Tile|Search)Worker"):
-        """Process ids of the workers of gemel's jobs, of one node or of all; Ray puts into the title what they do."""
+        """Process ids of the workers of gemel, of one node or of all; Ray puts their class into the process title."""
         sessions = [node.pid] if node else [each.pid for each in self.nodes]
         return [
             pid
@@ -59,7 +59,7 @@ class RayCluster:
         ]
 
     def kill_node(self, node):
-        """kill -9 of everything that the node is."""
+        """kill -9 of all processes of the node."""
         for pid, session, _ in processes():
             if session == node.pid:
                 with contextlib.suppress(ProcessLookupError):
@@ -113,7 +113,7 @@ def processes():
 
 
 def until(met, limit=LIMIT):
-    """Wait for something that other processes do."""
+    """Wait until a condition on other processes is true."""
     end = time.monotonic() + limit
     while not (found := met()):
         assert time.monotonic() < end, "it did not happen in time"
