@@ -68,7 +68,7 @@ class Watched:
 class Server:
     """`gemel serve` on a fixed port, with keys and an index."""
 
-    def __init__(self, model: str, place: Path, keys: Path, log: Path) -> None:
+    def __init__(self, model: str, location: Path, keys: Path, log: Path) -> None:
         with socket.socket() as tried:
             tried.bind(("127.0.0.1", 0))
             self.port = tried.getsockname()[1]
@@ -84,7 +84,7 @@ class Server:
             "--port",
             str(self.port),
         ]
-        self._command += ["--index", f"notes={place}", "--api-key-file", str(keys), "--log", "none"]
+        self._command += ["--index", f"notes={location}", "--api-key-file", str(keys), "--log", "none"]
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -116,8 +116,8 @@ class Server:
 class Writer:
     """Another process that writes to the same index; every acknowledged batch is a line of its log."""
 
-    def __init__(self, model: str, place: Path, log: Path) -> None:
-        self._command = [sys.executable, __file__, "--write", str(place), "--model", model]
+    def __init__(self, model: str, location: Path, log: Path) -> None:
+        self._command = [sys.executable, __file__, "--write", str(location), "--model", model]
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -178,12 +178,12 @@ def soak(minutes: float, model_name: str | None, folder: Path) -> tuple[dict[str
 
     source = model_name or _default_model(folder)
     model = gemel.load(source, offline=True)
-    place = folder / "index"
-    expected = prepare(model, place)
+    location = folder / "index"
+    expected = prepare(model, location)
     keys = {name: secrets.token_hex(16) for name in ("good", "greedy", "bad")}
     (folder / "keys").write_text("".join(f"{name}:{key}\n" for name, key in keys.items()))
-    server = Server(source, place, folder / "keys", folder / "server.log")
-    writer = Writer(source, place, folder / "writer.log")
+    server = Server(source, location, folder / "keys", folder / "server.log")
+    writer = Writer(source, location, folder / "writer.log")
     seen = {name: Seen() for name in keys}
     watched = Watched()
     server.start()
@@ -196,7 +196,7 @@ def soak(minutes: float, model_name: str | None, folder: Path) -> tuple[dict[str
             if each is not None and each.poll() is None:
                 each.kill()
                 each.wait(30)
-    documents = check_documents(place, model, writer)
+    documents = check_documents(location, model, writer)
     result = {
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "machine": describe(),
@@ -230,7 +230,7 @@ def _default_model(folder: Path) -> str:
         return str(tiny_bert(folder / "tiny"))
 
 
-def prepare(model: Any, place: Path) -> Expected:  # noqa: ANN401 - a gemel.Model
+def prepare(model: Any, location: Path) -> Expected:  # noqa: ANN401 - a gemel.Model
     """The index with the documents that stay, and the answers that the server has to give."""
     import gemel
 
@@ -239,7 +239,7 @@ def prepare(model: Any, place: Path) -> Expected:  # noqa: ANN401 - a gemel.Mode
         for n in range(STABLE)
     ]
     vectors = model.encode(texts, on_long="truncate")
-    with gemel.open_index(place, model, fields={"part": "int"}) as index:
+    with gemel.open_index(location, model, fields={"part": "int"}) as index:
         index.add(texts, ids=[f"stable-{n}" for n in range(STABLE)], fields={"part": [0] * STABLE})
         found = []
         for text in texts[:40]:
@@ -308,11 +308,11 @@ async def _sample(begun: float, end: float, server: Server, watched: Watched) ->
 # ---- the process that writes ----
 
 
-def write_for_ever(place: Path, model: str) -> None:
+def write_for_ever(location: Path, model: str) -> None:
     """Adds, changes and deletes documents until it is killed; tells each batch once it is on disk."""
     import gemel
 
-    with gemel.open_index(place, gemel.load(model, offline=True)) as index:
+    with gemel.open_index(location, gemel.load(model, offline=True)) as index:
         number = 0
         while True:
             ids = [f"moving-{(number * 7 + each) % 200}" for each in range(10)]
@@ -329,20 +329,20 @@ def write_for_ever(place: Path, model: str) -> None:
             time.sleep(0.1)
 
 
-def check_documents(place: Path, model: Any, writer: Writer) -> dict[str, Any]:  # noqa: ANN401
+def check_documents(location: Path, model: Any, writer: Writer) -> dict[str, Any]:  # noqa: ANN401
     """Every acknowledged document is there, with the text of its last batch or of one that a kill left open."""
     import gemel
 
-    told = writer.acknowledged()
-    with gemel.open_index(place, model) as index:
-        there = {each.id: each.text for each in index.get(list(told))}
+    acknowledged = writer.acknowledged()
+    with gemel.open_index(location, model) as index:
+        there = {each.id: each.text for each in index.get(list(acknowledged))}
         stable = index.count("part = 0").documents
         verified = index.verify()
         total = len(index)
-    missing = [name for name in told if name not in there]
-    changed = [name for name, text in told.items() if name in there and there[name] != text]
+    missing = [name for name in acknowledged if name not in there]
+    changed = [name for name, text in acknowledged.items() if name in there and there[name] != text]
     return {
-        "acknowledged": len(told),
+        "acknowledged": len(acknowledged),
         "missing": len(missing),
         "changed_by_an_open_batch": len(changed),
         "stable": stable,

@@ -125,9 +125,9 @@ async def good(port: int, key: str, end: float, expected: Expected, seen: Seen, 
 
 async def _embed(client: Client, expected: Expected, seen: Seen, draw: random.Random) -> int:
     rows = draw.choices(range(len(expected.texts)), k=draw.choice((1, 1, 1, 8, 40)))
-    asked = {"model": "m", "input": [expected.texts[row] for row in rows], "encoding_format": "base64"}
+    body = {"model": "m", "input": [expected.texts[row] for row in rows], "encoding_format": "base64"}
     began = time.perf_counter()
-    status, content = await client.post("/v1/embeddings", json.dumps(asked).encode())
+    status, content = await client.post("/v1/embeddings", json.dumps(body).encode())
     seen.note(status, began)
     if status == 200:
         data = [base64.b64decode(row["embedding"]) for row in json.loads(content)["data"]]
@@ -139,14 +139,14 @@ async def _embed(client: Client, expected: Expected, seen: Seen, draw: random.Ra
 
 async def _search(client: Client, expected: Expected, seen: Seen, draw: random.Random) -> int:
     row = draw.randrange(len(expected.found))
-    asked = {
+    body = {
         "query": expected.texts[row],
         "k": len(expected.found[row]),
         "where": expected.stable,
         "exact": True,
     }
     began = time.perf_counter()
-    status, content = await client.post("/indexes/notes/search", json.dumps(asked).encode())
+    status, content = await client.post("/indexes/notes/search", json.dumps(body).encode())
     seen.note(status, began)
     if status == 200:
         hits = [(hit["id"], float(np.float32(hit["score"]))) for hit in json.loads(content)["hits"]]

@@ -43,7 +43,7 @@ def browser():
 @pytest.fixture
 def opened(browser, server):
     """A function that opens a tab; any warning of the browser or request to another host fails the test."""
-    server.asked.clear()
+    server.requests.clear()
     server.wants_key, server.fails = False, None
     server.holds = lambda path, body: False
     contexts, complaints = [], []

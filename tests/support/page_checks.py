@@ -23,12 +23,13 @@ CONTRAST = """least => {
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
     if (!walker.currentNode.textContent.trim() || ["SCRIPT", "NOSCRIPT", "OPTION"].includes(node.tagName)) continue;
-    if (!node.checkVisibility({ visibilityProperty: true }) || node.closest(".visually-hidden, .skip, .aside")) continue;
+    if (node.closest(".visually-hidden, .skip, .aside")) continue;
+    if (!node.checkVisibility({ visibilityProperty: true })) continue;
     const paper = behind(node);
     const [a, b] = [painted(paper), painted([...paper, getComputedStyle(node).color])].map(luminance);
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    const said = `${ratio.toFixed(2)} ${node.tagName}.${node.className}: ${node.textContent.slice(0, 30)}`;
-    if (ratio < least) bad.push(said);
+    const message = `${ratio.toFixed(2)} ${node.tagName}.${node.className}: ${node.textContent.slice(0, 30)}`;
+    if (ratio < least) bad.push(message);
   }
   return bad;
 }"""

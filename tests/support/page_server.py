@@ -16,10 +16,10 @@ KEY = "a-key-that-is-long-enough"
 
 
 class PageServer:
-    """Runs in a thread. `asked` holds (path, body) of each question; `wants_key` makes it answer 401."""
+    """Runs in a thread. `requests` has (path, body) of each request; `wants_key` makes it answer 401."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
         self.wants_key = False
         self.fails = None
         self.holds = lambda path, body: False
@@ -42,7 +42,7 @@ class PageServer:
         self._thread.join(10)
 
     def bodies(self, path):
-        return [body for asked, body in self.asked if asked == path]
+        return [body for requested, body in self.requests if requested == path]
 
     def _app(self):
         answers = {
@@ -67,7 +67,7 @@ class PageServer:
             body = await request.json() if request.method == "POST" else None
             if self.wants_key and request.headers.get("authorization") != f"Bearer {KEY}":
                 return JSONResponse({"error": {"message": "an API key is needed"}}, 401)
-            self.asked.append((path, body))
+            self.requests.append((path, body))
             if self.fails is not None and body is not None:
                 return JSONResponse({"error": {"message": self.fails}}, 429, {"Retry-After": "3"})
             while self.holds(path, body):
@@ -98,16 +98,16 @@ def search(body):
     texts = body.get("texts") or ["A note of the index.", TRAP, "Another note."]
     hits = [
         {
-            "id": str(place),
-            "score": 0.9 - 0.1 * place,
-            "cosine": 0.9 - 0.1 * place,
-            "percentile": 99.96 if place == 0 else 80.0,
+            "id": str(position),
+            "score": 0.9 - 0.1 * position,
+            "cosine": 0.9 - 0.1 * position,
+            "percentile": 99.96 if position == 0 else 80.0,
             "text": text,
             "part": 0,
             "fields": {"lang": "en"} if "index" in body else {},
-            "relation": {"entailment": 0.8, "neutral": 0.2} if place == 0 else None,
+            "relation": {"entailment": 0.8, "neutral": 0.2} if position == 0 else None,
         }
-        for place, text in enumerate(texts[: body["k"]])
+        for position, text in enumerate(texts[: body["k"]])
     ]
     return {"hits": hits, "scored_by": "cosine", "exact": True, "seconds": 0.0042}
 

@@ -1,4 +1,4 @@
-"""A model without a network for tests of the server: counts what it computes, waits and fails when told to."""
+"""A model without a network for tests of the server: counts what it computes, waits and fails on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DIM = 4
 
 
 class FakeModel:
-    """A token a word and two marks; a vector is a hash of the words. `gate` holds computing back while it is clear."""
+    """One token per word and two special tokens; a vector is a hash of the words. A cleared `gate` pauses computing."""
 
     name, dim, kernel, max_length = "fake", DIM, "fake", 64
     engine = SimpleNamespace(batch_tokens=64)

@@ -16,7 +16,7 @@ from tiny import MARKS, tiny_bert
 
 
 def light_cross(folder: Path, *, labels: int = 1) -> gemel.CrossModel:
-    """A BERT of random numbers that scores pairs, or tells `labels` classes apart."""
+    """A BERT of random numbers that scores pairs, or has `labels` classes."""
     tiny_bert(folder)
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         (folder / name).unlink()
@@ -42,6 +42,6 @@ def light_cross(folder: Path, *, labels: int = 1) -> gemel.CrossModel:
 
 
 def related_model(folder: Path) -> gemel.Model:
-    """A model whose relation head tells entailment, neutral and contradiction apart."""
+    """A model with a classification head: entailment, neutral and contradiction."""
     plain = read_checkpoint(tiny_bert(folder / "plain"))
     return gemel.load(write_checkpoint(plain, folder / "kept", relation=head(bias=True)))
