@@ -21,7 +21,7 @@ VERBS: Registry[click.Command] = Registry(
     "verb",
     package="gemel.cli.verbs",
     attribute="command",
-    skip=("index_care", "index_write"),
+    skip=("index_write",),
 )
 """One file each, with a click command named `command`; the first line of the file is its line in `gemel --help`."""
 

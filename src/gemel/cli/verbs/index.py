@@ -19,7 +19,7 @@ from gemel.cli.flags import (
     where_option,
 )
 from gemel.cli.output import RowsOut, echo, echo_json
-from gemel.cli.verbs import index_care, index_write
+from gemel.cli.verbs import index_write
 from gemel.cli.verbs.index_write import location_argument
 
 if TYPE_CHECKING:
@@ -168,11 +168,11 @@ for each in (
     get,
     index_write.delete,
     stats,
-    index_care.compact,
-    index_care.migrate,
-    index_care.verify,
-    index_care.repair,
-    index_care.words,
+    index_write.compact,
+    index_write.migrate,
+    index_write.verify,
+    index_write.repair,
+    index_write.words,
 ):
     command.add_command(each)
 
