@@ -82,7 +82,7 @@ def test_the_head_of_modernbert_follows_its_config(tmp_path, pooling, bias):
 
 
 @pytest.mark.parametrize("engine", ["native", "onnxruntime"])
-def test_every_engine_tells_the_two_texts_apart(folder, engine):
+def test_every_engine_uses_token_types(folder, engine):
     if engine == "native" and not native.levels():
         pytest.skip("no kernel was compiled here")
     model = gemel.load_cross(folder, engine=engine)
@@ -117,7 +117,7 @@ def test_a_bert_whose_tokenizer_gives_no_types_gets_none(tmp_path):
         ("distilbert", {"model_input_names": ["input_ids", "token_type_ids"]}, "4.40.0", False),
     ],
 )
-def test_who_is_told_which_text_a_token_is_of(tmp_path, model_type, tokenizer, version, typed):
+def test_which_networks_get_token_types(tmp_path, model_type, tokenizer, version, typed):
     folder = tiny_cross(tmp_path / "tiny", model_type)
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     change(folder / "config.json", transformers_version=version)
@@ -285,7 +285,7 @@ def test_a_long_pair_is_reported_refused_or_cut(folder):
         model.scores(["a man"], ["a man"], max_length=4)
 
 
-def test_a_longer_max_length_reaches_to_the_places_of_the_network(folder):
+def test_a_longer_max_length_goes_up_to_the_positions_of_the_network(folder):
     model = gemel.load_cross(folder)
     more = quiet(model, [LONG], [LONG], max_length=1000)
     np.testing.assert_allclose(more, their_logits(folder, [LONG], [LONG], 64), atol=1e-5)
@@ -481,7 +481,7 @@ def test_another_architecture_without_torch_names_the_extra(tmp_path, monkeypatc
         gemel.load_cross(folder)
 
 
-def test_no_cross_encoder_is_trained_from_an_architecture_without_a_known_head(tmp_path):
+def test_no_cross_encoder_is_trained_from_an_unknown_architecture(tmp_path):
     from gemel.training.cross_encoder import read_start
 
     with pytest.raises(ModelError, match="'deberta-v2', which cannot be a cross-encoder"):
@@ -512,7 +512,7 @@ def test_the_activation_is_kept(tmp_path, activation):
     assert (model.labels, model.max_length) == (("score",), 20)
 
 
-def test_lower_case_asked_for_by_the_source_goes_into_the_tokenizer(tmp_path):
+def test_lower_case_of_the_source_goes_into_the_tokenizer(tmp_path):
     source = read_cross(tiny_cross(tmp_path / "one"))
     bare = json.loads((tmp_path / "one" / "tokenizer.json").read_text())
     bare["normalizer"] = None
@@ -526,7 +526,7 @@ def test_lower_case_asked_for_by_the_source_goes_into_the_tokenizer(tmp_path):
     assert source.labels == again.labels
 
 
-def test_a_folder_is_overwritten_only_when_told_to_and_never_by_half(tmp_path, monkeypatch):
+def test_a_folder_is_overwritten_only_on_request_and_atomically(tmp_path, monkeypatch):
     model = gemel.load_cross(tiny_cross(tmp_path / "one"))
     model.save(tmp_path / "two")
     with pytest.raises(InputError, match="exists and is not empty"):

@@ -4,9 +4,7 @@ import json
 import os
 import threading
 import warnings
-from dataclasses import fields, replace
-from inspect import signature
-from typing import get_type_hints
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from gemel.encoder.engines import native
 from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError
 from gemel.model import Model, PreparedTexts
-from gemel.options import CrossKeywords, CrossOptions, EncodeKeywords, EncodeOptions
+from gemel.options import EncodeOptions
 from gemel.vectors.similarity import scores
 from tiny import tiny_bert, tiny_checkpoint
 
@@ -86,7 +84,7 @@ def test_any_texts_in_any_company(plain, texts, seed):
 
 @pytest.mark.parametrize("model_type", model_types())
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_the_law_holds_for_every_architecture(tmp_path, model_type, precision):
+def test_batch_invariance_holds_for_every_architecture(tmp_path, model_type, precision):
     pytest.importorskip("transformers", reason="the tiny models are made by transformers (train extra)")
     folder = tiny_checkpoint(tmp_path / "m", model_type)
     for engine in ("auto", "onnxruntime"):
@@ -192,7 +190,7 @@ def test_token_vectors_average_to_the_text_vector(plain):
 # Long texts
 
 
-def test_truncation_is_said_once_with_numbers(plain):
+def test_truncation_is_warned_of_once_with_numbers(plain):
     with pytest.warns(
         TruncationWarning, match="2 of 3 texts are longer than 64 tokens and lost 176 tokens"
     ) as said:
@@ -246,7 +244,7 @@ def test_max_length_can_be_shorter_and_up_to_the_positions_longer(plain):
 
 @pytest.mark.parametrize("engine", [*ENGINES, "torch"])
 @pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "camembert", "mpnet"])
-def test_max_length_goes_up_to_the_places_behind_the_padding(tmp_path, model_type, engine):
+def test_max_length_goes_up_to_the_positions_after_the_padding(tmp_path, model_type, engine):
     pytest.importorskip("transformers", reason="the tiny models are made by transformers (train extra)")
     model = gemel.load(tiny_checkpoint(tmp_path, model_type, pad_token_id=1), engine=engine)
     longest = model.encode_report(["q " * 100], max_length=64, on_long="truncate")
@@ -255,7 +253,7 @@ def test_max_length_goes_up_to_the_places_behind_the_padding(tmp_path, model_typ
     assert all(len(part) <= 120 for part in model.passages(["q " * 100], max_length=500)[0])
 
 
-def test_a_checkpoint_without_a_limit_of_its_own_is_cut_at_its_places(plain):
+def test_a_checkpoint_without_a_limit_is_truncated_at_its_positions(plain):
     endless = Model(replace(plain.checkpoint, max_length=None))
     assert endless.encode_report(["q " * 200], max_length=500, on_long="truncate").kept[0] == 128
     assert endless.encode_report(["q " * 200], on_long="truncate").kept[0] == 128
@@ -451,34 +449,6 @@ def test_preparing_refuses_what_encoding_refuses(plain):
         plain.prepare(["a"], EncodeOptions(dim=33))
     with pytest.raises(InputError, match=r"texts\[1\] has 102 tokens, the model reads 64"):
         plain.prepare(["a", "a " * 100], EncodeOptions(on_long="error"))
-
-
-@pytest.mark.parametrize(
-    ("options", "keywords"), [(EncodeOptions, EncodeKeywords), (CrossOptions, CrossKeywords)]
-)
-def test_keywords_are_the_fields_of_the_options(options, keywords):
-    assert get_type_hints(keywords) == get_type_hints(options)
-    assert list(get_type_hints(keywords)) == [field.name for field in fields(options)]
-
-
-def test_all_methods_of_encoding_take_the_same_keywords():
-    for method in (
-        "encode",
-        "encode_query",
-        "encode_document",
-        "encode_report",
-        "encode_stream",
-        "tokens",
-        "passages",
-    ):
-        parameters = signature(getattr(gemel.Model, method)).parameters
-        assert parameters["options"].default is None
-        assert parameters["keywords"].annotation == "Unpack[EncodeKeywords]"
-    for method in ("scores", "probabilities", "rank", "logits", "relation"):
-        assert (
-            signature(getattr(gemel.CrossModel, method)).parameters["keywords"].annotation
-            == "Unpack[CrossKeywords]"
-        )
 
 
 def test_similarity_compares_all_rows(tmp_path):

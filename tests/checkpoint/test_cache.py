@@ -27,7 +27,7 @@ def fill(folder: Path, scratch: Path) -> None:
     (folder / "sub" / "file").write_text("content")
 
 
-def test_the_place_follows_the_environment(tmp_path, monkeypatch):
+def test_the_location_follows_the_environment(tmp_path, monkeypatch):
     assert cache.models_folder() == tmp_path / "cache" / "models"
     monkeypatch.delenv("GEMEL_CACHE")
     monkeypatch.setattr("sys.platform", "linux")
@@ -193,7 +193,7 @@ def test_a_model_that_somebody_else_put_into_an_open_cache_is_refused(home, monk
 
 
 @posix
-def test_a_cache_of_another_user_in_a_guarded_place_may_be_shared(home, monkeypatch, request):
+def test_a_cache_of_another_user_in_a_protected_folder_may_be_shared(home, monkeypatch, request):
     made = cache.install("mine", fill)
     real = Path.stat
 

@@ -77,7 +77,7 @@ def test_whole_numbers_are_given_as_they_are(tmp_path):
     assert tensors["small"].dtype == np.int8
 
 
-def test_unaligned_numbers_are_copied_to_an_aligned_place(tmp_path):
+def test_unaligned_numbers_are_copied(tmp_path):
     header = json.dumps({"x": entry("U8", [1], 0, 1), "a": entry("F32", [2], 1, 9)}).encode()
     data = b"\x07" + np.array([1.5, -2.5], "<f4").tobytes()
     tensors = Tensors({written(tmp_path / "m.safetensors", header, data): None})

@@ -183,7 +183,7 @@ def test_words_that_a_wheel_cannot_say_are_refused(tmp_path, source, words, mess
     assert not (tmp_path / "dist").exists()
 
 
-def test_a_wheel_is_not_overwritten_unless_told(tmp_path, source):
+def test_a_wheel_is_overwritten_only_on_request(tmp_path, source):
     build_model_wheel(source, tmp_path)
     with pytest.raises(InputError, match="Give another version"):
         build_model_wheel(source, tmp_path)

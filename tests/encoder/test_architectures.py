@@ -43,7 +43,7 @@ def mean_cosine(left, right):
     return (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
 
 
-def test_every_known_architecture_has_a_tiny_model():
+def test_every_architecture_has_a_tiny_model():
     assert sorted(ARCHITECTURES) == model_types()
 
 
@@ -106,7 +106,7 @@ def test_mpnet_distances_fall_into_the_buckets_of_the_reference():
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 160_000.0])
-def test_rotary_angles_are_those_of_the_reference_at_every_place(theta):
+def test_rotary_angles_are_those_of_the_reference_at_every_position(theta):
     pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
     import torch
     from transformers import ModernBertConfig
@@ -171,7 +171,7 @@ def test_norms_may_have_their_old_names(bert):
     assert np.array_equal(new.blocks[1].ffn_norm.weight, renamed.blocks[1].ffn_norm.weight)
 
 
-def test_known_architectures_are_told_from_unknown_ones(bert):
+def test_an_unknown_architecture_is_refused(bert):
     config, weights = bert
     assert architecture_of(config) and not architecture_of({"model_type": "t5"}) and not architecture_of({})
     with pytest.raises(ModelError, match=r"unknown architecture 't5'.*Known: albert, bert, camembert"):

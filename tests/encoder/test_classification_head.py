@@ -220,7 +220,7 @@ def test_saving_keeps_the_head(folder, tmp_path):
     )
 
 
-def test_a_new_head_takes_the_place_of_the_old(folder, tmp_path):
+def test_a_new_head_replaces_the_old(folder, tmp_path):
     new = head(labels=("yes", "no"))
     write_checkpoint(read_checkpoint(folder), tmp_path / "two", relation=new)
     assert gemel.load(tmp_path / "two").labels == ("yes", "no")

@@ -85,7 +85,7 @@ def turning(width=32, places=3000):
     )
 
 
-def test_far_places_are_turned_as_in_the_other_engines():
+def test_far_positions_are_rotated_as_in_the_other_engines():
     network = turning()
     ids = np.random.default_rng(1).integers(0, 50, (1, 3000)).astype(np.int32)
     states = native.NativeEngine(network).hidden(ids)

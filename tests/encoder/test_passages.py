@@ -172,7 +172,7 @@ def test_every_passage_fits_alone(tokenizer, text, most, prompt):
     assert all(len(each) <= most for each in tokenizer.content([prompt + part for part in parts]))
 
 
-def test_places_are_those_of_the_content(tokenizer):
+def test_offsets_are_those_of_the_content(tokenizer):
     for text in (TEXT, "", "ﬁnal 😀"):
         places = tokenizer.offsets(text)
         assert len(places) == len(tokenizer.content([text])[0])
@@ -230,7 +230,7 @@ def test_passages_that_the_model_cannot_read_are_refused(model):
         model.passages("a")
 
 
-def test_a_model_without_a_limit_divides_nothing_unless_asked(tmp_path):
+def test_a_model_without_a_limit_splits_nothing_unless_requested(tmp_path):
     endless = gemel.load(tiny_bert(tmp_path, max_length=64))
     endless.checkpoint = gemel.model.replace(endless.checkpoint, max_length=None)
     assert len(endless.passages(["cat " * 500])[0]) == 4  # it still has 128 places

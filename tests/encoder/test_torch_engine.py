@@ -303,7 +303,7 @@ def test_a_layer_too_many_is_refused_by_the_native_engine_too(tmp_path):
     assert "'encoder.layer.2.attention" in refusal(folder, engine="torch")
 
 
-def test_heads_poolers_and_buffers_beside_a_known_network_are_left_out(tmp_path):
+def test_heads_poolers_and_buffers_next_to_the_network_are_left_out(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     expected = gemel.load(folder).encode(TEXTS)
     weights = {f"bert.{name}": weight for name, weight in weights_of(folder).items()}
@@ -343,6 +343,6 @@ def test_a_refusal_says_where_the_torch_engine_would_work(tmp_path, values):
     assert open_engine(read_checkpoint(folder), engine="torch").name == "torch"
 
 
-def test_an_engine_that_is_asked_for_by_name_is_not_replaced(deberta):
+def test_a_requested_engine_is_not_replaced(deberta):
     with pytest.raises(InputError, match="Use engine='torch'"):
         open_engine(read_checkpoint(deberta), engine="native")

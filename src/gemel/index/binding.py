@@ -11,10 +11,10 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -108,8 +108,8 @@ class ModelIndexEncoder:
         self.options, self.passage_tokens = options, passage_tokens
         self._model = model
         quiet = "truncate" if options.on_long == "warn" else options.on_long  # truncated texts are counted
-        self.document_options = _with_prompt(model, replace(options, on_long=quiet), "document")
-        self.query_options = _with_prompt(model, options, "query")
+        self.document_options = model.options_for("document", options, on_long=quiet)
+        self.query_options = model.options_for("query", options)
 
     @property
     def dim(self) -> int:
@@ -211,13 +211,6 @@ def unit(vectors: Vectors) -> Vectors:
     out = rows.copy()
     out[off] = (rows[off] / length[off, None]).astype(np.float32)
     return out
-
-
-def _with_prompt(model: Model, options: EncodeOptions, side: Literal["query", "document"]) -> EncodeOptions:
-    """The options with the checkpoint's prompt for one side, unless they name a prompt themselves."""
-    if options.prompt is not None or options.prompt_name is not None:
-        return options
-    return replace(options, prompt_name=model.checkpoint.prompt_name(side))
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,8 @@ struct Norm {
 struct Block {
     Linear qkv, out, up, down;
     Norm attention_norm, ffn_norm;
-    const float *rotary;  // (max_positions, head): cosines, then sines of each place; null: none
-    int64_t window;       // tokens see others at most this many places away; negative: all
+    const float *rotary;  // (max_positions, head): cosines, then sines of each position; null: none
+    int64_t window;       // tokens see others at most this many positions away; negative: all
 };
 
 struct Network {
@@ -102,7 +102,7 @@ struct Scratch {
         widest = widest > net.table_width ? widest : net.table_width;
         char *base = (char *)memory;
         auto take = [&](int64_t size) {
-            char *at = base ? base + bytes : nullptr;  // null: only the size is asked for
+            char *at = base ? base + bytes : nullptr;  // null: only the size is needed
             bytes += round_up(size, 64);
             return at;
         };
@@ -236,7 +236,7 @@ static float soften(float *scores, int64_t tokens, const float *bias) {
     return 1.0f / sum_of(total + tail);
 }
 
-// Queries and keys turned by their places: numbers i and i + half of a head together, by the angle of place and i.
+// Queries and keys rotated by their positions: numbers i and i + half of a head together, by the angle of position and i.
 static void rotate(const Network &net, const float *table, float *qkv, int64_t tokens) {
     int64_t head = net.width / net.heads, half = head / 2;
     for (int64_t t = 0; t < tokens; t++)
@@ -251,7 +251,7 @@ static void rotate(const Network &net, const float *table, float *qkv, int64_t t
         }
 }
 
-// One row of scores under a window: keys outside [place - window, place + window] get no share.
+// One row of scores under a window: keys outside [place - window, place + window] get weight 0.
 static float soften_near(float *scores, int64_t tokens, int64_t place, int64_t window) {
     int64_t first = place > window ? place - window : 0;
     int64_t end = place + window + 1 < tokens ? place + window + 1 : tokens;

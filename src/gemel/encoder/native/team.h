@@ -58,7 +58,7 @@ class Team {
         for (int idle = 0; !done;) {
             if (open && next < count) {
                 inside++;
-                if (open) take();  // asked again: the job may have ended before `inside` was raised
+                if (open) take();  // checked again: the job may have ended before `inside` was raised
                 inside--;
                 idle = 0;
             } else if (++idle < 2000) {

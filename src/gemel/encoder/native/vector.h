@@ -45,7 +45,7 @@ static inline Vec smaller(Vec a, Vec b) { return pick((IntVec)(a < b), a, b); }
 static inline Vec larger(Vec a, Vec b) { return pick((IntVec)(a > b), a, b); }
 #endif
 
-// a * b + c, rounded once where the processor can, else twice. Said here and not left to the compiler, which would fuse
+// a * b + c, rounded once where the processor can, else twice. Written out here and not left to the compiler, which would fuse
 // in one tile and not in another (-ffp-contract=off keeps it from doing so): a row's bits would depend on its batch.
 #if defined(__AVX512F__)
 static inline Vec fused(Vec a, Vec b, Vec c) { return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }

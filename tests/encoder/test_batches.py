@@ -1,4 +1,4 @@
-"""Small parts with a law each: windows, batches, lanes, progress, sizes."""
+"""Batches, windows and lanes: each by its law."""
 
 import threading
 
@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 
 from gemel.encoder.batches import Lanes, same_length_batches, usable_cores
 from gemel.encoder.tokenizer import SpecialTokens, cut
-from gemel.errors import InputError
-from gemel.options import parse_bytes
-from gemel.terminal import Progress
 
 SPECIAL = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 
@@ -64,25 +61,3 @@ def test_lanes_use_that_many_threads_and_no_more():
 
     Lanes().run(work, [1, 2, 3, 4, 5, 6], threads=3)
     assert len(seen) == 3 and usable_cores() >= 1
-
-
-@pytest.mark.parametrize(
-    ("size", "count"), [(7, 7), ("7", 7), ("2 kB", 2000), ("1.5MB", 1_500_000), ("1GiB", 2**30)]
-)
-def test_sizes_are_read(size, count):
-    assert parse_bytes(size) == count
-
-
-@pytest.mark.parametrize("size", ["", "MB", "-1", 0, -5, "1 parsec", True, None, "0.1"])
-def test_a_size_that_is_none_is_refused(size):
-    with pytest.raises(InputError, match="memory must be bytes or a size like"):
-        parse_bytes(size)
-
-
-def test_progress_counts_to_the_end_and_is_silent_unless_shown(capsys):
-    for shown in (True, False):
-        progress = Progress(10, "texts", shown=shown)
-        [progress.add(5) for _ in range(2)]
-        progress.close()
-        line = capsys.readouterr().err
-        assert ("10 of 10 texts" in line) is shown
