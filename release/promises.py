@@ -53,7 +53,7 @@ import gemel.serve.app, gemel.serve.run
 """,
     "ray": """
 import ray, ray.data
-import gemel.on_ray
+import gemel.integrations.ray
 """,
     "evaluate": """
 rows = "".join(f"{left}\\t{right}\\t{n}\\n" for n, (left, right) in enumerate(zip(texts, texts[1:])))
