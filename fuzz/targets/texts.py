@@ -134,7 +134,7 @@ def training_data(folder: Path) -> Job:
     return Job([b"".join(json.dumps(row).encode() + b"\n" for row in rows) for rows in seeds], read)
 
 
-@target("word-vectors", "lines", "gemel.evaluation.word_vectors")
+@target("word-vectors", "lines", "gemel.evaluation.baselines")
 def word_vectors(folder: Path) -> Job:
     """GloVe's and word2vec's text."""
     return _word_vectors(
@@ -142,7 +142,7 @@ def word_vectors(folder: Path) -> Job:
     )
 
 
-@target("word-vectors-zip", "bytes", "gemel.evaluation.word_vectors")
+@target("word-vectors-zip", "bytes", "gemel.evaluation.baselines")
 def word_vectors_zip(folder: Path) -> Job:
     import zipfile
 
@@ -152,7 +152,7 @@ def word_vectors_zip(folder: Path) -> Job:
     return _word_vectors(folder / "glove.zip", [packed.getvalue()])
 
 
-@target("word-vectors-gz", "bytes", "gemel.evaluation.word_vectors")
+@target("word-vectors-gz", "bytes", "gemel.evaluation.baselines")
 def word_vectors_gz(folder: Path) -> Job:
     (folder / "set").mkdir()
     return _word_vectors(
@@ -162,7 +162,7 @@ def word_vectors_gz(folder: Path) -> Job:
     )
 
 
-@target("word-vectors-npy", "bytes", "gemel.evaluation.word_vectors")
+@target("word-vectors-npy", "bytes", "gemel.evaluation.baselines")
 def word_vectors_npy(folder: Path) -> Job:
     import numpy as np
 
@@ -172,7 +172,7 @@ def word_vectors_npy(folder: Path) -> Job:
     return _word_vectors(folder / "table.npy", [packed.getvalue()])
 
 
-@target("word-vectors-words", "bytes", "gemel.evaluation.word_vectors")
+@target("word-vectors-words", "bytes", "gemel.evaluation.baselines")
 def word_vectors_words(folder: Path) -> Job:
     """The list of words beside a table."""
     import numpy as np
@@ -184,7 +184,7 @@ def word_vectors_words(folder: Path) -> Job:
 def _word_vectors(path: Path, seeds: list[bytes], read_from: Path | None = None) -> Job:
     import numpy as np
 
-    from gemel.evaluation.word_vectors import read_word_vectors
+    from gemel.evaluation.baselines import read_word_vectors
 
     def read(data: bytes) -> None:
         path.write_bytes(data)

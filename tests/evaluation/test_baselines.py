@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.baselines import BASELINES, BM25, TfIdf, is_baseline, open_baseline
-from gemel.evaluation.word_vectors import read_word_vectors
+from gemel.evaluation.baselines import BASELINES, BM25, TfIdf, is_baseline, open_baseline, read_word_vectors
 from gemel.model import load
 from gemel.vectors.bm25 import words_of
 from tiny import tiny_bert

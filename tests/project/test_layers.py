@@ -50,7 +50,7 @@ HOMES = {
     "huggingface_hub": ["checkpoint/sources.py"],
     "pyarrow": [
         "index/lance/",
-        "evaluation/word_vectors.py",
+        "evaluation/baselines.py",
         "files/records.py",
         "files/write_rows.py",
         "integrations/tables.py",

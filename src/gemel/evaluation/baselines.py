@@ -1,21 +1,54 @@
-"""Baselines that a model should beat, opened by name: `bm25`, `glove:vectors.txt`, TF-IDF, plain BERT."""
+"""Baselines that a model should beat, opened by name: averages of word vectors, TF-IDF, BM25, plain BERT.
+
+Word vectors are read from the text format of GloVe and word2vec (`word v1 v2 ...` in each line, with or without a first
+line `words dim`, plain, .gz or in a .zip), or from a table NAME.npy with a list of words next to it: .txt with one word
+per line, or .parquet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gzip
+import io
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from lzma import LZMAError
+from pathlib import Path
+from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
-from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.word_vectors import AverageWords, read_word_vectors
+from gemel.encoder.tokenizer import check_texts
+from gemel.errors import GemelError, InputError, MissingExtra
 from gemel.files.rows import read_rows
 from gemel.model import load
 from gemel.registry import Registry
 from gemel.types import Encoder, Vectors
-from gemel.vectors.bm25 import BM25Index
+from gemel.vectors.bm25 import BM25Index, words_of
 from gemel.vectors.search import Hits
+from gemel.vectors.similarity import checked
+
+_TEXTS = (".txt", ".vec", ".txt.gz", ".vec.gz")
+
+_WORD_LISTS = (".txt", ".vocab", ".parquet")
+
+# What damaged text, zip, gzip and npy files raise; a zip also RuntimeError, if encrypted or of an unknown compression.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    LZMAError,
+    TokenError,
+    SyntaxError,
+)
+
+_FLOAT32 = float(np.finfo(np.float32).max)
 
 Open: TypeAlias = Callable[[str], Encoder]
 """From the text after the colon, which may be empty, to a baseline."""
@@ -193,3 +226,220 @@ def rank_rows(queries: Any, corpus: Any, k: int) -> Hits:  # noqa: ANN401 - scip
             index[start + row, : len(best)] = documents[best]
             score[start + row, : len(best)] = values[best]
     return Hits(index, score)
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """A table of vectors and the row of each word."""
+
+    name: str
+    index: Mapping[str, int]
+    table: Vectors
+    """(words, dim)"""
+
+
+def read_word_vectors(path: str | Path) -> WordVectors:
+    """The vectors of a file, a folder with one set, or a member of an archive: `glove.6B.zip/glove.6B.50d.txt`."""
+    path = Path(path)
+    try:
+        return _read(path)
+    except GemelError:
+        raise
+    except _UNREADABLE as error:
+        raise InputError(f"cannot read {path} as word vectors: {error or type(error).__name__}") from error
+
+
+def _read(path: Path) -> WordVectors:
+    if path.is_dir():
+        return _read_folder(path)
+    if path.is_file():
+        if path.suffix == ".npy":
+            return _read_table(path, _word_list(path))
+        return _read_zip(path, None) if zipfile.is_zipfile(path) else _read_text_file(path)
+    for parent in path.parents:
+        if parent.is_file() and zipfile.is_zipfile(parent):
+            return _read_zip(parent, path.relative_to(parent).as_posix())
+    raise InputError(
+        f"no word vectors at {path}: give a text file, a .npy table, a .zip or a folder with one"
+    )
+
+
+def _read_folder(folder: Path) -> WordVectors:
+    tables = sorted(folder.glob("*.npy"))
+    texts = [file for file in sorted(folder.iterdir()) if file.name.endswith(_TEXTS) and _looks_right(file)]
+    files = tables or texts
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise InputError(
+            f"{folder} should hold one set of word vectors, found: {names}. Name the file itself"
+        )
+    return _read(files[0])
+
+
+def _looks_right(file: Path) -> bool:
+    """True for lines of a word and numbers; False for a list of words, which some folders have too."""
+    with _opened(file) as stream:
+        fields = [line.rstrip().split(" ") for line in (stream.readline(), stream.readline())]
+    try:
+        return len(fields[-1]) > 2 and all(np.isfinite(float(field)) for field in fields[-1][-2:])
+    except ValueError:
+        return False
+
+
+def _opened(file: Path) -> IO[str]:
+    # newline="\n": some words contain other line separators.
+    if file.suffix == ".gz":
+        return gzip.open(file, "rt", encoding="utf-8", newline="\n", errors="replace")
+    return file.open(encoding="utf-8", newline="\n", errors="replace")
+
+
+def _read_text_file(file: Path) -> WordVectors:
+    with _opened(file) as stream:
+        return _parse(stream, file, file.name)
+
+
+def _read_zip(archive: Path, member: str | None) -> WordVectors:
+    with zipfile.ZipFile(archive) as packed:
+        texts = [name for name in packed.namelist() if name.endswith((".txt", ".vec"))]
+        if member is None and len(texts) == 1:
+            member = texts[0]
+        if member not in packed.namelist():
+            problem = f"no {member!r} in {archive}" if member else f"{archive} has several files"
+            raise InputError(
+                f"{problem}. Write one of them after the archive: {archive}/{' or '.join(texts)}"
+            )
+        with packed.open(member) as raw:
+            stream = io.TextIOWrapper(raw, encoding="utf-8", newline="\n", errors="replace")
+            return _parse(stream, archive / member, Path(member).name)
+
+
+def _parse(lines: Iterable[str], where: Path, name: str) -> WordVectors:
+    """Numbers are counted from the right, since a word may contain spaces. Of a repeated word the first is used."""
+    index: dict[str, int] = {}
+    numbers = array("f")  # 4 bytes per number, where Python floats take 32
+    dim = expected = None
+    rows = 0
+    for number, line in enumerate(lines, start=1):
+        fields = line.rstrip("\r\n ").split(" ")
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+            expected, dim = int(fields[0]), int(fields[1])
+            continue
+        if fields == [""]:
+            continue
+        dim = dim or len(fields) - 1
+        try:
+            values = [float(field) for field in fields[-dim:]]
+        except ValueError:
+            values = []
+        if dim < 1 or len(fields) <= dim or not _fits(values) or not values:
+            raise InputError(
+                f"{where}:{number}: expected a word and {dim} numbers, got {line.strip()[:60]!r}"
+            )
+        rows += 1
+        word = " ".join(fields[:-dim])
+        if word not in index:
+            index[word] = len(index)
+            numbers.extend(values)
+    if not index:
+        raise InputError(f"{where} holds no word vectors")
+    if expected is not None and rows != expected:
+        raise InputError(f"{where} should have {expected} words but has {rows}; is the file complete?")
+    return WordVectors(name, index, np.frombuffer(numbers, dtype=np.float32).reshape(len(index), -1))
+
+
+def _fits(values: list[float]) -> bool:
+    """Finite, also as float32."""
+    return all(-_FLOAT32 <= value <= _FLOAT32 for value in values)
+
+
+def _word_list(table: Path) -> Path:
+    """The list next to a table: the one named like it, else words or vocab, else the only one."""
+    near = [file for file in sorted(table.parent.iterdir()) if file.suffix in _WORD_LISTS]
+    for stem in (table.stem, "words", "vocab"):
+        for file in near:
+            if file.stem == stem:
+                return file
+    if len(near) == 1:
+        return near[0]
+    names = ", ".join(file.name for file in near) or "none"
+    raise InputError(
+        f"{table} needs the list of its words next to it, as {table.stem}.txt, words.txt, vocab.txt or .parquet; "
+        f"found: {names}"
+    )
+
+
+def _read_table(path: Path, word_list: Path) -> WordVectors:
+    try:
+        table = checked(np.load(path, allow_pickle=False), str(path))
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"cannot read {path} as a table of vectors: {error}") from error
+    if word_list.suffix == ".parquet":
+        words = _parquet_words(word_list)
+    else:
+        words = word_list.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if len(words) != len(table):
+        raise InputError(f"{path} has {len(table)} rows but {word_list} has {len(words)} words")
+    index: dict[str, int] = {}
+    for row, word in enumerate(words):
+        index.setdefault(word, row)
+    return WordVectors(path.name, index, table)
+
+
+def _parquet_words(path: Path) -> list[str]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingExtra("a list of words in parquet", "pyarrow", "parquet") from error
+    table = pq.read_table(path)
+    if table.num_columns != 1:
+        raise InputError(f"{path} should have one column of words, it has {', '.join(table.column_names)}")
+    return [str(word) for word in table.column(0).to_pylist()]
+
+
+@dataclass(frozen=True, eq=False)
+class AverageReport:
+    """Vectors, and the number of words that they are averages of."""
+
+    vectors: Vectors
+    """(n, dim)"""
+    words: int
+    skipped: int
+    """Words without a vector."""
+    empty: int
+    """Texts without any word that has a vector; their vectors are zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class AverageWords:
+    """An encoder without word order or context. A word that occurs twice counts twice."""
+
+    vectors: WordVectors
+    stop_words: bool = True
+    """False leaves out stop words."""
+
+    @property
+    def dim(self) -> int:
+        return int(self.vectors.table.shape[1])
+
+    @property
+    def name(self) -> str:
+        return f"average of {self.vectors.name}" + ("" if self.stop_words else " without stop words")
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """(n, dim); zeros for a text in which no word has a vector."""
+        return self.encode_report(texts).vectors
+
+    def encode_report(self, texts: Sequence[str]) -> AverageReport:
+        """The vectors, and the number of skipped words."""
+        row_of, table = self.vectors.index, self.vectors.table
+        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        words = skipped = empty = 0
+        for row, text in enumerate(check_texts(texts)):
+            in_text = words_of(text, stop_words=self.stop_words)
+            rows = [row_of[word] for word in in_text if word in row_of]
+            words, skipped = words + len(in_text), skipped + len(in_text) - len(rows)
+            if rows:
+                out[row] = table[rows].mean(axis=0, dtype=np.float64)
+            else:
+                empty += 1
+        return AverageReport(out, words, skipped, empty)
