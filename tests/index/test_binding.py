@@ -31,22 +31,22 @@ def model(folder):
 
 
 @pytest.fixture
-def place(model):
+def location(model):
     there = MemoryStore()
     open_index(there, model).add([*TEXTS, LONG])
     return there
 
 
-def test_the_same_model_opens_it_however_it_is_given(place, model, folder):
+def test_the_same_model_opens_it_however_it_is_given(location, model, folder):
     for given in (model, gemel.load(folder / "first"), folder / "first", str(folder / "first"), None):
-        with open_index(place, given) as index:
+        with open_index(location, given) as index:
             assert index.search(TEXTS[0], 1)[0].cosine < 1  # the query has a prompt of its own
             assert index.model.name == "first"
 
 
-def test_a_copy_in_another_folder_is_the_same_model(place, folder):
+def test_a_copy_in_another_folder_is_the_same_model(location, folder):
     copy = gemel.load(tiny_bert(folder / "copy", prompts=PROMPTS))
-    assert open_index(place, copy).verify().ok
+    assert open_index(location, copy).verify().ok
 
 
 OTHERS = {
@@ -61,15 +61,15 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("change,said", OTHERS.values(), ids=list(OTHERS))
-def test_another_model_is_refused_with_both_named(place, tmp_path, change, said):
+def test_another_model_is_refused_with_both_named(location, tmp_path, change, said):
     other = gemel.load(tiny_bert(tmp_path / "second", **{"prompts": PROMPTS, **change}))
     with pytest.raises(ModelError, match=said) as refused:
-        open_index(place, other)
+        open_index(location, other)
     assert "made by 'first'" in str(refused.value)
     assert "opened with 'second'" in str(refused.value)
     assert "index.migrate(model)" in str(refused.value)
     with pytest.raises(ModelError, match=said):
-        open_index(place, tmp_path / "second")
+        open_index(location, tmp_path / "second")
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_another_model_is_refused_with_both_named(place, tmp_path, change, said)
         (EncodeOptions(on_long="chunk"), "on_long: 'cut' in the index, 'chunk' now"),
     ],
 )
-def test_other_options_are_refused(place, model, options, said):
+def test_other_options_are_refused(location, model, options, said):
     with pytest.raises(ModelError, match=said):
-        open_index(place, model, options=options)
+        open_index(location, model, options=options)
 
 
 def test_options_of_an_index_are_its_own(model):
-    place = MemoryStore()
+    location = MemoryStore()
     made = EncodeOptions(dim=16, prompt="a ", on_long="chunk", max_length=20)
-    open_index(place, model, options=made, passage_tokens=12).add(TEXTS)
+    open_index(location, model, options=made, passage_tokens=12).add(TEXTS)
     for given in (model, None):
-        index = open_index(place, given)
+        index = open_index(location, given)
         assert (index.dim, index.stats().passage_tokens) == (16, 12)
         assert index.search(TEXTS[0], 1)[0].cosine == pytest.approx(1, abs=1e-6)
         assert index.verify().ok
     with pytest.raises(ModelError, match="passage_tokens: 12 in the index, 9 now"):
-        open_index(place, model, passage_tokens=9)
+        open_index(location, model, passage_tokens=9)
 
 
 def test_passage_tokens_bound_the_passages(model):
@@ -157,10 +157,10 @@ def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tm
         open_index(tmp_path / "nowhere", create=False)
 
 
-def test_create_says_what_must_be_there(place, model):
+def test_create_says_what_must_be_there(location, model):
     with pytest.raises(InputError, match="there is an index at :memory: already"):
-        open_index(place, model, create=True)
-    assert len(open_index(place, create=False)) == len(set(TEXTS)) + 1
+        open_index(location, model, create=True)
+    assert len(open_index(location, create=False)) == len(set(TEXTS)) + 1
 
 
 def test_declared_fields_must_be_those_of_the_index(model):
@@ -173,34 +173,34 @@ def test_declared_fields_must_be_those_of_the_index(model):
         open_index(there, fields={"yeer": "int"})
 
 
-def test_a_reader_cannot_write(place):
-    with open_index(place, read_only=True) as index:
+def test_a_reader_cannot_write(location):
+    with open_index(location, read_only=True) as index:
         assert index.search_many([np.ones(32)])
         for write in (lambda: index.add(["x"]), lambda: index.delete(["x"]), index.compact):
             with pytest.raises(InputError, match="opened to read only"):
                 write()
 
 
-def test_opening_hashes_no_weights_whose_files_are_as_they_were(place, folder, monkeypatch):
+def test_opening_hashes_no_weights_whose_files_are_as_they_were(location, folder, monkeypatch):
     def refuse(checkpoint):
         raise AssertionError("the weights were read")
 
     again = gemel.load(folder / "first")
     expected = fingerprint.weights_hash(again.checkpoint)
     monkeypatch.setattr("gemel.checkpoint.fingerprint.weights_hash", refuse)
-    assert open_index(place, again).search("cat")
+    assert open_index(location, again).search("cat")
     assert again.weights_hash == expected
     copy = gemel.load(tiny_bert(folder / "another", prompts=PROMPTS))
     with pytest.raises(AssertionError, match="were read"):
-        open_index(place, copy)
+        open_index(location, copy)
 
 
 # Verify.
 
 
-def with_bound(place, **changes):
+def with_bound(location, **changes):
     """The same rows under a header that says something else."""
-    table = place.open()
+    table = location.open()
     there = MemoryStore()
     header = replace(table.header, bound={**table.header.bound, **changes})
     new = there.create(header)
@@ -209,8 +209,8 @@ def with_bound(place, **changes):
     return there
 
 
-def with_rows(place, change):
-    table = place.open()
+def with_rows(location, change):
+    table = location.open()
     there = MemoryStore()
     new = there.create(table.header)
     for rows in table.scan():
@@ -222,8 +222,8 @@ def bad(verified):
     return [check.name for check in verified.checks if not check.ok]
 
 
-def test_a_whole_index_is_verified(place):
-    found = open_index(place).verify(sample=1000)
+def test_a_whole_index_is_verified(location):
+    found = open_index(location).verify(sample=1000)
     assert found.ok
     assert [check.name for check in found.checks] == [
         "header",
@@ -242,51 +242,51 @@ def test_a_whole_index_is_verified(place):
     assert json.loads(json.dumps(found.to_json()))["ok"] is True
 
 
-def test_canaries_that_sing_otherwise_are_heard(place):
-    binding = Binding.from_json(place.open().header.bound)
+def test_canaries_that_sing_otherwise_are_heard(location):
+    binding = Binding.from_json(location.open().header.bound)
     off = replace(binding, canaries=binding.canaries + np.float32(2e-4))
-    found = open_index(with_bound(place, **off.to_json())).verify()
+    found = open_index(with_bound(location, **off.to_json())).verify()
     assert bad(found) == ["canaries"]
     assert "BAD  canaries" in "\n".join(found.lines())
 
 
-def test_vectors_of_another_model_are_found_out(place):
+def test_vectors_of_another_model_are_found_out(location):
     def turned(rows):
         return PassageRows(
             rows.id, rows.part, rows.text, rows.digest, rows.vector[:, ::-1].copy(), rows.fields
         )
 
-    assert bad(open_index(with_rows(place, turned)).verify()) == ["vectors"]
+    assert bad(open_index(with_rows(location, turned)).verify()) == ["vectors"]
 
 
-def test_a_changed_text_is_found_out(place):
+def test_a_changed_text_is_found_out(location):
     def other(rows):
         texts = [*rows.text]
         texts[0] += " x"
         return PassageRows(rows.id, rows.part, texts, rows.digest, rows.vector, rows.fields)
 
-    found = open_index(with_rows(place, other)).verify()
+    found = open_index(with_rows(location, other)).verify()
     assert bad(found) == ["digests"]
     assert "1 documents are not what their digest says" in "\n".join(found.lines())
 
 
-def test_a_vector_of_another_length_is_found_out(place):
+def test_a_vector_of_another_length_is_found_out(location):
     def longer(rows):
         return PassageRows(rows.id, rows.part, rows.text, rows.digest, rows.vector * 2, rows.fields)
 
-    assert {"lengths", "vectors"} <= set(bad(open_index(with_rows(place, longer)).verify()))
+    assert {"lengths", "vectors"} <= set(bad(open_index(with_rows(location, longer)).verify()))
 
 
-def test_a_header_without_a_model_says_so(place):
+def test_a_header_without_a_model_says_so(location):
     with pytest.raises(ModelError, match="its header has no fingerprint"):
-        bound = {name: value for name, value in place.open().header.bound.items() if name != "fingerprint"}
+        bound = {name: value for name, value in location.open().header.bound.items() if name != "fingerprint"}
         there = MemoryStore()
-        there.create(replace(place.open().header, bound=bound))
+        there.create(replace(location.open().header, bound=bound))
         open_index(there)
 
 
-def test_the_binding_goes_through_json_and_back(place):
-    bound = place.open().header.bound
+def test_the_binding_goes_through_json_and_back(location):
+    bound = location.open().header.bound
     again = Binding.from_json(json.loads(json.dumps(bound)))
     assert again.to_json() == bound
     assert again.canaries.shape == (len(CANARIES), 32) == (8, 32)

@@ -212,7 +212,7 @@ def test_what_is_no_index_is_refused(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
     (folder / "one.jpg").write_text("x")
-    for act in (LanceStore.exists, LanceStore.open, lambda place: place.create(Header(DIM, {}, {}))):
+    for act in (LanceStore.exists, LanceStore.open, lambda handle: handle.create(Header(DIM, {}, {}))):
         with pytest.raises(InputError, match=r"no index.*'one.jpg'"):
             act(LanceStore(folder))
     (tmp_path / "empty").mkdir()
@@ -227,7 +227,7 @@ def test_a_folder_without_its_table_says_so(tmp_path):
 
     create(tmp_path / "notes")
     shutil.rmtree(tmp_path / "notes" / "rows-1.lance")
-    with pytest.raises(InputError, match="not whole"):
+    with pytest.raises(InputError, match="incomplete"):
         LanceStore(tmp_path / "notes").open()
 
 
@@ -254,12 +254,12 @@ def test_a_table_opened_to_read_is_not_written(tmp_path):
     folder = tmp_path / "notes"
     create(folder, {f"d{i}": "1x1" for i in range(50)})
     before = beside_the_cache(folder)
-    place = LanceStore(folder, read_only=True, **SIZES)
-    table = place.open()
+    handle = LanceStore(folder, read_only=True, **SIZES)
+    table = handle.open()
     assert table.nearest(np.eye(DIM, dtype=np.float32)[:1], 3)[0].id
     assert table.by_words("passage", 3).id
     for act in (lambda: table.write(rows_of({"x": "1x1"}), replace=True), lambda: table.delete(["d1"]),
-                table.compact, lambda: place.begin(Header(DIM, {}, {}))):  # fmt: skip
+                table.compact, lambda: handle.begin(Header(DIM, {}, {}))):  # fmt: skip
         with pytest.raises(InputError, match="read only"):
             act()
     assert beside_the_cache(folder) == before

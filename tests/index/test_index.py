@@ -33,8 +33,8 @@ def texts_of(count, seed=0):
 
 TEXTS = texts_of(60)
 LONG = ". ".join(texts_of(40, seed=9))
-IDS = [f"d{place:02}" for place in range(len(TEXTS))]
-YEARS = [2000 + place for place in range(len(TEXTS))]
+IDS = [f"d{n:02}" for n in range(len(TEXTS))]
+YEARS = [2000 + n for n in range(len(TEXTS))]
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +51,14 @@ def kind(request):
 
 @pytest.fixture
 def index(model, kind, tmp_path):
-    place = ":memory:" if kind == "memory" else tmp_path / "notes"
-    with open_index(place, model, options=ONE, durable=False) as empty:
+    location = ":memory:" if kind == "memory" else tmp_path / "notes"
+    with open_index(location, model, options=ONE, durable=False) as empty:
         yield empty
 
 
 @pytest.fixture
 def filled(index):
-    index.add(TEXTS, ids=IDS, fields={"year": YEARS, "even": [place % 2 == 0 for place in range(60)]})
+    index.add(TEXTS, ids=IDS, fields={"year": YEARS, "even": [n % 2 == 0 for n in range(60)]})
     return index
 
 
@@ -137,7 +137,7 @@ def test_skip_leaves_what_is_there(filled):
 
 def test_ids_are_made_of_texts_and_repeats_are_numbered(index):
     index.add(["cat", "dog", "cat", "cat"])
-    ids = sorted(index.search("cat", 3)[place].id for place in range(3))
+    ids = sorted(index.search("cat", 3)[n].id for n in range(3))
     assert [len(ids[0]), ids[1], ids[2]] == [16, f"{ids[0]}-2", f"{ids[0]}-3"]
 
 
@@ -193,7 +193,7 @@ def test_new_fields_are_declared_not_guessed_later(filled):
 
 def test_a_new_column_makes_nothing_look_changed(filled):
     filled.add_fields({"lang": "text"})
-    fields = {"year": YEARS, "even": [place % 2 == 0 for place in range(60)], "lang": [None] * 60}
+    fields = {"year": YEARS, "even": [n % 2 == 0 for n in range(60)], "lang": [None] * 60}
     assert filled.upsert(TEXTS, ids=IDS, fields=fields).unchanged == 60
 
 
@@ -276,13 +276,13 @@ def test_conditions_choose_documents(filled):
 def test_hybrid_fuses_ranks_of_vectors_and_words(filled):
     near = [hit.id for hit in filled.search("guitar rain", 60)]
     found = filled.search("guitar rain", 60, hybrid=True)
-    having = [place for place, text in zip(IDS, TEXTS, strict=True) if {"guitar", "rain"} & set(text.split())]
+    having = [id_ for id_, text in zip(IDS, TEXTS, strict=True) if {"guitar", "rain"} & set(text.split())]
     assert found.scored_by == "fusion"
     assert {hit.id for hit in found} == set(near)
     assert found[0].id in having
-    places = {id_: place for place, id_ in enumerate(near, 1)}
+    ranks = {id_: rank for rank, id_ in enumerate(near, 1)}
     for hit in found:
-        by_vectors = 1 / (RRF_K + places[hit.id])
+        by_vectors = 1 / (RRF_K + ranks[hit.id])
         assert hit.score > by_vectors if hit.id in having else hit.score == pytest.approx(by_vectors)
     cosines = {hit.id: hit.cosine for hit in filled.search("guitar rain", 60)}
     assert all(hit.cosine == pytest.approx(cosines[hit.id], abs=1e-6) for hit in found)
@@ -485,7 +485,7 @@ def test_lists_and_strings_are_not_mixed_up(filled):
         filled.delete(where={})
 
 
-def test_a_place_without_an_index_is_not_made_by_chance(model):
+def test_a_location_without_an_index_is_not_made_by_chance(model):
     with pytest.raises(InputError, match="give a model, or dim for vectors only"):
         open_index(":memory:")
     with pytest.raises(InputError, match="no index at :memory:"):
@@ -512,8 +512,8 @@ JAPANESE = ["東京タワーに行く", "京都の寺", "two connections"]
 def test_a_query_in_quotation_marks_is_text(model, tmp_path):
     """From 5,000 passages on Lance keeps an index of words, and read such a query as a phrase."""
     pytest.importorskip("lance")
-    place = LanceStore(tmp_path / "notes", durable=False, many=20)
-    with open_index(place, model, options=ONE) as index:
+    location = LanceStore(tmp_path / "notes", durable=False, many=20)
+    with open_index(location, model, options=ONE) as index:
         index.add([*TEXTS, "an oil price"], ids=[*IDS, "oil"])
         index.compact()
         for query in ('"oil price"', "'oil' price", '"oil', "oil -price", "(oil"):
@@ -535,8 +535,8 @@ def test_words_of_an_index_are_rebuilt(index):
 
 def test_an_index_made_before_works_and_says_how_to_rebuild_its_words(model, tmp_path):
     pytest.importorskip("lance")
-    place = tmp_path / "notes"
-    with open_index(place, model, options=ONE, durable=False) as index:
+    location = tmp_path / "notes"
+    with open_index(location, model, options=ONE, durable=False) as index:
         bound = index._open().table.header.bound
     old = Header(model.dim, {}, bound, format=1, words=WordRules(version=1))
     for many in (20, 5000):
@@ -646,8 +646,8 @@ def test_missing_times_of_pandas_are_null(index):
 def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
     pytest.importorskip("lance")
     texts = texts_of(700, seed=3)
-    place = LanceStore(tmp_path / "notes", durable=False, large=100, many=100)
-    with open_index(place, model, options=ONE) as index:
+    location = LanceStore(tmp_path / "notes", durable=False, large=100, many=100)
+    with open_index(location, model, options=ONE) as index:
         index.add(texts, ids=[f"{n:03}" for n in range(700)])
         index.compact()
         for query in texts_of(6, seed=4):

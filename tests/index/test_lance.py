@@ -16,7 +16,7 @@ class LanceCase(StoreCase):
     def __init__(self, folder, **options):
         self.folder, self.options = folder, options
 
-    def place(self):
+    def handle(self):
         return LanceStore(self.folder, **self.options)
 
     def write_newer_format(self):

@@ -51,8 +51,8 @@ def folder(built, tmp_path):
 
 
 def opened(folder, *, create=False, read_only=False):
-    place = LanceStore(folder, large=LARGE, many=LARGE, read_only=read_only)
-    return place.create(Header(DIM, {"group": "int"}, {})) if create else place.open()
+    handle = LanceStore(folder, large=LARGE, many=LARGE, read_only=read_only)
+    return handle.create(Header(DIM, {"group": "int"}, {})) if create else handle.open()
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def no_build(monkeypatch):
 
 
 def recall(table, rows, where=None):
-    """Of the ten exact neighbours of some queries, the part that is found."""
+    """Of the ten exact neighbors of some queries, the part that is found."""
     exact = table.nearest(QUERIES, 10, where=where, exact=True)
     quick = table.nearest(QUERIES, 10, where=where)
     for one, other in zip(exact, quick, strict=True):
@@ -255,7 +255,7 @@ def test_lists_are_built_of_few_rows_and_odd_widths():
     assert set(built.search(vectors[:1], 40, None).slots[0]) - {-1} == set(range(40))
 
 
-# A place with an address: what a bucket is, played by a folder.
+# A store with an address: what a bucket is, played by a folder.
 
 
 def test_a_place_with_an_address_works_without_locks(tmp_path):
@@ -280,9 +280,9 @@ def test_a_place_with_an_address_works_without_locks(tmp_path):
         thread.join()
     for each in tables:
         assert each.count() == Count(50, 50)
-    place = LanceStore(url)
-    place.begin(Header(DIM, {}, {"model": "b"})).write(rows_of(["x"], vectors=VECTORS[:1]), replace=False)
-    with place.writing():
-        place.switch()
+    handle = LanceStore(url)
+    handle.begin(Header(DIM, {}, {"model": "b"})).write(rows_of(["x"], vectors=VECTORS[:1]), replace=False)
+    with handle.writing():
+        handle.switch()
     assert dict(LanceStore(url).open().header.bound) == {"model": "b"}
     assert not (tmp_path / "bucket" / "notes" / "rows-1.lance").exists()

@@ -9,10 +9,10 @@ from index_contract import StoreCase, TableContract
 
 class MemoryCase(StoreCase):
     def __init__(self):
-        self._place = MemoryStore()
+        self._handle = MemoryStore()
 
-    def place(self):
-        return self._place
+    def handle(self):
+        return self._handle
 
 
 class TestMemory(TableContract):

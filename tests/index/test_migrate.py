@@ -24,8 +24,8 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture(params=["memory", "lance"])
-def place(models, request, tmp_path):
-    """In a folder every handle has a place of its own, as in another process."""
+def location(models, request, tmp_path):
+    """In a folder every handle has a store of its own, as in another process."""
     if request.param == "lance":
         pytest.importorskip("lance")
     there = MemoryStore() if request.param == "memory" else tmp_path / "notes"
@@ -79,8 +79,8 @@ def same_as_made_anew(index, model):
     assert index.verify(sample=1000).ok
 
 
-def test_every_document_is_encoded_anew(place, models):
-    index = open_index(place, models[0])
+def test_every_document_is_encoded_anew(location, models):
+    index = open_index(location, models[0])
     done = index.migrate(models[1])
     passages = sum(len(parts) for parts in models[1].passages([*TEXTS, LONG]))
     assert (done.documents, done.passages, done.kept, done.caught_up) == (61, passages, 0, 0)
@@ -90,36 +90,36 @@ def test_every_document_is_encoded_anew(place, models):
     same_as_made_anew(index, models[1])
 
 
-def test_afterwards_only_the_new_model_opens_it(place, models):
-    open_index(place, models[0]).migrate(models[1])
-    assert open_index(place, models[1]).verify().ok
-    assert open_index(place).model.name == "second"
+def test_afterwards_only_the_new_model_opens_it(location, models):
+    open_index(location, models[0]).migrate(models[1])
+    assert open_index(location, models[1]).verify().ok
+    assert open_index(location).model.name == "second"
     with pytest.raises(gemel.ModelError, match=r"made by 'second', but was opened with 'first'"):
-        open_index(place, models[0])
+        open_index(location, models[0])
 
 
-def test_a_name_will_do(place, models):
-    done = open_index(place).migrate(models[1].checkpoint.folder)
+def test_a_name_will_do(location, models):
+    done = open_index(location).migrate(models[1].checkpoint.folder)
     assert (done.before, done.after) == ("first", "second")
 
 
-def test_what_a_killed_run_finished_is_kept(place, models, monkeypatch, small_blocks):
+def test_what_a_killed_run_finished_is_kept(location, models, monkeypatch, small_blocks):
     def killed():
         raise KeyboardInterrupt
 
     counting = Counting(models[1], monkeypatch)
     counting.at = {4: killed}  # the canaries, two blocks, then it dies
-    index = open_index(place, models[0])
+    index = open_index(location, models[0])
     with pytest.raises(KeyboardInterrupt):
         index.migrate(models[1])
     assert index.search(TEXTS[0], 1)[0].cosine == pytest.approx(1, abs=1e-6)  # the old one still serves
     assert index.verify().ok
     index.close()
     counting.texts = 0
-    done = open_index(place, models[0]).migrate(models[1])
+    done = open_index(location, models[0]).migrate(models[1])
     assert done.kept == 20
     assert counting.texts == done.encoded + 8
-    same_as_made_anew(open_index(place, models[1]), models[1])
+    same_as_made_anew(open_index(location, models[1]), models[1])
 
 
 CHILD = """
@@ -139,8 +139,8 @@ def dying(owner, name, calls):
     setattr(owner, name, call)
 
 migrating._BLOCK = 10
-place, model, moment = sys.argv[1:]
-index = open_index(place)
+location, model, moment = sys.argv[1:]
+index = open_index(location)
 dying(Model, "run", 3) if moment == "copy" else dying(LanceStore, "switch", 1)
 index.migrate(model)
 """
@@ -149,34 +149,34 @@ index.migrate(model)
 @pytest.mark.parametrize("moment,kept", [("copy", 20), ("switch", 61)])
 def test_a_killed_process_loses_nothing(tmp_path, models, moment, kept):
     pytest.importorskip("lance")
-    place, target = tmp_path / "notes", models[1].checkpoint.folder
-    with open_index(place, models[0]) as index:
+    location, target = tmp_path / "notes", models[1].checkpoint.folder
+    with open_index(location, models[0]) as index:
         index.add([*TEXTS, LONG], ids=[*IDS, "long"])
-    died = subprocess.run([sys.executable, "-c", CHILD, str(place), str(target), moment], check=False)
+    died = subprocess.run([sys.executable, "-c", CHILD, str(location), str(target), moment], check=False)
     assert died.returncode == -signal.SIGKILL
-    with open_index(place) as index:
+    with open_index(location) as index:
         assert index.stats().model == "first"
         assert index.verify(sample=1000).ok
         assert index.migrate(models[1]).kept == kept
         same_as_made_anew(index, models[1])
 
 
-def test_another_target_begins_anew(place, models, tmp_path, monkeypatch, small_blocks):
+def test_another_target_begins_anew(location, models, tmp_path, monkeypatch, small_blocks):
     third = gemel.load(tiny_bert(tmp_path / "third", seed=9))
 
     def killed():
         raise KeyboardInterrupt
 
     Counting(models[1], monkeypatch).at = {4: killed}
-    index = open_index(place, models[0])
+    index = open_index(location, models[0])
     with pytest.raises(KeyboardInterrupt):
         index.migrate(models[1])
     assert index.migrate(third).kept == 0
     same_as_made_anew(index, third)
 
 
-def test_what_changes_meanwhile_is_caught_up(place, models, monkeypatch, small_blocks):
-    index, other = open_index(place, models[0]), open_index(place, models[0])
+def test_what_changes_meanwhile_is_caught_up(location, models, monkeypatch, small_blocks):
+    index, other = open_index(location, models[0]), open_index(location, models[0])
 
     def busy():
         other.upsert(["hello world"], ids=["d01"])  # copied already
@@ -193,27 +193,27 @@ def test_what_changes_meanwhile_is_caught_up(place, models, monkeypatch, small_b
     same_as_made_anew(index, models[1])
 
 
-def test_many_changes_are_caught_up_before_writers_wait(place, models, monkeypatch, small_blocks):
+def test_many_changes_are_caught_up_before_writers_wait(location, models, monkeypatch, small_blocks):
     monkeypatch.setattr(migrating, "_FEW", 5)
-    index, other = open_index(place, models[0]), open_index(place, models[0])
+    index, other = open_index(location, models[0]), open_index(location, models[0])
     counting = Counting(models[1], monkeypatch)
     counting.at = {4: lambda: other.add([f"{text} cat" for text in TEXTS], ids=[f"a{n}" for n in IDS])}
     assert index.migrate(models[1]).documents == 121
     same_as_made_anew(index, models[1])
 
 
-def test_a_handle_of_the_old_table_fails_clearly(place, models):
-    index, other = open_index(place, models[0]), open_index(place, models[0])
+def test_a_handle_of_the_old_table_fails_clearly(location, models):
+    index, other = open_index(location, models[0]), open_index(location, models[0])
     index.migrate(models[1])
     with pytest.raises(WorkError, match=r"[Oo]pen (it|the index) again"):
         other.add(["x"])
     assert index.get(["x"]) == []
 
 
-def test_writes_during_the_switch_go_to_the_new_table(place, models, monkeypatch):
-    index, written = open_index(place, models[0]), []
+def test_writes_during_the_switch_go_to_the_new_table(location, models, monkeypatch):
+    index, written = open_index(location, models[0]), []
     writer = threading.Thread(target=lambda: written.append(index.add(["a cat"], ids=["cat"])))
-    table, place = index._state.table, index._store
+    table, store = index._state.table, index._store
     digests = table.digests
 
     def late(ids):
@@ -224,7 +224,7 @@ def test_writes_during_the_switch_go_to_the_new_table(place, models, monkeypatch
             switched.wait()
         return answer
 
-    asked, switched, switch = threading.Event(), threading.Event(), place.switch
+    asked, switched, switch = threading.Event(), threading.Event(), store.switch
 
     def announced():
         writer.start()
@@ -234,7 +234,7 @@ def test_writes_during_the_switch_go_to_the_new_table(place, models, monkeypatch
         return table
 
     monkeypatch.setattr(table, "digests", late)
-    monkeypatch.setattr(place, "switch", announced)
+    monkeypatch.setattr(store, "switch", announced)
     index.migrate(models[1])
     writer.join()
     assert written[0].added == 1
@@ -242,16 +242,16 @@ def test_writes_during_the_switch_go_to_the_new_table(place, models, monkeypatch
     assert index.verify().ok
 
 
-def test_a_second_run_has_nothing_to_do(place, models):
-    index = open_index(place, models[0])
+def test_a_second_run_has_nothing_to_do(location, models):
+    index = open_index(location, models[0])
     index.migrate(models[1])
     again = index.migrate(models[1])
     assert (again.encoded, again.documents) == (0, 61)
     assert again.summary() == "second made it already, nothing to do"
 
 
-def test_other_passages_are_a_migration_too(place, models):
-    index = open_index(place, models[0])
+def test_other_passages_are_a_migration_too(location, models):
+    index = open_index(location, models[0])
     before = index.count().passages
     assert index.migrate(models[0], passage_tokens=16).passages > before
     assert index.stats().passage_tokens == 16
@@ -306,8 +306,8 @@ def test_the_pooling_that_the_model_was_loaded_with_stays(models):
     assert (made.pooling, made.precision) == (models[1].checkpoint.pooling.modes, "int8")
 
 
-def test_documents_without_text_cannot_be_migrated(place, models):
-    index = open_index(place, models[0])
+def test_documents_without_text_cannot_be_migrated(location, models):
+    index = open_index(location, models[0])
     index.add(vectors=[[1.0] * 32], ids=["bare"])
     with pytest.raises(InputError, match=r"'bare' of .* was given as a vector without a text"):
         index.migrate(models[1])
@@ -318,8 +318,8 @@ def test_documents_without_text_cannot_be_migrated(place, models):
         open_index(":memory:", dim=4).migrate(models[1])
 
 
-def test_given_vectors_with_texts_are_encoded_by_the_new_model(place, models):
-    index = open_index(place, models[0])
+def test_given_vectors_with_texts_are_encoded_by_the_new_model(location, models):
+    index = open_index(location, models[0])
     index.add(["a cat"], ids=["cat"], vectors=models[0].encode(["the rain"]))
     index.migrate(models[1])
     assert index.search("a cat", 1)[0].id == "cat"

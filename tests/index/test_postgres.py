@@ -63,11 +63,11 @@ class PostgresCase(StoreCase):
         self.server, self.limits = server, limits
         self.name = f"t{next(_NUMBERS)}"
         self.url = f"{server.url('tests')}#{self.name}"
-        self._places = []
+        self._handles = []
 
-    def place(self):
-        self._places.append(TidyPlace(self.url, limits=self.limits))
-        return self._places[-1]
+    def handle(self):
+        self._handles.append(TidyStore(self.url, limits=self.limits))
+        return self._handles[-1]
 
     def write_newer_format(self):
         self.execute("UPDATE gemel.indexes SET format = %s WHERE name = %s", [FORMAT + 1, self.name])
@@ -78,12 +78,12 @@ class PostgresCase(StoreCase):
             return cursor.fetchall() if cursor.description else []
 
     def close(self):
-        for place in self._places:
-            for each in (*place.tables, place):
+        for handle in self._handles:
+            for each in (*handle.tables, handle):
                 each.close()
 
 
-class TidyPlace(PostgresStore):
+class TidyStore(PostgresStore):
     """It knows the tables it opened, so that no test leaves connections behind."""
 
     def __init__(self, *arguments, **settings):
@@ -104,13 +104,13 @@ def store(server):
 
 @pytest.fixture
 def make(server):
-    """make(fields=..., dim=..., limits=...) -> the place, with an empty table in it, and that table."""
+    """make(fields=..., dim=..., limits=...) -> the store, with an empty table in it, and that table."""
     opened = []
 
     def made(fields=None, dim=DIM, limits=SMALL):
         store = PostgresCase(server, limits)
         opened.append(store)
-        return store, store.place().create(Header(dim, dict(fields or {}), {}))
+        return store, store.handle().create(Header(dim, dict(fields or {}), {}))
 
     yield made
     for each in opened:
@@ -223,7 +223,7 @@ def test_an_unfinished_graph_is_built_anew(make):
     table.compact()
     broken = "UPDATE pg_index SET indisvalid = false WHERE indexrelid::regclass::text LIKE %s"
     store.execute(broken, [f"%{store.name}-%~%"])
-    other = store.place().open()
+    other = store.handle().open()
     assert other.stats().layout == "exact"
     assert len(other.nearest(some_vectors(1), 5)[0]) == 5
     other.compact()
@@ -289,8 +289,8 @@ def test_reads_and_writes_go_on_after_the_server_ended_their_connections(make):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, moment):
     proxy = CuttingProxy(server)
-    place = PostgresStore(f"{proxy.url('tests')}#{store.name}")
-    table = place.create(Header(DIM, {}, {}))
+    handle = PostgresStore(f"{proxy.url('tests')}#{store.name}")
+    table = handle.create(Header(DIM, {}, {}))
     try:
         table.write(rows_of(["a", "b", "c"]), replace=False)
         proxy.cut = moment
@@ -303,7 +303,7 @@ def test_a_write_whose_commit_got_lost_takes_place_exactly_once(server, store, m
         assert table.count() == Count(2, 2)
     finally:
         table.close()
-        place.close()
+        handle.close()
         proxy.close()
 
 
@@ -339,7 +339,7 @@ def test_what_was_acknowledged_survives_a_kill_of_the_server(server, make):
     assert len(set(names)) - len(acknowledged) <= 1
     assert all(names.count(name) == 3 for name in set(names))
     table.write(rows_of(["after"]), replace=False)
-    assert store.place().open().digests(["after"]) == {"after": "d-after"}
+    assert store.handle().open().digests(["after"]) == {"after": "d-after"}
 
 
 def test_a_password_is_never_shown(server, store, monkeypatch):
@@ -361,7 +361,7 @@ def test_a_password_is_never_shown(server, store, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         "postgresql://me:s3cret@host/db",
         "postgresql://me:s3cret@host/db#Not A Name",
@@ -375,58 +375,58 @@ def test_a_password_is_never_shown(server, store, monkeypatch):
         "mysql://me:s3cret@host/db#name",
     ],
 )
-def test_a_wrong_address_is_refused_without_its_secrets(place):
+def test_a_wrong_address_is_refused_without_its_secrets(location):
     with pytest.raises(InputError) as caught:
-        PostgresStore(place)
-    assert "s3c" not in "".join(traceback.format_exception(caught.value)).replace(repr(place), "")
+        PostgresStore(location)
+    assert "s3c" not in "".join(traceback.format_exception(caught.value)).replace(repr(location), "")
 
 
 def test_a_user_without_rights_is_told_the_command(server):
     with psycopg.connect(server.url("plain"), autocommit=True) as connection:
         connection.execute("CREATE ROLE guest LOGIN")
-    place = PostgresStore(f"{server.url('plain', 'guest')}#notes")
-    assert place.exists() is False
+    handle = PostgresStore(f"{server.url('plain', 'guest')}#notes")
+    assert handle.exists() is False
     with pytest.raises(WorkError, match="CREATE EXTENSION vector"):
-        place.create(Header(DIM, {}, {}))
+        handle.create(Header(DIM, {}, {}))
     with pytest.raises(InputError, match="no index at"):
-        place.open()
-    place.close()
+        handle.open()
+    handle.close()
 
 
 def test_a_database_that_is_not_there_is_named(server):
-    place = PostgresStore(f"{server.url('no_such_db')}#notes")
+    handle = PostgresStore(f"{server.url('no_such_db')}#notes")
     with pytest.raises(WorkError, match="no_such_db"):
-        place.exists()
+        handle.exists()
 
 
 def test_what_was_opened_to_read_cannot_be_written(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
-    place = PostgresStore(store.url, read_only=True)
-    reader = place.open()
+    handle = PostgresStore(store.url, read_only=True)
+    reader = handle.open()
     assert reader.digests(["a"]) == {"a": "d-a"}
     for change in (
         lambda: reader.write(rows_of(["b"]), replace=False),
         lambda: reader.delete(["a"]),
         lambda: reader.add_fields({"year": "int"}),
         reader.compact,
-        lambda: place.begin(Header(DIM, {}, {})),
+        lambda: handle.begin(Header(DIM, {}, {})),
     ):
         with pytest.raises(InputError, match="read only"):
             change()
     assert everything(reader) == everything(table)
     reader.close()
-    place.close()
+    handle.close()
 
 
 def test_writes_that_need_not_be_durable_do_not_wait_for_the_disk(make):
     store, _ = make()
-    place = PostgresStore(store.url, durable=False)
-    table = place.open()
+    handle = PostgresStore(store.url, durable=False)
+    table = handle.open()
     table.write(rows_of(["a"]), replace=False)
     assert table._server.read(lambda c: c.execute("SHOW synchronous_commit").fetchone()[0]) == "off"
     table.close()
-    place.close()
+    handle.close()
 
 
 # Many at once.
@@ -435,7 +435,7 @@ def test_writes_that_need_not_be_durable_do_not_wait_for_the_disk(make):
 def test_writers_of_the_same_documents_neither_mix_nor_wait_in_a_circle(make):
     store, _ = make()
     ids = [f"{i:02}" for i in range(20)]
-    tables = [store.place().open() for _ in range(4)]
+    tables = [store.handle().open() for _ in range(4)]
 
     def write(number):
         for turn in range(6):
@@ -458,8 +458,8 @@ def test_writers_of_the_same_documents_neither_mix_nor_wait_in_a_circle(make):
 def test_a_migration_holds_writers_back_until_it_has_switched(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
-    place, other = store.place(), store.place()
-    place.begin(Header(DIM, {}, {"model": "new"})).close()
+    handle, other = store.handle(), store.handle()
+    handle.begin(Header(DIM, {}, {"model": "new"})).close()
     with pytest.raises(WorkError, match="another process is migrating"):
         other.begin(Header(DIM, {}, {"model": "new"}))
     refused = []
@@ -470,31 +470,31 @@ def test_a_migration_holds_writers_back_until_it_has_switched(make):
         except WorkError as error:
             refused.append(str(error))
 
-    with place.writing():
+    with handle.writing():
         writer = threading.Thread(target=write)
         writer.start()
         writer.join(0.1)
         assert writer.is_alive()
         assert table.count() == Count(1, 1)
-        place.switch().close()
+        handle.switch().close()
     writer.join(30)
     assert "Open the index again" in refused[0]
     with pytest.raises(WorkError, match="again"):
         assert table.header
-    with place.writing(), pytest.raises(InputError, match="no next table"):
-        place.switch()
+    with handle.writing(), pytest.raises(InputError, match="no next table"):
+        handle.switch()
 
 
 def test_a_switch_without_the_lock_of_writing_is_refused(make):
     store, table = make()
-    place = store.place()
-    place.begin(Header(DIM, {}, {"model": "new"}))
+    handle = store.handle()
+    handle.begin(Header(DIM, {}, {"model": "new"}))
     with pytest.raises(InputError, match="inside writing"):
-        place.switch()
-    with place.writing():
-        store.execute("SELECT pg_terminate_backend(%s)", [place._alone.info.backend_pid])
+        handle.switch()
+    with handle.writing():
+        store.execute("SELECT pg_terminate_backend(%s)", [handle._alone.info.backend_pid])
         with pytest.raises(WorkError):
-            place.switch()
+            handle.switch()
     assert dict(table.header.bound) == {}
 
 

@@ -36,7 +36,7 @@ def names(start, end):
     return [f"d{number:04}" for number in range(start, end)]
 
 
-def place(folder, **options):
+def handle(folder, **options):
     return LanceStore(folder, large=LARGE, many=LARGE, **options)
 
 
@@ -46,7 +46,7 @@ def some(start, end, sign=1):
 
 
 def filled(folder, rows=500):
-    table = place(folder).create(Header(DIM, {}, {}))
+    table = handle(folder).create(Header(DIM, {}, {}))
     table.write(some(0, rows), replace=False)
     return table
 
@@ -66,8 +66,8 @@ def run(code, *arguments, timeout=120):
 
 FORK = """
 import os, sys
-from tests.index.test_processes import place, VECTORS, some
-table, vectors = place(sys.argv[1]).open(), VECTORS[:20]
+from tests.index.test_processes import handle, VECTORS, some
+table, vectors = handle(sys.argv[1]).open(), VECTORS[:20]
 def ask():
     table.nearest(vectors, 5)
     near = [list(each.id) for each in table.nearest(vectors, 1)]
@@ -275,14 +275,14 @@ def test_who_comes_second_opens_what_is_there(tmp_path, monkeypatch, where):
 BUILD = """
 import sys, time
 from gemel.index.lance import cache
-from tests.index.test_processes import place, VECTORS
+from tests.index.test_processes import handle, VECTORS
 build = cache.build
 def slow(vectors):
     print("builds", flush=True)
     time.sleep(float(sys.argv[2]))
     return build(vectors)
 cache.build = slow
-table = place(sys.argv[1], read_only=True).open()
+table = handle(sys.argv[1], read_only=True).open()
 print(table.nearest(VECTORS[:1], 1)[0].id[0], flush=True)
 """
 
@@ -312,10 +312,10 @@ def test_what_a_killed_builder_left_is_deleted_at_once(tmp_path):
     killed.kill()
     killed.communicate()
     assert [path.name[:8] for path in (folder / "cache").glob("*rows-1-*")] == [".rows-1-"]
-    place(folder).open().nearest(VECTORS[:1], 1)
+    handle(folder).open().nearest(VECTORS[:1], 1)
     assert [path.name[:7] for path in (folder / "cache").glob("*rows-1-*")] == ["rows-1-"]
     shutil.copytree(next((folder / "cache").glob("*rows-1-*")), folder / "cache" / ".rows-1-dead")
-    place(folder).open().nearest(VECTORS[:1], 1)  # which builds nothing
+    handle(folder).open().nearest(VECTORS[:1], 1)  # which builds nothing
     assert [path.name[:7] for path in (folder / "cache").glob("*rows-1-*")] == ["rows-1-"]
 
 
@@ -324,7 +324,7 @@ def test_what_another_process_is_building_is_left_alone(tmp_path):
     filled(folder).nearest(VECTORS[:1], 1)
     shutil.copytree(next((folder / "cache").glob("*rows-1-*")), folder / "cache" / ".rows-1-alive")
     with cache.building(folder / "cache"):
-        place(folder).open().nearest(VECTORS[:1], 1)
+        handle(folder).open().nearest(VECTORS[:1], 1)
     assert (folder / "cache" / ".rows-1-alive").exists()
 
 
@@ -370,7 +370,7 @@ def test_compact_frees_old_versions_when_nobody_reads_them(tmp_path):
     once = bytes_below(folder / "rows-1.lance" / "data")
     assert len(list((folder / "rows-1.lance" / "data").iterdir())) == 1
     table.write(some(0, 500), replace=True)
-    reader = place(folder, read_only=True).open()
+    reader = handle(folder, read_only=True).open()
     rows = reader.scan(block=100)
     first = next(rows)
     with pytest.raises(WorkError, match="have it open"):
@@ -388,7 +388,7 @@ def test_a_copied_folder_is_freed_too(tmp_path):
     table = filled(tmp_path / "notes")
     table.write(some(0, 500), replace=True)
     shutil.copytree(tmp_path / "notes", tmp_path / "copy", copy_function=shutil.copy)  # with times of today
-    copy = place(tmp_path / "copy").open()
+    copy = handle(tmp_path / "copy").open()
     copy.compact(now=True)
     assert len(list((tmp_path / "copy" / "rows-1.lance" / "data").iterdir())) == 1
     assert copy.count().documents == 500

@@ -20,8 +20,8 @@ QUERIES = unit(VECTORS[:400] + 0.5 * VECTORS[700:1100])
 
 
 def opened(folder, *, create=False):
-    place = LanceStore(folder, large=LARGE, many=LARGE)
-    return place.create(Header(DIM, {}, {})) if create else place.open()
+    store = LanceStore(folder, large=LARGE, many=LARGE)
+    return store.create(Header(DIM, {}, {})) if create else store.open()
 
 
 @pytest.fixture

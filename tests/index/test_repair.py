@@ -196,8 +196,8 @@ def test_bytes_that_cannot_be_decoded_are_an_error_that_says_what_to_do(folder):
     noticed = 0
     for _ in range(12):
         damaged = bytearray(content)
-        for place in chance.integers(len(content), size=40):
-            damaged[place] ^= 0xFF
+        for n in chance.integers(len(content), size=40):
+            damaged[n] ^= 0xFF
         path.write_bytes(damaged)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", RecoveredWarning)
@@ -218,8 +218,8 @@ def test_bytes_that_cannot_be_decoded_are_an_error_that_says_what_to_do(folder):
 def test_flipped_deletions_are_no_raw_error(folder):
     for path in (folder / "rows-1.lance" / "_deletions").iterdir():
         content = bytearray(path.read_bytes())
-        for place in range(0, len(content) - 8, 5):
-            content[place] ^= 0x10
+        for n in range(0, len(content) - 8, 5):
+            content[n] ^= 0x10
         path.write_bytes(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecoveredWarning)

@@ -57,7 +57,7 @@ class S3Case(StoreCase):
         self.cluster, self.options = cluster, options
         self.url = f"s3://tests/t{next(_NUMBERS)}"
 
-    def place(self):
+    def handle(self):
         return LanceStore(self.url, **self.options)
 
     def write_newer_format(self):
@@ -132,24 +132,24 @@ def finished(process):
 
 @needs_server
 def test_two_writers_and_a_deleter_at_once_lose_nothing(store):
-    table = store.place().create(Header(DIM, {}, {}))
+    table = store.handle().create(Header(DIM, {}, {}))
     table.write(rows_of([f"old-{n:03}" for n in range(40)]), replace=False)
     writers = [child("write", store.url, name, 8) for name in ("a", "b")]
     deleter = child("delete", store.url, 40)
     written = [name for process in writers for name in finished(process)]
     assert sum(map(int, finished(deleter))) == 40
     assert sorted(written) == sorted(f"{name}-{n}-{i}" for name in "ab" for n in range(8) for i in range(3))
-    assert [each[0] for each in everything(store.place().open())] == sorted(written)
+    assert [each[0] for each in everything(store.handle().open())] == sorted(written)
     assert table.count() == Count(48, 48)
 
 
 @needs_server
 def test_of_writers_that_add_the_same_document_one_wins(store):
-    store.place().create(Header(DIM, {}, {}))
+    store.handle().create(Header(DIM, {}, {}))
     contenders = [child("contend", store.url, name, 8) for name in ("a", "b")]
     won = [name for process in contenders for name in finished(process)]
     assert sorted(won) == sorted(f"doc-{n}" for n in range(8))
-    assert store.place().open().count() == Count(8, 8)
+    assert store.handle().open().count() == Count(8, 8)
 
 
 @needs_server
@@ -158,7 +158,7 @@ def test_of_two_that_create_one_wins(store):
 
     def create():
         try:
-            store.place().create(Header(DIM, {}, {}))
+            store.handle().create(Header(DIM, {}, {}))
             results.append("made")
         except InputError as error:
             results.append(str(error))
@@ -169,27 +169,27 @@ def test_of_two_that_create_one_wins(store):
     for thread in threads:
         thread.join()
     assert results.count("made") == 1, results
-    assert store.place().open().count() == Count(0, 0)
+    assert store.handle().open().count() == Count(0, 0)
 
 
 @needs_server
 def test_a_writer_that_is_late_for_a_switch_is_refused(store):
     """Rows that were prepared before the switch do not reach the old table after it."""
-    old = store.place().create(Header(DIM, {}, {"model": "old"}))
+    old = store.handle().create(Header(DIM, {}, {"model": "old"}))
     old.write(rows_of(["a"]), replace=False)
-    place = store.place()
-    place.begin(Header(DIM, {}, {"model": "new"})).write(rows_of(["a"]), replace=False)
+    handle = store.handle()
+    handle.begin(Header(DIM, {}, {"model": "new"})).write(rows_of(["a"]), replace=False)
     waiting = threading.Thread(target=lambda: caught.append(refusal(old)))
     caught = []
-    with place.writing():
+    with handle.writing():
         waiting.start()
         waiting.join(timeout=0.5)
         assert waiting.is_alive()  # it waits for the switch
         assert old.count() == Count(1, 1)
-        place.switch()
+        handle.switch()
     waiting.join()
     assert "pen it again" in caught[0]
-    assert everything(store.place().open()) == everything(place.open())
+    assert everything(store.handle().open()) == everything(handle.open())
 
 
 def refusal(table):
@@ -200,8 +200,8 @@ def refusal(table):
 
 @needs_server
 def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatch):
-    table = store.place().create(Header(DIM, {}, {}))
-    dead = store.place()
+    table = store.handle().create(Header(DIM, {}, {}))
+    dead = store.handle()
     dead.writing().__enter__()
     monkeypatch.setattr(versions, "_STALE", -1)
     table.write(rows_of(["a"]), replace=False)
@@ -213,8 +213,8 @@ def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatc
 
 @needs_server
 def test_one_process_at_a_time_migrates(store):
-    store.place().create(Header(DIM, {}, {"model": "old"}))
-    first, second = store.place(), store.place()
+    store.handle().create(Header(DIM, {}, {"model": "old"}))
+    first, second = store.handle(), store.handle()
     first.begin(Header(DIM, {}, {"model": "new"}))
     with pytest.raises(WorkError, match="another process is migrating"):
         second.begin(Header(DIM, {}, {"model": "third"}))
@@ -226,7 +226,7 @@ def test_one_process_at_a_time_migrates(store):
 @needs_server
 @pytest.mark.slow
 def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
-    table = store.place().create(Header(DIM, {}, {}))
+    table = store.handle().create(Header(DIM, {}, {}))
     writer = child("persist", store.url, 25)
     acknowledged = [writer.stdout.readline().strip() for _ in range(5)]
     cluster.kill_volume(1)
@@ -241,7 +241,7 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
     acknowledged += [first, *finished(writer)]
     done = [name for name in acknowledged if not name.startswith("refused")]
     assert len(done) == len(set(done)) == 25
-    for reader in (table, store.place().open()):
+    for reader in (table, store.handle().open()):
         assert [each[0] for each in everything(reader)] == sorted(done)
         assert reader.count() == Count(25, 25)
     assert len(acknowledged) > 25, "no write met the outage"
@@ -253,13 +253,13 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
 @needs_server
 def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
     store = S3Case(cluster, large=200)
-    table = store.place().create(Header(DIM, {}, {}))
+    table = store.handle().create(Header(DIM, {}, {}))
     vectors = some_vectors(300)
     table.write(rows_of([f"d{n:03}" for n in range(300)], vectors=vectors), replace=False)
     found = table.nearest(vectors[:1], 3)[0]
     kept = Bucket(store.url).cache
     assert [path.name for path in kept.iterdir()], "nothing was kept"
-    again = store.place().open()
+    again = store.handle().open()
     assert again.nearest(vectors[:1], 3)[0].id == found.id
     assert again.stats().layout != "exact"
 
@@ -268,20 +268,20 @@ def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     ["s3://key:very-secret@bucket/notes", "s3://key@bucket/notes", "s3://bucket/notes?secret=very-secret"],
 )
-def test_a_place_with_a_key_is_refused_and_not_repeated(place):
+def test_a_location_with_a_key_is_refused_and_not_repeated(location):
     with pytest.raises(InputError, match="AWS_SECRET_ACCESS_KEY") as caught:
-        gemel.open_index(place, dim=4)
+        gemel.open_index(location, dim=4)
     assert "very-secret" not in str(caught.value)
     assert "key" not in str(caught.value).split("Keys")[0]
 
 
-@pytest.mark.parametrize("place", ["s3://bucket", "s3://bucket/", "gs://bucket/notes", "ftp://a/b"])
-def test_other_places_are_refused(place):
+@pytest.mark.parametrize("location", ["s3://bucket", "s3://bucket/", "gs://bucket/notes", "ftp://a/b"])
+def test_other_locations_are_refused(location):
     with pytest.raises(InputError, match="s3://bucket/path"):
-        LanceStore(place)
+        LanceStore(location)
 
 
 def test_the_environment_says_where_the_server_is():
@@ -298,7 +298,7 @@ def test_the_environment_says_where_the_server_is():
 @needs_server
 def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(store, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
-    store.place().create(Header(DIM, {}, {}))
+    store.handle().create(Header(DIM, {}, {}))
     said = []
     with pytest.raises(WorkError, match="keys and the bucket") as caught:
         LanceStore("s3://nobodys-bucket/notes").exists()
@@ -306,12 +306,12 @@ def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(sto
     with monkeypatch.context() as changed:
         changed.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-32")
         with pytest.raises(WorkError, match="keys") as caught:
-            store.place().open()
+            store.handle().open()
         said.append(str(caught.value))
     with monkeypatch.context() as changed:
         changed.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         with pytest.raises(WorkError, match="AWS_ENDPOINT_URL") as caught:
-            store.place().open()
+            store.handle().open()
         said.append(str(caught.value))
     assert not any(secret in text for text in [*said, caplog.text] for secret in (SECRET, "wrong-secret-32"))
 

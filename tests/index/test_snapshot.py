@@ -43,8 +43,8 @@ def folder(request, tmp_path, monkeypatch):
     """An index that was searched, with lists of all passages, of most, and of none."""
     if request.param == "no lists":
         monkeypatch.setitem(SIZES, "large", 2 * ROWS)
-    place = LanceStore(tmp_path / "notes", **SIZES)
-    table = place.create(Header(DIM, {"group": "int"}, {}))
+    store = LanceStore(tmp_path / "notes", **SIZES)
+    table = store.create(Header(DIM, {"group": "int"}, {}))
     table.write(some(0, ROWS - 50), replace=False)
     if request.param == "lists and a tail":
         table.nearest(VECTORS[:1], 1)
@@ -125,8 +125,8 @@ def test_it_is_not_used_for_another_version(folder):
 
 
 def test_it_is_not_used_for_another_table_of_the_same_name_and_version(folder, tmp_path):
-    place = LanceStore(tmp_path / "other", **SIZES)
-    other = place.create(Header(DIM, {"group": "int"}, {}))
+    store = LanceStore(tmp_path / "other", **SIZES)
+    other = store.create(Header(DIM, {"group": "int"}, {}))
     uri = str(tmp_path / "other" / "rows-1.lance")
     version = snapshot.load_view(folder / "cache", str(folder / "rows-1.lance"), "notes").view.version
     for number in range(version - 1):

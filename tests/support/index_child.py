@@ -54,8 +54,8 @@ class Writer:
     def __init__(self, folder, seed, *, beside=False):
         self.chance = random.Random(seed)
         self.name = f"w{seed}"
-        self.place = LanceStore(folder, **SIZES)
-        self.table = self.place.open()
+        self.handle = LanceStore(folder, **SIZES)
+        self.table = self.handle.open()
         there = [] if beside else self.table.scan()
         self.mine = [each for rows in there for each in dict.fromkeys(rows.id)]
         self.step = 0
@@ -102,11 +102,11 @@ class Writer:
         return {"model": f"{self.name}-{self.step}"}
 
     def switch(self, model):
-        following = self.place.begin(Header(DIM, {}, {"model": model}))
+        following = self.handle.begin(Header(DIM, {}, {"model": model}))
         for rows in self.table.scan(block=50):
             following.write(rows, replace=True)
-        with self.place.writing():
-            self.table = self.place.switch()
+        with self.handle.writing():
+            self.table = self.handle.switch()
 
 
 def say(word, **what):
@@ -146,8 +146,8 @@ def check_whole(rows):
 
 
 if __name__ == "__main__":
-    place, number, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    handle, number, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     if what == "read":
-        read(place, number)
+        read(handle, number)
     else:
-        Writer(place, number, beside="beside" in sys.argv).run(what.split(","))
+        Writer(handle, number, beside="beside" in sys.argv).run(what.split(","))

@@ -38,14 +38,14 @@ DIM = 8
 
 
 class StoreCase:
-    """One place. What a test of the contract is given."""
+    """One store. What a test of the contract is given."""
 
-    def place(self) -> Store:
-        """A fresh handle on the place, as another process would have; where nothing is shared, the one there is."""
+    def handle(self) -> Store:
+        """A fresh handle to the store, as another process would have; where nothing is shared, the one there is."""
         raise NotImplementedError
 
     def write_newer_format(self) -> None:
-        """Make the table at the place (a test has created it) say that it has the format `FORMAT + 1`."""
+        """Make the table in the store (a test has created it) say that it has the format `FORMAT + 1`."""
         pytest.skip("this store keeps no format")
 
 
@@ -62,10 +62,10 @@ def some_vectors(n, dim=DIM, seed=0):
 
 
 def clusters(n, dim, seed=0):
-    """Rows around n / 30 centres: neighbours are near, as those of sentences are."""
+    """Rows around n / 30 centers: neighbors are near, as those of sentences are."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(max(1, n // 30), dim))
-    return unit(centres[rng.integers(len(centres), size=n)] + 0.5 * rng.normal(size=(n, dim)))
+    centers = rng.normal(size=(max(1, n // 30), dim))
+    return unit(centers[rng.integers(len(centers), size=n)] + 0.5 * rng.normal(size=(n, dim)))
 
 
 def rows_of(ids, *, texts=None, vectors=None, digests=None, fields=None, header_fields=(), seed=0):
@@ -251,18 +251,18 @@ class TableContract:
     """Derive, and give a fixture `store`."""
 
     @pytest.fixture
-    def place(self, store):
-        place = store.place()
-        yield place
-        place.close()
+    def handle(self, store):
+        handle = store.handle()
+        yield handle
+        handle.close()
 
     @pytest.fixture
-    def create(self, place):
-        """create(fields=..., dim=...) -> the empty table of the place."""
+    def create(self, handle):
+        """create(fields=..., dim=...) -> the empty table of the store."""
         opened = []
 
         def make(fields=None, dim=DIM, bound=None):
-            opened.append(place.create(Header(dim=dim, fields=dict(fields or {}), bound=bound or {})))
+            opened.append(handle.create(Header(dim=dim, fields=dict(fields or {}), bound=bound or {})))
             return opened[-1]
 
         yield make
@@ -275,8 +275,8 @@ class TableContract:
         opened = []
 
         def again():
-            place = store.place()
-            opened.extend([place.open(), place])
+            handle = store.handle()
+            opened.extend([handle.open(), handle])
             return opened[-2]
 
         yield again
@@ -606,7 +606,7 @@ class TableContract:
             inside = np.flatnonzero(groups < below)
             scores = queries.astype(np.float64) @ rows.vector[inside].astype(np.float64).T
             truth = [
-                [rows.id[inside[place]] for place in np.argsort(-row, kind="stable")[:10]] for row in scores
+                [rows.id[inside[n]] for n in np.argsort(-row, kind="stable")[:10]] for row in scores
             ]
             exact = [list(each.id) for each in table.nearest(queries, 10, where=where, exact=True)]
             assert exact == truth
@@ -716,16 +716,16 @@ class TableContract:
             assert list(each.by_words("o2", 10).id) == ["g"]
             assert not len(each.by_words("都京", 10))
 
-    def test_stemming_is_the_index_own(self, create, place, reopen):
+    def test_stemming_is_the_index_own(self, create, handle, reopen):
         pytest.importorskip("Stemmer", reason="needs the extra stemming")
         plain = create()
         plain.write(rows_of(["a"], texts=["two connections"]), replace=False)
         assert not len(plain.by_words("connected", 5))
-        stemmed = place.begin(Header(DIM, {}, {}, words=WordRules(stemming="english")))
+        stemmed = handle.begin(Header(DIM, {}, {}, words=WordRules(stemming="english")))
         filler = [f"f{n:02}" for n in range(30)]
         stemmed.write(rows_of(["a", *filler], texts=["two connections", *["filler"] * 30]), replace=False)
-        with place.writing():
-            place.switch()
+        with handle.writing():
+            handle.switch()
         assert reopen().header.words == WordRules(stemming="english")
         assert list(reopen().by_words("CONNECTED", 5).id) == ["a"]
 
@@ -887,31 +887,31 @@ class TableContract:
         create().close()
         store.write_newer_format()
         with pytest.raises(InputError, match=r"(?i)upgrade"):
-            store.place().open()
+            store.handle().open()
 
-    # The place.
+    # The store.
 
-    def test_a_place_is_empty_until_a_table_is_created(self, place):
-        assert place.exists() is False
+    def test_a_store_is_empty_until_a_table_is_created(self, handle):
+        assert handle.exists() is False
         with pytest.raises(InputError):
-            place.open()
-        place.create(Header(DIM, {}, {})).close()
-        assert place.exists() is True
+            handle.open()
+        handle.create(Header(DIM, {}, {})).close()
+        assert handle.exists() is True
         with pytest.raises(InputError):
-            place.create(Header(DIM, {}, {}))
-        assert place.name
+            handle.create(Header(DIM, {}, {}))
+        assert handle.name
 
-    def test_the_next_table_is_invisible_until_the_switch(self, store, place, create):
+    def test_the_next_table_is_invisible_until_the_switch(self, store, handle, create):
         old = create(bound={"model": "old"})
         old.write(rows_of(["a"]), replace=False)
-        new = place.begin(Header(DIM, {"year": "int"}, {"model": "new"}))
+        new = handle.begin(Header(DIM, {"year": "int"}, {"model": "new"}))
         new.write(rows_of(["b"], fields={"year": [1]}), replace=False)
-        assert dict(store.place().open().header.bound) == {"model": "old"}
+        assert dict(store.handle().open().header.bound) == {"model": "old"}
         old.write(rows_of(["c"], seed=1), replace=False)
         assert old.count().documents == 2
-        with place.writing():
-            current = place.switch()
-        for table in (current, place.open(), store.place().open()):
+        with handle.writing():
+            current = handle.switch()
+        for table in (current, handle.open(), store.handle().open()):
             assert dict(table.header.bound) == {"model": "new"}
             assert table.digests(["a", "b", "c"]) == {"b": "d-b"}
         with pytest.raises(WorkError, match=r"(?i)open"):
@@ -922,21 +922,21 @@ class TableContract:
     def test_a_next_table_is_gone_on_with_if_it_is_the_same(self, store, create):
         create(bound={"model": "old"})
         header = Header(DIM, {}, {"model": "new"})
-        first = store.place()
+        first = store.handle()
         first.begin(header).write(rows_of(["a"]), replace=False)
         first.close()
-        again = store.place()
+        again = store.handle()
         assert again.begin(header).digests(["a"]) == {"a": "d-a"}
         again.close()
-        other = store.place()
+        other = store.handle()
         assert other.begin(Header(DIM, {}, {"model": "third"})).count().documents == 0
         other.abandon()
         other.close()
-        last = store.place()
+        last = store.handle()
         assert last.begin(header).count().documents == 0
         last.abandon()
         last.close()
-        assert dict(store.place().open().header.bound) == {"model": "old"}
+        assert dict(store.handle().open().header.bound) == {"model": "old"}
 
     # Pages, ties and recall of searches that do not compare everything.
 

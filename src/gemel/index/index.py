@@ -367,8 +367,8 @@ class Index:
             return
         migration.copy()
         with self._store.writing():
-            self._retired.append(self._state)
-            self._state = migration.switch()
+            old, self._state = self._state, migration.switch()
+            self._retired.append(old)
 
     def _run(self, work: Callable[[IndexState], Result]) -> Result:
         """The result of `work`; run again on the new table if a migration of this handle replaced the old one."""

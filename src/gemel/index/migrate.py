@@ -122,6 +122,7 @@ class Migration:
     @classmethod
     def to_model(cls, store: Store, old: IndexState, target: Target, *, progress: bool) -> Migration:
         """Every document encoded again by the model of the target."""
+        started = perf_counter()
         encoder = target.encoder(store.name, old)
         assert old.binding is not None, "without one there is no encoder for the target"
         new = None
@@ -130,7 +131,9 @@ class Migration:
             words = WordRules(stemming=before.words.stemming)
             header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
             new = IndexState(store.begin(header), encoder, binding)
-        return cls(store, old, new, encode=True, progress=progress)
+        migration = cls(store, old, new, encode=True, progress=progress)
+        migration._started = started
+        return migration
 
     @classmethod
     def to_words(cls, store: Store, old: IndexState, rules: WordRules, *, progress: bool) -> Migration:
