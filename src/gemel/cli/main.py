@@ -18,10 +18,7 @@ from gemel.errors import GemelError, InputError, ModelError, WorkError
 from gemel.registry import Registry
 
 VERBS: Registry[click.Command] = Registry(
-    "verb",
-    package="gemel.cli.verbs",
-    attribute="command",
-    skip=("index_write",),
+    "verb", package="gemel.cli.verbs", attribute="command", skip=("index_write",)
 )
 """One file each, with a click command named `command`; the first line of the file is its line in `gemel --help`."""
 

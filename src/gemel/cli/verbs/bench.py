@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    json_option,
-    model_option,
-    progress_option,
-    shows_progress,
-    text_column_option,
-    threads_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import echo
 
 if TYPE_CHECKING:
@@ -28,17 +21,17 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", required=False, metavar="[FILE]")
-@text_column_option()
+@flags.text_column_option()
 @click.option(
     "--sample", type=click.IntRange(1), default=1000, show_default=True, help="Use at most this many texts."
 )
 @click.option(
     "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Rounds; the best counts."
 )
-@threads_option
-@progress_option
-@json_option()
-@model_option
+@flags.threads_option
+@flags.progress_option
+@flags.json_option()
+@flags.model_option
 def command(
     *,
     model: str,
@@ -58,7 +51,7 @@ def command(
     from gemel.texts.benchmark import run_benchmark
 
     texts = _texts(file, text_column, sample)
-    result = run_benchmark(model, texts, progress=shows_progress(progress), **settings)
+    result = run_benchmark(model, texts, progress=flags.shows_progress(progress), **settings)
     if as_json:
         rows = [trial.to_json() for trial in result.ran]
         fastest = {trial.precision: trial.to_json() for trial in result.winners()}

@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    encode_options,
-    id_column_option,
-    input_format_option,
-    json_option,
-    k_option,
-    min_score_option,
-    model_option,
-    out_option,
-    seed_option,
-    skip_bad_option,
-    text_column_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import cell, echo, echo_json
 from gemel.errors import InputError
 from gemel.registry import Registry
@@ -48,16 +36,16 @@ ROWS = 40  # clusters shown on a terminal
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@out_option("A folder for clusters.json, assignments.tsv, vectors.npy and map.html.", metavar="FOLDER")
+@flags.out_option("A folder for clusters.json, assignments.tsv, vectors.npy and map.html.", metavar="FOLDER")
 @click.option(
     "--method",
     type=click.Choice(METHOD_NAMES),
     help="Default: communities; k-means with --k.",
 )
-@min_score_option("inside a group, for communities and agglomerative. Default for communities: 0.75")
-@k_option("clusters, for k-means and agglomerative")
+@flags.min_score_option("inside a group, for communities and agglomerative. Default for communities: 0.75")
+@flags.k_option("clusters, for k-means and agglomerative")
 @click.option("--min-size", type=int, default=2, show_default=True, help="Smaller groups are not clusters.")
-@seed_option("k-means and of the map")
+@flags.seed_option("k-means and of the map")
 @click.option(
     "--earlier",
     type=click.Path(path_type=Path, file_okay=False),
@@ -74,13 +62,13 @@ ROWS = 40  # clusters shown on a terminal
 @click.option(
     "--cluster-memory", default="1GB", show_default=True, help="Memory for neighbors and distances."
 )
-@text_column_option()
-@id_column_option()
-@input_format_option
-@skip_bad_option
-@json_option("lines", piped=True, more="A row is a cluster.")
-@model_option
-@encode_options
+@flags.text_column_option()
+@flags.id_column_option()
+@flags.input_format_option
+@flags.skip_bad_option
+@flags.json_option("lines", piped=True, more="A row is a cluster.")
+@flags.model_option
+@flags.encode_options
 def command(
     file: str,
     out: Path | None,

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    encode_options,
-    id_column_option,
-    json_option,
-    min_score_option,
-    model_option,
-    out_option,
-    text_column_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import cell, echo
 from gemel.errors import InputError, WorkError
 
@@ -37,8 +29,10 @@ ROWS = 15  # groups shown on a terminal
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@out_option("A folder for kept.*, removed.*, report.html and report.json.", metavar="FOLDER", required=True)
-@min_score_option("of a duplicate", default=0.9)
+@flags.out_option(
+    "A folder for kept.*, removed.*, report.html and report.json.", metavar="FOLDER", required=True
+)
+@flags.min_score_option("of a duplicate", default=0.9)
 @click.option("--exact-only", is_flag=True, help="Only texts that are equal; no model is needed.")
 @click.option(
     "--keep",
@@ -59,12 +53,12 @@ ROWS = 15  # groups shown on a terminal
     show_default=True,
     help="Any run of spaces is one space.",
 )
-@text_column_option("May be repeated: the columns are read as one text.", multiple=True)
-@id_column_option()
+@flags.text_column_option("May be repeated: the columns are read as one text.", multiple=True)
+@flags.id_column_option()
 @click.option("--pairs-memory", default="1GB", show_default=True, help="Memory for the pairs.")
-@json_option(piped=True)
-@model_option
-@encode_options
+@flags.json_option(piped=True)
+@flags.model_option
+@flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
     *,
     file: str,

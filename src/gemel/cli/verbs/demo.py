@@ -7,7 +7,7 @@ from time import perf_counter
 
 import click
 
-from gemel.cli.flags import json_option, model_option
+from gemel.cli import flags
 from gemel.cli.output import cell, echo
 
 QUERIES = ("How do I get my money back?", "The program keeps crashing on my phone.")
@@ -47,8 +47,8 @@ class Facts:
 @click.command(
     epilog="\b\nExamples:\n  gemel demo\n  gemel demo --json\n  gemel demo --model path/to/a/folder"
 )
-@model_option
-@json_option()
+@flags.model_option
+@flags.json_option()
 def command(model: str, as_json: bool) -> None:
     """Encode sample sentences, show the most similar pairs and answer two searches."""
     import sys

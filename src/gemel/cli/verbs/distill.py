@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gemel.cli.flags import json_option, options_of, out_option
+from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 from gemel.cli.verbs.train import role_columns
 from gemel.training.options import TrainOptions
@@ -24,7 +24,7 @@ Examples:
 @click.option(
     "--data", multiple=True, metavar="FILE", help="Texts or pairs of texts, no labels. May be repeated."
 )
-@out_option("A folder for the student and its run.", metavar="FOLDER", required=True)
+@flags.out_option("A folder for the student and its run.", metavar="FOLDER", required=True)
 @click.option(
     "--how",
     type=click.Choice(["pairs", "vectors", "layers", "static"]),
@@ -72,8 +72,8 @@ Examples:
     "--column", "columns", multiple=True, metavar="ROLE=NAME", help="Which column has a role: text=question."
 )
 @click.option("--resume", is_flag=True, help="Resume the distillation in --out.")
-@json_option()
-@options_of(TrainOptions)
+@flags.json_option()
+@flags.options_of(TrainOptions)
 def command(
     teacher: str,
     data: tuple[str, ...],

@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    encode_options,
-    id_column_option,
-    input_format_option,
-    json_option,
-    model_option,
-    out_option,
-    overwrite_option,
-    skip_bad_option,
-    text_column_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import echo
 from gemel.cli.ray import Machine, On, machine, on_option
 from gemel.errors import InputError
@@ -47,26 +37,26 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", required=False, metavar="[FILE]")
-@out_option(
+@flags.out_option(
     "A folder for the vectors. If the run is stopped, the same command resumes it. "
     "Default: JSON lines on standard output.",
     metavar="FOLDER",
 )
-@input_format_option
-@text_column_option()
-@id_column_option()
-@skip_bad_option
+@flags.input_format_option
+@flags.text_column_option()
+@flags.id_column_option()
+@flags.skip_bad_option
 @click.option(
     "--format",
     type=click.Choice(["npy", "safetensors", "parquet", "jsonl"]),
     help="The format of the files in the folder. Default: npy.",
 )
 @click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
-@overwrite_option("what another job wrote to the folder")
-@json_option("lines", more="With -o: one object with what was done.")
+@flags.overwrite_option("what another job wrote to the folder")
+@flags.json_option("lines", more="With -o: one object with what was done.")
 @on_option
-@model_option
-@encode_options
+@flags.model_option
+@flags.encode_options
 def command(
     *,
     file: str | None,

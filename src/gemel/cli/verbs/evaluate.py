@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import encode_options, json_option, out_option, seed_option
+from gemel.cli import flags
 from gemel.cli.output import cell, echo, echo_json
 from gemel.errors import InputError
 from gemel.registry import Registry
@@ -45,14 +45,14 @@ COLUMNS = 6  # numbers to a row on a screen; all of them are in the JSON
 )
 @click.option("--metric", help='cosine, dot, euclidean, manhattan, or "all" side by side. Default: cosine.')
 @click.option("--rounds", type=click.IntRange(0), help="Bootstrap rounds of an interval. Default: 1000.")
-@seed_option("the bootstrap and of everything else that is random", default=None)
+@flags.seed_option("the bootstrap and of everything else that is random", default=None)
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the task, such as k=20."
 )
 @click.option("--pooling", help="Instead of the model's own: mean, cls, max, ...")
-@out_option("A folder for results.json, .md and a report.", metavar="FOLDER")
-@json_option("lines", piped=True, more="A row is a model on a data set.")
-@encode_options
+@flags.out_option("A folder for results.json, .md and a report.", metavar="FOLDER")
+@flags.json_option("lines", piped=True, more="A row is a model on a data set.")
+@flags.encode_options
 def command(models: tuple[str, ...], as_json: bool, out: Path | None, **values: Any) -> None:
     """Score each MODEL on labeled data; of several, say which is better and how certain that is.
 

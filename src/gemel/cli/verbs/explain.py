@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import json_option, model_option, out_option, threads_option
+from gemel.cli import flags
 from gemel.cli.output import cell, echo, echo_json
 from gemel.errors import InputError, WorkError
 
@@ -33,10 +33,10 @@ _STRONGEST = 0.75  # share of the color in the strongest cell
 @click.argument("left")
 @click.argument("right")
 @click.option("--tokens", is_flag=True, help="Show pieces of words as the model reads them, not whole words.")
-@out_option("A file for a page that shows the table: .html.", metavar="FILE")
-@json_option(piped=True)
-@threads_option
-@model_option
+@flags.out_option("A file for a page that shows the table: .html.", metavar="FILE")
+@flags.json_option(piped=True)
+@flags.threads_option
+@flags.model_option
 def command(
     left: str,
     right: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import json_option, out_option, overwrite_option, precision_option
+from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ Examples:
     show_default=True,
     help="The format; openvino needs that package.",
 )
-@out_option(
+@flags.out_option(
     "A folder for the graph with tokenizer and config, or a file that ends in .onnx: the graph alone.",
     metavar="PATH",
     required=True,
 )
-@precision_option
+@flags.precision_option
 @click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: all.")
 @click.option(
     "--normalize/--no-normalize",
     default=None,
     help="Scale vectors to length 1. Default: as the checkpoint says.",
 )
-@overwrite_option("an existing export")
-@json_option()
+@flags.overwrite_option("an existing export")
+@flags.json_option()
 def command(
     model: str,
     to: Format,

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    candidates_option,
-    json_option,
-    k_option,
-    query_options,
-    read_queries,
-    rows_out_option,
-    where_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo, echo_json
 from gemel.cli.verbs import index_write
 from gemel.cli.verbs.index_write import location_argument
@@ -41,7 +33,7 @@ def command() -> None:
     """
 
 
-_ROWS = json_option("lines", piped=True)
+_ROWS = flags.json_option("lines", piped=True)
 
 _SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
 
@@ -57,9 +49,9 @@ Examples:
   gemel index search notes --queries questions.txt -o answers.jsonl""",
 )
 @location_argument
-@query_options
-@k_option("documents per query", default=10)
-@where_option("Only documents")
+@flags.query_options
+@flags.k_option("documents per query", default=10)
+@flags.where_option("Only documents")
 @click.option(
     "--offset",
     type=click.IntRange(0),
@@ -69,14 +61,14 @@ Examples:
 )
 @click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
 @click.option("--rerank", metavar="MODEL", help="A cross-encoder that reranks the candidates.")
-@candidates_option("Documents")
+@flags.candidates_option("Documents")
 @click.option("--exact", is_flag=True, help="Compare every passage, whatever the size.")
 @click.option(
     "--recall",
     type=click.FloatRange(0, 1, min_open=True),
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
-@rows_out_option()
+@flags.rows_out_option()
 @_ROWS
 def search(
     *,
@@ -99,7 +91,7 @@ def search(
 
     target = RowsOut(out, as_json, escape_formulas)
     target.check()
-    all_queries = read_queries(query, queries, query_column)
+    all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
         answers = index.search_many(all_queries, rerank=cross, **question)
@@ -114,7 +106,7 @@ Example:
 )
 @location_argument
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@rows_out_option()
+@flags.rows_out_option()
 @_ROWS
 def get(location: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
     """Show documents of the index at LOCATION: text and fields. Missing ids are listed; exit code 1.
@@ -145,7 +137,7 @@ Example:
   gemel index stats notes""",
 )
 @location_argument
-@json_option(piped=True)
+@flags.json_option(piped=True)
 def stats(location: str, as_json: bool) -> None:
     """Show the size, model and layout of the index at LOCATION, and its recall measured against exact search."""
     import gemel

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import (
-    PRECISION,
-    id_column_option,
-    json_option,
-    model_option,
-    precision_option,
-    progress_option,
-    shows_progress,
-    text_column_option,
-    where_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 from gemel.cli.ray import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.errors import InputError, WorkError
@@ -59,7 +49,7 @@ Examples:
   gemel index create "postgresql://localhost/db#notes" """,
 )
 @location_argument
-@model_option
+@flags.model_option
 @click.option(
     "--field",
     "typed",
@@ -75,9 +65,9 @@ Examples:
     help="Longer documents are stored as passages of at most this many tokens. Default: what the model reads.",
 )
 @click.option("--dim", type=click.IntRange(1), help="Keep only the first DIM dimensions. Default: all.")
-@precision_option
+@flags.precision_option
 @stemming_option
-@json_option()
+@flags.json_option()
 def create(
     *,
     location: str,
@@ -122,8 +112,8 @@ Examples:
 )
 @location_argument
 @click.argument("file", metavar="FILE")
-@text_column_option()
-@id_column_option('"id" if there is one; else ids are hashes of the texts')
+@flags.text_column_option()
+@flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
 @kept_field_option
 @click.option("--no-fields", is_flag=True, help="Keep texts and ids only.")
 @click.option(
@@ -144,8 +134,8 @@ Examples:
     default=None,
     help="Compact at the end: merge small files, build the search structures. Default: if many documents were written.",
 )
-@progress_option
-@json_option()
+@flags.progress_option
+@flags.json_option()
 @on_option
 def add(  # noqa: PLR0913 - one argument per flag
     *,
@@ -188,7 +178,7 @@ def add(  # noqa: PLR0913 - one argument per flag
             fields=(each.fields for each in three) if stream.fields else None,
             existing=existing,
             block=block if on is None else max(block, CLUSTER_BLOCK),
-            progress=shows_progress(progress),
+            progress=flags.shows_progress(progress),
         )
         if done.added + done.replaced >= _MANY if compact is None else compact:
             index.compact()
@@ -208,11 +198,11 @@ Examples:
 )
 @location_argument
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@where_option("All documents")
+@flags.where_option("All documents")
 @click.option(
     "--ids-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="One id per line."
 )
-@json_option()
+@flags.json_option()
 def delete(
     location: str, ids: tuple[str, ...], where: str | None, ids_file: Path | None, as_json: bool
 ) -> None:
@@ -245,12 +235,12 @@ Examples:
 )
 @location_argument
 @click.argument("file", metavar="FILE")
-@model_option
-@text_column_option()
-@id_column_option('"id" if there is one; else ids are hashes of the texts')
+@flags.model_option
+@flags.text_column_option()
+@flags.id_column_option('"id" if there is one; else ids are hashes of the texts')
 @kept_field_option
-@progress_option
-@json_option()
+@flags.progress_option
+@flags.json_option()
 @on_option
 @click.pass_context
 def build(  # noqa: PLR0913 - one argument per flag
@@ -304,7 +294,7 @@ Example:
     is_flag=True,
     help="Fail if files of old versions cannot be deleted because another process has the index open.",
 )
-@json_option()
+@flags.json_option()
 def compact(location: str, now: bool, as_json: bool) -> None:
     """Merge small files of the index at LOCATION, drop deleted rows, build the search structures.
 
@@ -333,7 +323,7 @@ Example:
 @click.option(
     "--sample", type=click.IntRange(1), default=100, show_default=True, help="Documents encoded again."
 )
-@json_option()
+@flags.json_option()
 def verify(location: str, sample: int, as_json: bool) -> None:
     """Check the index at LOCATION: no damaged rows, vectors of its model. Exit code 1 if something is wrong."""
     import gemel
@@ -366,7 +356,7 @@ Examples:
     metavar="NAME",
     help="A model's name, or its folder: the one that created the index, if its table does not record it.",
 )
-@json_option()
+@flags.json_option()
 def repair(location: str, table: str | None, model: str | None, as_json: bool) -> None:
     """Rebuild a lost index.json at LOCATION, drop what cannot be read, build word index and cache again.
 
@@ -402,10 +392,10 @@ Examples:
     "--dim", type=click.IntRange(1), help="Keep only the first DIM numbers. Default: as in the index."
 )
 @click.option(
-    "--precision", type=click.Choice(["float32", "int8"]), help=f"{PRECISION} Default: as in the index."
+    "--precision", type=click.Choice(["float32", "int8"]), help=f"{flags.PRECISION} Default: as in the index."
 )
-@progress_option
-@json_option()
+@flags.progress_option
+@flags.json_option()
 def migrate(
     *,
     location: str,
@@ -428,7 +418,7 @@ def migrate(
             passage_tokens=passage_tokens,
             dim=dim,
             precision=precision,
-            progress=shows_progress(progress),
+            progress=flags.shows_progress(progress),
         )
     if as_json:
         click.echo(json.dumps({"place": location, **asdict(done)}))
@@ -445,8 +435,8 @@ Examples:
 )
 @location_argument
 @stemming_option
-@progress_option
-@json_option()
+@flags.progress_option
+@flags.json_option()
 def words(location: str, stemming: str | None, progress: bool | None, as_json: bool) -> None:
     """Split the texts of the index at LOCATION into words again, by the newest rules, for hybrid search.
 
@@ -456,7 +446,7 @@ def words(location: str, stemming: str | None, progress: bool | None, as_json: b
     import gemel
 
     with gemel.open_index(location, create=False) as index:
-        done = index.rebuild_words(stemming=stemming, progress=shows_progress(progress))
+        done = index.rebuild_words(stemming=stemming, progress=flags.shows_progress(progress))
     if as_json:
         echo_json({"place": location, "documents": done, "stemming": stemming})
     else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from gemel.cli.flags import json_option
+from gemel.cli import flags
 from gemel.cli.output import echo
 from gemel.errors import InputError
 
@@ -30,7 +30,7 @@ FEATURES = (
 
 
 @click.command(epilog="\b\nExamples:\n  gemel info\n  gemel info --json")
-@json_option()
+@flags.json_option()
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """Show versions, extras, engines, the processor, the cache, and the settings with their origins.

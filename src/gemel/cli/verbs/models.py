@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import json_option, out_option, overwrite_option
+from gemel.cli import flags
 from gemel.cli.output import echo, echo_json, echo_path
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command() -> None:
     "\n  gemel models wheel ./my-model --licence-file LICENSE --name my-model-wheel --version 1.1",
 )
 @click.argument("model")
-@out_option("A folder for the wheel.", metavar="FOLDER", default=Path("dist"), show_default=True)
+@flags.out_option("A folder for the wheel.", metavar="FOLDER", default=Path("dist"), show_default=True)
 @click.option("--as", "called", metavar="NAME", help="The name for gemel.load. Default: the model's name.")
 @click.option("--name", metavar="NAME", help="The name of the wheel for pip. Default: gemel-model-NAME.")
 @click.option("--version", default="1.0", show_default=True, help="The wheel's version.")
@@ -42,8 +42,8 @@ def command() -> None:
     multiple=True,
     help="A file with the license or a notice; may be repeated. Those in the model's folder are always included.",
 )
-@overwrite_option("a wheel of the same name and version")
-@json_option()
+@flags.overwrite_option("a wheel of the same name and version")
+@flags.json_option()
 def wheel(
     model: str,
     out: Path,
@@ -86,7 +86,7 @@ command.add_command(wheel)
 @command.command(
     "list", short_help="Models here and models to fetch.", epilog="\b\nExample:\n  gemel models list"
 )
-@json_option("lines", piped=True, more="A row is a model.")
+@flags.json_option("lines", piped=True, more="A row is a model.")
 def list_models(as_json: bool) -> None:
     """Models in the cache, those of installed wheels, and those that are fetched by name when first used."""
     from gemel.checkpoint.cache import models_folder
@@ -124,7 +124,7 @@ def list_models(as_json: bool) -> None:
 @command.command(short_help="Fetch a model now.", epilog="\b\nExample:\n  gemel models pull all-MiniLM-L6-v2")
 @click.argument("name")
 @click.option("--revision", help="A branch, tag or commit on the Hugging Face Hub.")
-@json_option()
+@flags.json_option()
 def pull(name: str, revision: str | None, as_json: bool) -> None:
     """Fetch the model NAME now, so that later no network is needed; prints its folder."""
     from gemel.checkpoint.sources import pull as pull_model
@@ -138,7 +138,7 @@ def pull(name: str, revision: str | None, as_json: bool) -> None:
 
 @command.command(short_help="Describe a model.", epilog="\b\nExample:\n  gemel models show all-MiniLM-L6-v2")
 @click.argument("model")
-@json_option(piped=True)
+@flags.json_option(piped=True)
 def show(model: str, as_json: bool) -> None:
     """Describe MODEL, a name or a folder: shape, pooling, prompts, hash. Fetches nothing."""
     from gemel.checkpoint.folder import read_checkpoint
@@ -154,7 +154,7 @@ def show(model: str, as_json: bool) -> None:
 
 @command.command(epilog="\b\nExample:\n  gemel models remove all-MiniLM-L6-v2")
 @click.argument("name")
-@json_option()
+@flags.json_option()
 def remove(name: str, as_json: bool) -> None:
     """Delete the model NAME from the cache."""
     from gemel.checkpoint.sources import remove as remove_model
@@ -171,8 +171,8 @@ def remove(name: str, as_json: bool) -> None:
     epilog="\b\nExample:\n  gemel models convert ./old-model -o ./new-model",
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@out_option("A folder for the copy. Default: convert in place.", metavar="FOLDER")
-@json_option()
+@flags.out_option("A folder for the copy. Default: convert in place.", metavar="FOLDER")
+@flags.json_option()
 def convert(folder: Path, out: Path | None, as_json: bool) -> None:
     """Convert the pickled weights in FOLDER to safetensors (extra: train); prints the files written."""
     from gemel.checkpoint.convert import convert as convert_model

@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    encode_options,
-    fast_option,
-    id_column_option,
-    json_option,
-    k_option,
-    min_score_option,
-    model_option,
-    rows_out_option,
-    student_of,
-    text_column_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo
 from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
@@ -39,16 +28,16 @@ _DEFAULT = 20
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE")
-@text_column_option()
-@id_column_option()
+@flags.text_column_option()
+@flags.id_column_option()
 @click.option("--other", metavar="FILE", help="Compare with the texts of this file, not within the first.")
 @click.option(
     "--other-text-column",
     metavar="NAME",
     help="The column of --other with the texts. Default: --text-column.",
 )
-@k_option(f"best pairs. Default: {_DEFAULT} without --min-score and --expected-false")
-@min_score_option("of a pair; all such pairs are returned")
+@flags.k_option(f"best pairs. Default: {_DEFAULT} without --min-score and --expected-false")
+@flags.min_score_option("of a pair; all such pairs are returned")
 @click.option(
     "--expected-false",
     type=float,
@@ -56,12 +45,12 @@ _DEFAULT = 20
     help="All pairs above the score that N random pairs of this corpus are expected to reach.",
 )
 @click.option("--calibrate", "calibrated", is_flag=True, help="Show how many random pairs reach each score.")
-@fast_option
-@rows_out_option(" Pairs that do not fit into memory are kept on disk beside it.")
-@json_option("lines", piped=True)
+@flags.fast_option
+@flags.rows_out_option(" Pairs that do not fit into memory are kept on disk beside it.")
+@flags.json_option("lines", piped=True)
 @on_option
-@model_option
-@encode_options
+@flags.model_option
+@flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
     *,
     file: str,
@@ -105,7 +94,7 @@ def command(  # noqa: PLR0913 - one argument per flag
             out=working,
             find=where.find_pairs(),
             **request,
-            **student_of(where.model, candidates_each, options),
+            **flags.student_of(where.model, candidates_each, options),
         )
         where.done("pairs", len(first) + len(second or ()))
     target.put(result.rows([row.id for row in first], None if second is None else [row.id for row in second]))

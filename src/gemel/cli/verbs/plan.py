@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import json_option, options_of
+from gemel.cli import flags
 from gemel.cli.output import echo
 from gemel.texts.plan_costs import PlanQuestion
 
@@ -21,8 +21,8 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@options_of(PlanQuestion)
-@json_option()
+@flags.options_of(PlanQuestion)
+@flags.json_option()
 def command(as_json: bool, options: PlanQuestion) -> None:
     """Estimate what a number of texts costs: cores, hours, memory, disk, money, and what breaks first.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import json_option, out_option, overwrite_option, seed_option, text_column_option
+from gemel.cli import flags
 from gemel.cli.output import echo
 
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ Examples:
     help="What to fit; a flow needs the extra train.",
 )
 @click.option("--data", required=True, metavar="FILE", help="Unlabeled texts to fit on, as many as you have.")
-@text_column_option("May be repeated: each column is read.", multiple=True)
+@flags.text_column_option("May be repeated: each column is read.", multiple=True)
 @click.option("--dim", type=click.IntRange(1), help="whitening: keep this many directions. Default: all.")
 @click.option(
     "--remove", type=click.IntRange(0), help="all-but-the-top: directions to remove. Default: dim / 100."
 )
 @click.option("--epochs", type=click.IntRange(0), help="flow: passes over the texts. Default: 4.")
-@seed_option("the initial weights of a flow", default=None)
-@out_option("A folder for the new model.", metavar="FOLDER", required=True)
-@overwrite_option("the model in that folder")
-@json_option()
+@flags.seed_option("the initial weights of a flow", default=None)
+@flags.out_option("A folder for the new model.", metavar="FOLDER", required=True)
+@flags.overwrite_option("the model in that folder")
+@flags.json_option()
 def command(
     model: str,
     method: str,

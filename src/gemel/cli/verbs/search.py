@@ -8,21 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import (
-    candidates_option,
-    encode_options,
-    fast_option,
-    id_column_option,
-    json_option,
-    k_option,
-    model_option,
-    query_options,
-    read_queries,
-    rows_out_option,
-    student_of,
-    text_column_option,
-    where_option,
-)
+from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo
 from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
@@ -40,10 +26,10 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("corpus", metavar="CORPUS")
-@query_options
-@text_column_option()
-@id_column_option()
-@where_option("Only rows")
+@flags.query_options
+@flags.text_column_option()
+@flags.id_column_option()
+@flags.where_option("Only rows")
 @click.option(
     "--field",
     "typed",
@@ -52,16 +38,16 @@ Examples:
     help="The type of a column for --where: text, int, float or bool. May be repeated. Default: the type in JSON and "
     "parquet, text in .csv and .tsv.",
 )
-@k_option("results per query", default=10)
+@flags.k_option("results per query", default=10)
 @click.option("--hybrid", is_flag=True, help="Combine with keyword search (BM25) by rank in both.")
 @click.option("--rerank", metavar="MODEL", help="A cross-encoder that reranks the candidates.")
-@candidates_option("Texts")
-@fast_option
-@rows_out_option()
-@json_option("lines", piped=True)
+@flags.candidates_option("Texts")
+@flags.fast_option
+@flags.rows_out_option()
+@flags.json_option("lines", piped=True)
 @on_option
-@model_option
-@encode_options
+@flags.model_option
+@flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
     *,
     corpus: str,
@@ -93,7 +79,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     target.check()
     if on is not None and candidates_each is not None:
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
-    all_queries = read_queries(query, queries, query_column)
+    all_queries = flags.read_queries(query, queries, query_column)
     rows = _rows(corpus, text_column, id_column, where, typed)
     with machine(on, model, options) as here:
         found = gemel.search_texts(
@@ -105,7 +91,7 @@ def command(  # noqa: PLR0913 - one argument per flag
             rerank=None if rerank is None else gemel.load_cross(rerank),
             find=here.find_hits(),
             **steps,
-            **student_of(here.model, candidates_each, options),
+            **flags.student_of(here.model, candidates_each, options),
         )
         here.done("search", len(all_queries))
     target.put(found.rows())

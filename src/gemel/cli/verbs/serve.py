@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gemel.cli.flags import model_option, options_of
+from gemel.cli import flags
 from gemel.cli.output import echo
 from gemel.errors import MissingExtra
 from gemel.serve.options import ANY_ORIGIN, ServeOptions
@@ -27,8 +27,8 @@ CORS_WARNING = (
 
 
 @click.command(epilog=EXAMPLES)
-@model_option
-@options_of(ServeOptions)
+@flags.model_option
+@flags.options_of(ServeOptions)
 def command(model: str, options: ServeOptions) -> None:
     """Serve a model over HTTP: OpenAI's embeddings, text-embeddings-inference, rerank, search, and a page.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gemel.cli.flags import Function, field_docs, flag_of, json_option, options_of, out_option
+from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 from gemel.training.objectives.base import OBJECTIVES, ObjectiveSetting, all_settings
 from gemel.training.options import TrainOptions
@@ -23,7 +23,7 @@ Examples:
   gemel train stsb-train.tsv --model ./bert --kind cross-encoder --objective regression -o my-reranker"""
 
 
-def objective_settings(function: Function) -> Function:
+def objective_settings(function: flags.Function) -> flags.Function:
     """A flag for every setting of every objective; `function` gets those that were given as `settings`."""
     known = all_settings()
 
@@ -33,14 +33,14 @@ def objective_settings(function: Function) -> Function:
         settings = {name: value for name, value in given.items() if value is not None}
         return function(*arguments, settings=settings, **values)
 
-    decorated: Function = call
+    decorated: flags.Function = call
     for each in reversed(known):
-        decorated = flag_of(each.name, each.annotation, default=None, help=_help(each))(decorated)
+        decorated = flags.flag_of(each.name, each.annotation, default=None, help=_help(each))(decorated)
     return decorated
 
 
 def _help(setting: ObjectiveSetting) -> str:
-    text = field_docs(setting.owner).get(setting.name, "")
+    text = flags.field_docs(setting.owner).get(setting.name, "")
     owners = ", ".join(f"{name} ({default})" for name, default in setting.defaults.items())
     return f"{text} Of: {owners}."
 
@@ -60,7 +60,7 @@ def _help(setting: ObjectiveSetting) -> str:
     metavar="NAME",
     help=f"What to learn: {', '.join(OBJECTIVES)}. See: gemel objectives.",
 )
-@out_option("A folder for the model and its run.", metavar="FOLDER", required=True)
+@flags.out_option("A folder for the model and its run.", metavar="FOLDER", required=True)
 @click.option(
     "--kind",
     type=click.Choice(["bi-encoder", "cross-encoder"]),
@@ -86,8 +86,8 @@ def _help(setting: ObjectiveSetting) -> str:
     "--eval-task", default="sts", show_default=True, help="The task of --eval-data; see gemel evaluate."
 )
 @click.option("--resume", is_flag=True, help="Resume the run in --out from its last snapshot.")
-@json_option()
-@options_of(TrainOptions)
+@flags.json_option()
+@flags.options_of(TrainOptions)
 @objective_settings
 def command(
     data: tuple[str, ...],
