@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, get_args
 
 from gemel.errors import InputError
 
@@ -48,19 +48,18 @@ class EncodeOptions:
     """Show texts per second and the time left on standard error."""
 
     def __post_init__(self) -> None:
-        _one_of("precision", self.precision, (None, *get_args(Precision)))
-        _one_of("output", self.output, get_args(Output))
-        _one_of("on_long", self.on_long, get_args(OnLong))
+        check_choice("precision", self.precision, (None, *get_args(Precision)))
+        check_choice("output", self.output, get_args(Output))
+        check_choice("on_long", self.on_long, get_args(OnLong))
         for name in ("dim", "max_length", "threads"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         parse_bytes(self.memory)
 
     @classmethod
     def of(cls, options: EncodeOptions | None, keywords: EncodeKeywords) -> EncodeOptions:
         """`options`, or the defaults, with the fields in `keywords` replaced; an unknown name is an error."""
-        return _with_keywords(options or cls(), keywords, "encode")
+        return with_keywords(options or cls(), keywords, "encode")
 
 
 class EncodeKeywords(TypedDict, total=False):
@@ -90,9 +89,16 @@ def parse_bytes(size: int | str) -> int:
     return int(float(match[1]) * unit)
 
 
-def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{name} must be one of {', '.join(str(k) for k in known if k)}, got {value!r}")
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Refuse a value that is not one of `choices`, such as the arguments of a Literal."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(str(c) for c in choices if c)}, got {value!r}")
+
+
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +126,7 @@ class CrossOptions:
     @classmethod
     def of(cls, options: CrossOptions | None, keywords: CrossKeywords) -> CrossOptions:
         """`options`, or the defaults, with the fields in `keywords` replaced; an unknown name is an error."""
-        return _with_keywords(options or cls(), keywords, "a cross-encoder")
+        return with_keywords(options or cls(), keywords, "a cross-encoder")
 
 
 class CrossKeywords(TypedDict, total=False):
@@ -134,10 +140,15 @@ class CrossKeywords(TypedDict, total=False):
     progress: bool
 
 
-Options = TypeVar("Options", EncodeOptions, CrossOptions)
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-def _with_keywords(options: Options, keywords: Mapping[str, Any], what: str) -> Options:
+Options = TypeVar("Options", bound=_Dataclass)
+
+
+def with_keywords(options: Options, keywords: Mapping[str, Any], what: str) -> Options:
+    """`options` with the fields in `keywords` replaced; an unknown name is an error about `what`."""
     names = [field.name for field in fields(options)]
     for name in keywords:
         if name not in names:

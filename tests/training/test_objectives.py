@@ -242,7 +242,7 @@ def test_an_unknown_objective_or_setting_is_refused_with_what_exists():
         ("angle", {"temperature": 0}, "temperature must be more than 0, got 0"),
         ("classification", {"concat": "u,w"}, r"unknown part 'w', in 'u,w'. Known: u, v, \|u-v\|, u\*v"),
         ("classification", {"concat": "u,v,u"}, "names a part twice"),
-        ("classification", {"concat": "u"}, "looks at one of the two vectors only"),
+        ("classification", {"concat": "u"}, "has one of the two vectors only"),
         ("classification", {"concat": ""}, "unknown part ''"),
         ("contrastive", {"metric": "dot"}, "metric must be one of euclidean, cosine, manhattan, got 'dot'"),
         ("denoising", {"noise": 1.0}, "noise must be from 0 to below 1, got 1.0"),

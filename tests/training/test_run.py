@@ -154,14 +154,12 @@ def test_a_run_is_not_resumed_with_other_settings(paths, tmp_path):
 def test_a_run_of_an_older_version_without_an_option_is_resumed_with_its_default(
     paths, tmp_path, monkeypatch
 ):
-    whole = TrainingRun._identity
+    current = TrainingRun._identity
 
     def older(self):
-        identity = whole(self)
-        return {
-            **identity,
-            "options": {k: v for k, v in identity["options"].items() if k != "encode_repeats"},
-        }
+        identity = current(self)
+        options = {k: v for k, v in identity["options"].items() if k != "encode_repeats"}
+        return {**identity, "network": "twin", "options": options}
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingRun, "_identity", older)

@@ -281,9 +281,6 @@ class Summary:
         """The score of the run: the last one, which is the average if there are several data sets."""
         return self.measured[-1] if self.measured else None
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def changed_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The options that differ from their defaults."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_positions, model_types
-from gemel.checkpoint.cross import read_cross, has_token_types, write_cross
+from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.cross_head import layout_of, read_head

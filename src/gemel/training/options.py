@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from gemel.errors import InputError
+from gemel.options import check_choice, check_count, with_keywords
 
 Schedule = Literal["linear", "cosine", "constant"]
 MixedPrecision = Literal["no", "bf16", "fp16"]
@@ -88,17 +89,12 @@ class TrainOptions:
     """Show loss, texts per second and the time left on standard error."""
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("schedule", Schedule),
-            ("mixed_precision", MixedPrecision),
-            ("mixing", Mixing),
-        ):
-            if getattr(self, name) not in get_args(choices):
-                listed = ", ".join(get_args(choices))
-                raise InputError(f"{name} must be one of {listed}, got {getattr(self, name)!r}")
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("mixed_precision", self.mixed_precision, get_args(MixedPrecision))
+        check_choice("mixing", self.mixing, get_args(Mixing))
         for name in _COUNTS:
             if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name), 0 if name == "freeze_layers" else 1)
+                check_count(name, getattr(self, name), 0 if name == "freeze_layers" else 1)
         for name in ("epochs", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be more than 0, got {getattr(self, name)!r}")
@@ -109,6 +105,11 @@ class TrainOptions:
         for name in ("weight_decay", "clip"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
+
+    @classmethod
+    def of(cls, options: TrainOptions | None, keywords: Mapping[str, Any], what: str) -> TrainOptions:
+        """`options`, or the defaults, with the fields in `keywords` replaced; an unknown name is an error."""
+        return with_keywords(options or cls(), keywords, what)
 
 
 _COUNTS = (
@@ -125,20 +126,3 @@ _COUNTS = (
     "checkpoint_steps",
     "freeze_layers",
 )
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
-def change_options(
-    options: TrainOptions | None, changes: Mapping[str, Any], *, of: str, hint: str = ""
-) -> TrainOptions:
-    """`options` with these fields changed; an unknown field is refused in a message that names the function `of`."""
-    names = [field.name for field in fields(TrainOptions)]
-    for name in changes:
-        if name not in names:
-            more = f". {hint}" if hint else ""
-            raise InputError(f"unknown option {name!r} of {of}. Known: {', '.join(names)}{more}")
-    return replace(options or TrainOptions(), **changes)

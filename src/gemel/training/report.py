@@ -46,18 +46,16 @@ def write_report(
     *,
     summary: Summary,
     journal: Sequence[Line],
-    before: SimilaritySample | None = None,
-    after: SimilaritySample | None = None,
     doctor: Sequence[Mapping[str, Any]] | None = None,
     date: datetime | None = None,
 ) -> Path:
     """Write report.html to the folder, atomically, and return its path.
 
-    `journal` is what `read_journal` gives; `before` and `after` default to its first and last histograms.
-    `doctor` are the diagnoses of the data sets as JSON; None: the data was not checked. `date` defaults to now.
+    `journal` is what `read_journal` gives; `doctor` are the diagnoses of the data sets as JSON, None: the data was not
+    checked. `date` defaults to now.
     """
     moment = (date or datetime.now(UTC)).isoformat(sep=" ", timespec="minutes")
-    text = _page(Content(summary, journal, moment, before, after, doctor))
+    text = _page(Content(summary, journal, moment, doctor))
     path = Path(folder) / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,8 +80,6 @@ class Content:
     summary: Summary
     journal: Sequence[Line]
     date: str
-    before: SimilaritySample | None
-    after: SimilaritySample | None
     doctor: Sequence[Mapping[str, Any]] | None
     """A diagnosis for each data set."""
 
@@ -180,8 +176,7 @@ def _training(content: Content) -> Markup:
 
 
 def _vectors(content: Content) -> Markup:
-    from_journal = similarities_of(content.journal)
-    before, after = content.before or from_journal[0], content.after or from_journal[1]
+    before, after = similarities_of(content.journal)
     named = [
         (title, counts)
         for title, counts in (("Before training", before), ("After training", after))

@@ -145,11 +145,10 @@ class TrainingRun:
         self.loop.processes.barrier()
 
     def _begin(self) -> None:
-        first = self.loop.processes.first
-        self.journal = MetricsJournal.open(self.folder / FILE) if first else MetricsJournal.nowhere()
+        self.journal = self._open_journal()
         dropped = getattr(self.loop.sampler.epoch(0), "dropped", 0)
         self.journal.write("start", 0, **self._identity(), steps=self.loop.steps, rows_dropped=dropped)
-        score = self.loop.processes.broadcast(self._score(0) if first else None)
+        score = self.loop.processes.broadcast(self._score(0) if self.loop.processes.first else None)
         self.score_before = score
         self.first = self._health(0, score) if self.network.gives_vectors else None
         self.watch = self._open_watch()
@@ -157,7 +156,7 @@ class TrainingRun:
 
     def _resume(self, newest: Path) -> None:
         snapshot = read_snapshot(newest)
-        self._same_run(snapshot.state["run"], newest)
+        self._check_same_run(snapshot.state["run"], newest)
         self.loop.restore(snapshot)
         self.score_before = snapshot.state["score_before"]
         self.untrained = tuple(MeasuredScores.from_json(each) for each in snapshot.state["untrained"])
@@ -165,13 +164,13 @@ class TrainingRun:
         self.watch = self._open_watch()
         self.watch.restore(snapshot.state["watch"])
         step = self.loop.position.step
-        first = self.loop.processes.first
-        self.journal = (
-            MetricsJournal.open(self.folder / FILE, resume_at_step=step)
-            if first
-            else MetricsJournal.nowhere()
-        )
+        self.journal = self._open_journal(resume_at_step=step)
         self.journal.write("resume", step)
+
+    def _open_journal(self, resume_at_step: int | None = None) -> MetricsJournal:
+        if not self.loop.processes.first:
+            return MetricsJournal.nowhere()
+        return MetricsJournal.open(self.folder / FILE, resume_at_step)
 
     def _open_watch(self) -> Watch:
         fp16 = self.options.mixed_precision == "fp16"
@@ -190,7 +189,7 @@ class TrainingRun:
             "processes": self.loop.processes.world,
         }
 
-    def _same_run(self, before: Mapping[str, Any], newest: Path) -> None:
+    def _check_same_run(self, before: Mapping[str, Any], newest: Path) -> None:
         now = self._identity()
         # A run of an older version: options that it did not have are at their defaults, and kinds had other names.
         old = {**json.loads(json.dumps(asdict(TrainOptions()))), **before.get("options", {})}

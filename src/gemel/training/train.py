@@ -31,7 +31,7 @@ from gemel.training.network import TrainableNetwork
 from gemel.training.objectives.base import Objective, make_objective
 from gemel.training.objectives.cross import cross_objective
 from gemel.training.objectives.matryoshka import Matryoshka
-from gemel.training.options import TrainOptions, change_options
+from gemel.training.options import TrainOptions
 from gemel.training.run import TrainingRun, TrainResult
 from gemel.training.watch import Collapse
 from gemel.types import Encoder
@@ -79,8 +79,8 @@ def train(  # noqa: PLR0913 - each is a thing that the user names
         eval_task=eval_task,
         resume=resume,
     )
-    hint = "Settings of the objective go into settings="
-    return run_request(request, change_options(options, changes, of="train", hint=hint))
+    what = "train (settings of the objective go into settings=)"
+    return run_request(request, TrainOptions.of(options, changes, what))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,12 +168,6 @@ class TableExamples:
         codes = np.array([list(classes).index(name) for name in self.classes], dtype=np.int64)
         return replace(self, labels=codes[self.labels], classes=tuple(classes))
 
-    def with_labels(self, labels: NDArray[Any]) -> TableExamples:
-        """The same rows with other labels, such as the scores of a teacher."""
-        if len(labels) != len(self):
-            raise InputError(f"{len(labels)} labels for {len(self)} rows of {self.name}")
-        return replace(self, labels=labels, classes=(), score_range=None)
-
 
 _WRITE_TEXTS = 1024  # at a time
 

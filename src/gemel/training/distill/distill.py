@@ -20,7 +20,7 @@ from gemel.training.distill.job import (
     likely_how,
 )
 from gemel.training.distill.teacher import CrossTeacher, open_teacher
-from gemel.training.options import TrainOptions, change_options
+from gemel.training.options import TrainOptions
 
 
 def distill(  # noqa: PLR0913 - each is a thing that the user names
@@ -51,7 +51,7 @@ def distill(  # noqa: PLR0913 - each is a thing that the user names
     model; needs no torch). None: chosen by the other arguments.
     `changes` are fields of TrainOptions by name; `say` is called with each note on data and progress.
     """
-    train_options = change_options(options, changes, of="distill")
+    train_options = TrainOptions.of(options, changes, "distill")
     opened = open_teacher(teacher, threads=train_options.threads)
     method = how or likely_how(
         cross=isinstance(opened, CrossTeacher), student=student is not None, layers=bool(layers or keep)

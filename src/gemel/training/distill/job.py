@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 from gemel.errors import InputError
 from gemel.files.rows import Row
 from gemel.model import Model, load
+from gemel.options import check_choice, check_count
 from gemel.terminal import Progress
 from gemel.texts.encode_folder import FolderProgress, encode_to_folder, read_folder
 from gemel.training.data import open_all
@@ -218,11 +219,6 @@ class DistillRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def texts(self) -> list[str]:
-        """The first text of each row, which the teacher reads."""
-        return [row[0] for row in self.rows]
-
 
 def read_texts(
     data: object, columns: Mapping[str, str] | None = None, *, skip_bad: bool = False
@@ -325,9 +321,7 @@ class DistillRequest:
 
     def __post_init__(self) -> None:
         for name, choices in (("how", How), ("objective", PairObjective), ("bridge", Bridge)):
-            if getattr(self, name) not in get_args(choices):
-                listed = ", ".join(get_args(choices))
-                raise InputError(f"{name} must be one of {listed}, got {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), get_args(choices))
         for option in fields(self):
             methods = _ONLY.get(option.name)
             if methods and self.how not in methods and getattr(self, option.name) != option.default:
@@ -335,9 +329,7 @@ class DistillRequest:
                     f"{option.name} belongs to how={' or '.join(methods)}, not to how={self.how}"
                 )
         for name in ("neighbours", "random_pairs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+            check_count(name, getattr(self, name))
         if self.how in ("pairs", "vectors") and self.student is None:
             raise InputError(f"how={self.how} trains a student. Name the model it starts from (--student)")
         if self.data is None and (self.trains or self.how in ("pairs", "vectors")):

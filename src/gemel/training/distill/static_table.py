@@ -30,6 +30,7 @@ from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
 from gemel.files.atomic import atomic_folder, write_json
 from gemel.model import Model, load
+from gemel.options import check_count
 from gemel.terminal import Progress
 from gemel.texts.whitening import principal_axes
 from gemel.training.distill.by_vectors import learn_vectors, widest_directions
@@ -87,8 +88,7 @@ def make_table(
     progress: bool = False,
 ) -> StaticTable:
     """The table of the student, not written."""
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
-        raise InputError(f"dim must be a whole number of at least 1, got {dim!r}")
+    check_count("dim", dim)
     if texts is not None and not texts:
         raise InputError("no texts to fit the static student to. Give some, or leave texts out")
     vocabulary = read_vocabulary(model, threads=threads, progress=progress)

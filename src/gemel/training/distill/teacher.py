@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,9 +152,6 @@ class StudentAgreement:
     """On near pairs, or on the pairs in the data: the hard part."""
     random: float | None
     all: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def summary(self) -> str:
         return ", ".join(

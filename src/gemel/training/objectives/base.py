@@ -109,12 +109,6 @@ def check_share(name: str, value: float) -> None:
         raise InputError(f"{name} must be from 0 to below 1, got {value!r}")
 
 
-def check_one_of(name: str, value: str, choices: Any) -> None:  # noqa: ANN401 - a Literal type
-    """`choices` is a Literal, the annotation of the field."""
-    if value not in get_args(choices):
-        raise InputError(f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}")
-
-
 @dataclass(frozen=True)
 class ObjectiveSetting:
     """A setting that some objectives have."""

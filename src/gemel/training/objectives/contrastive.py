@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from gemel.training.objectives.base import Needs, Objective, check_one_of, check_positive, register
+from gemel.options import check_choice
+from gemel.training.objectives.base import Needs, Objective, check_positive, register
 from gemel.training.objectives.compare import Distance, distance_rows
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Contrastive(Objective):
 
     def __post_init__(self) -> None:
         check_positive("margin", self.margin)
-        check_one_of("metric", self.metric, Distance)
+        check_choice("metric", self.metric, get_args(Distance))
 
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gemel.errors import InputError
+from gemel.options import check_choice
 from gemel.training.objectives.base import Needs, Objective, with_settings
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class CrossRegression(Objective):
     needs = Needs(texts=("left", "right"), label="score")
 
     def __post_init__(self) -> None:
-        if self.loss not in ("cross-entropy", "squared-error"):
-            raise InputError(f"loss must be one of cross-entropy, squared-error, got {self.loss!r}")
+        check_choice("loss", self.loss, ("cross-entropy", "squared-error"))
 
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from gemel.training.objectives.base import Needs, Objective, check_one_of, register
+from gemel.options import check_choice
+from gemel.training.objectives.base import Needs, Objective, register
 from gemel.training.objectives.compare import unit
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class MarginMSE(Objective):
     needs = Needs(texts=("anchor", "positive", "negative"), label="margin")
 
     def __post_init__(self) -> None:
-        check_one_of("score", self.score, Likeness)
+        check_choice("score", self.score, get_args(Likeness))
 
     def __call__(
         self, vectors: tuple[Tensor, ...], label: Tensor | None, weights: nn.Module | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from gemel.training.objectives.base import Needs, Objective, check_one_of, check_positive, register
+from gemel.options import check_choice
+from gemel.training.objectives.base import Needs, Objective, check_positive, register
 from gemel.training.objectives.compare import Distance, distance_rows, distance_table
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ class Triplet(Objective):
 
     def __post_init__(self) -> None:
         check_positive("margin", self.margin)
-        check_one_of("metric", self.metric, Distance)
-        check_one_of("mining", self.mining, Mining)
+        check_choice("metric", self.metric, get_args(Distance))
+        check_choice("mining", self.mining, get_args(Mining))
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
