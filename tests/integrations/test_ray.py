@@ -411,7 +411,7 @@ def test_a_folder_is_filled_by_one_run_at_a_time(vectors, tmp_path, monkeypatch)
 
 def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
     memory, lefts, rights = 64 * 2_000, 40, 600
-    request = PairRequest(None, -1.0, "cosine", memory, 1, True, False, tmp_path)
+    request = PairRequest(np.eye(2), None, None, -1.0, "cosine", memory, 1, True, False, tmp_path)
     tiles = stripes(lefts, rights, 40, same=False)[0]
     left, right = (grid.ravel().astype(np.int32) for grid in np.indices((lefts, rights)))
     loaded, real = [], TileStore.load

@@ -232,16 +232,3 @@ def _header(kind: np.dtype[Any], length: int) -> bytes:
     text = f"{{'descr': '{kind.str}', 'fortran_order': False, 'shape': ({length},), }}"
     size = _HEADER - 10
     return b"\x93NUMPY\x01\x00" + size.to_bytes(2, "little") + text.ljust(size - 1).encode() + b"\n"
-
-
-def content_hash(*arrays: NDArray[Any] | None) -> str:
-    """SHA-256 of the shapes and bytes of the arrays."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(repr(None if array is None else (array.shape, array.dtype.str)).encode())
-        if array is not None:
-            for start in range(0, len(array), 65_536):
-                digest.update(np.ascontiguousarray(array[start : start + 65_536]).data)
-    return digest.hexdigest()

@@ -6,6 +6,7 @@ floor: the best k of all, or every pair of a block.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra
 from gemel.options import parse_bytes
@@ -22,6 +23,7 @@ from gemel.terminal import Progress
 from gemel.types import Vectors
 from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
 from gemel.vectors.scan.scanner import Scan
+from gemel.vectors.similarity import METRICS, shaped
 
 if TYPE_CHECKING:
     import pandas
@@ -38,10 +40,13 @@ _LEAST = 16  # left rows per block, however little memory there is
 _SPARE = 16_384  # pairs beyond k that are collected before the best are picked
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PairRequest:
     """The checked arguments of `similar_pairs`."""
 
+    left: Vectors
+    right: Vectors | None
+    """None: the left rows with one another."""
     k: int | None
     min_score: float | None
     metric: str
@@ -51,6 +56,51 @@ class PairRequest:
     prune: bool
     progress: bool
     out: Path | None
+
+    @classmethod
+    def of(  # noqa: PLR0913 - the arguments of similar_pairs
+        cls,
+        vectors: ArrayLike,
+        other: ArrayLike | None,
+        *,
+        k: int | None,
+        min_score: float | None,
+        metric: str,
+        memory: int | str,
+        threads: int,
+        prune: bool,
+        progress: bool,
+        out: str | Path | None,
+    ) -> PairRequest:
+        """The arguments, or an error that names the wrong one."""
+        _check_limits(k, min_score)
+        METRICS[metric]
+        left = shaped(vectors, "vectors")
+        right = None if other is None else shaped(other, "other")
+        most = None if k is None else min(int(k), max(pair_count(left, right), 1))
+        return cls(
+            left=left,
+            right=right,
+            k=most,
+            min_score=None if min_score is None else float(min_score),
+            metric=metric,
+            memory=_check_memory(memory, max(len(left), 0 if right is None else len(right)), most),
+            threads=threads,
+            prune=prune,
+            progress=progress,
+            out=None if out is None else Path(out),
+        )
+
+    @property
+    def total(self) -> int:
+        """Pairs to compare."""
+        return pair_count(self.left, self.right)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """All that the pairs depend on, as JSON: the plan of a `PairFolder`."""
+        limits = {"metric": self.metric, "k": self.k, "min_score": self.min_score}
+        return {**limits, "vectors": content_hash(self.left, self.right)}
 
     @property
     def floor(self) -> float:
@@ -62,7 +112,7 @@ class PairRequest:
         return max(1, self.memory // BYTES_PER_PAIR)
 
 
-def checked_limits(k: int | None, min_score: float | None) -> None:
+def _check_limits(k: int | None, min_score: float | None) -> None:
     """Raise unless k or min_score is given and valid."""
     if k is None and min_score is None:
         raise InputError("similar_pairs needs k (how many), min_score (how near), or both")
@@ -78,7 +128,7 @@ def _is_number(value: object) -> bool:
     return given.ndim == 0 and given.dtype.kind in "fiu" and bool(np.isfinite(given))
 
 
-def checked_memory(memory: int | str, rows: int, k: int | None) -> int:
+def _check_memory(memory: int | str, rows: int, k: int | None) -> int:
     """`memory` in bytes; raises if `k` pairs do not fit or there are too many rows."""
     size = parse_bytes(memory)
     if rows > _MOST_ROWS:
@@ -89,6 +139,22 @@ def checked_memory(memory: int | str, rows: int, k: int | None) -> int:
             f"{k:,} pairs need about {need:,} MB; memory is {memory!r}. Ask for fewer, or give more memory"
         )
     return size
+
+
+def pair_count(left: Vectors, right: Vectors | None) -> int:
+    """The number of pairs of `left` and `right`, or within `left`."""
+    return len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
+
+
+def content_hash(*arrays: NDArray[Any] | None) -> str:
+    """SHA-256 of the shapes and bytes of the arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(repr(None if array is None else (array.shape, array.dtype.str)).encode())
+        if array is not None:
+            for start in range(0, len(array), 65_536):
+                digest.update(np.ascontiguousarray(array[start : start + 65_536]).data)
+    return digest.hexdigest()
 
 
 def too_many(request: PairRequest) -> InputError:

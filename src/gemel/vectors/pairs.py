@@ -11,8 +11,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gemel.types import Vectors
-from gemel.vectors.pair_folder import PairFolder, content_hash
+from gemel.vectors.pair_folder import PairFolder
 from gemel.vectors.pair_scan import (
     Best,
     Every,
@@ -20,14 +19,11 @@ from gemel.vectors.pair_scan import (
     Pairs,
     Walk,
     by_position,
-    checked_limits,
-    checked_memory,
     in_order,
     too_many,
 )
 from gemel.vectors.scan.compare import ScanResult, thread_count
 from gemel.vectors.scan.scanner import scan
-from gemel.vectors.similarity import METRICS, shaped
 
 __all__ = ["Pairs", "similar_pairs"]
 
@@ -57,33 +53,28 @@ def similar_pairs(  # noqa: PLR0913 - one question, and how to work on it
     killed. With `min_score` alone they are sorted by position, not best first.
     prune: rule pairs out by 8-bit bounds first, where the processor supports them. The result is the same.
     """
-    checked_limits(k, min_score)
-    METRICS[metric]
-    left = shaped(vectors, "vectors")
-    right = None if other is None else shaped(other, "other")
-    total = len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
-    most = None if k is None else min(int(k), max(total, 1))
-    request = PairRequest(
-        k=most,
-        min_score=min_score if min_score is None else float(min_score),
+    request = PairRequest.of(
+        vectors,
+        other,
+        k=k,
+        min_score=min_score,
         metric=metric,
-        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), most),
+        memory=memory,
         threads=thread_count(threads),
         prune=prune,
         progress=progress,
-        out=None if out is None else Path(out),
+        out=out,
     )
     if request.out is None:
-        return _compare(left, right, request, None)
-    plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
-    with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
-        return folder.result() if folder.finished else _compare(left, right, request, folder)
+        return _compare(request, None)
+    with PairFolder(request.out, request.plan) as folder:
+        return folder.result() if folder.finished else _compare(request, folder)
 
 
-def _compare(left: Vectors, right: Vectors | None, request: PairRequest, folder: PairFolder | None) -> Pairs:
+def _compare(request: PairRequest, folder: PairFolder | None) -> Pairs:
     ready = scan(
-        left,
-        right,
+        request.left,
+        request.right,
         request.metric,
         threads=request.threads,
         int8=request.prune,

@@ -22,7 +22,7 @@ from gemel.files.atomic import atomic_file
 from gemel.integrations.ray.cluster import RayCluster
 from gemel.terminal import Progress
 from gemel.types import Vectors
-from gemel.vectors.pair_folder import PairFolder, content_hash
+from gemel.vectors.pair_folder import PairFolder
 from gemel.vectors.pair_scan import (
     Best,
     Collector,
@@ -30,8 +30,6 @@ from gemel.vectors.pair_scan import (
     PairRequest,
     Pairs,
     by_position,
-    checked_limits,
-    checked_memory,
     in_order,
     joined,
     too_many,
@@ -62,42 +60,28 @@ def pairs_on_ray(  # noqa: PLR0913 - one question, and how to work on it
     memory: of this process; each machine also has one copy of the arrays. threads: of a worker; None: those of the
     cluster. out: finished tiles are stored in the folder, so that a stopped run is resumed by the same call.
     """
-    checked_limits(k, min_score)
-    METRICS[metric]
-    left = shaped(vectors, "vectors")
-    right = None if other is None else shaped(other, "other")
-    check_same_dim(left, left if right is None else right, "vectors", "other")
-    total = _total(left, right)
-    if total == 0:
-        return similar_pairs(left, k=k, min_score=min_score, other=right, metric=metric, out=out)
-    best = None if k is None else min(int(k), total)
-    request = PairRequest(
-        k=best,
-        min_score=None if min_score is None else float(min_score),
+    request = PairRequest.of(
+        vectors,
+        other,
+        k=k,
+        min_score=min_score,
         metric=metric,
-        memory=checked_memory(memory, max(len(left), 0 if right is None else len(right)), best),
+        memory=memory,
         threads=threads or cluster.threads,
         prune=prune,
         progress=progress,
-        out=None if out is None else Path(out),
+        out=out,
     )
-    return _resume_or_compare(cluster, left, right, request, total)
-
-
-def _total(left: Vectors, right: Vectors | None) -> int:
-    return len(left) * (len(left) - 1) // 2 if right is None else len(left) * len(right)
-
-
-def _resume_or_compare(
-    cluster: RayCluster, left: Vectors, right: Vectors | None, request: PairRequest, total: int
-) -> Pairs:
+    left, right = request.left, request.right
+    check_same_dim(left, left if right is None else right, "vectors", "other")
+    if request.total == 0:
+        return similar_pairs(left, k=k, min_score=min_score, other=right, metric=metric, out=out)
     if request.out is None:
-        return _compare(cluster, left, right, request, total, None)
-    plan = {"metric": request.metric, "k": request.k, "min_score": request.min_score}
-    with PairFolder(request.out, {**plan, "vectors": content_hash(left, right)}) as folder:
+        return _compare(cluster, left, right, request, request.total, None)
+    with PairFolder(request.out, request.plan) as folder:
         if folder.finished:
             return folder.result()
-        return _compare(cluster, left, right, request, total, folder)
+        return _compare(cluster, left, right, request, request.total, folder)
 
 
 def _compare(
