@@ -15,7 +15,7 @@ import numpy as np
 
 from gemel.checkpoint.architecture import architecture_of, max_positions
 from gemel.checkpoint.folder import Checkpoint
-from gemel.encoder.engines.torch_network import load_network
+from gemel.encoder.engines.torch import load_network
 from gemel.errors import InputError, MissingExtra
 from gemel.training.options import TrainOptions
 from gemel.training.packing import ATTENTION, Pack, register_attention
