@@ -36,7 +36,6 @@ SYSTEMS = {
     for system in (
         System("gemel", "gemel", "ours"),
         System("gemel-float32", "gemel, plain float32", "ours", options={"prune": False}),
-        System("gemel-int8", "gemel, int8 candidates", "ours", options={"precision": "int8"}),
         System("sentence-transformers", "sentence-transformers", "sentence-transformers", "pairs"),
         System("faiss", "faiss IndexFlatIP", "faiss", "pairs"),
         System("numpy", "numpy triangle", "numpy"),
@@ -48,7 +47,7 @@ LIMITS = ("sgemm-numpy", "sgemm-torch")
 
 _OURS = ("gemel", "gemel-float32")
 _ALL = (*_OURS, "sentence-transformers", "numpy", *LIMITS)
-_SEARCH = (*_OURS, "gemel-int8", "faiss", "sentence-transformers")
+_SEARCH = (*_OURS, "faiss", "sentence-transformers")
 
 
 def cases(*, quick: bool) -> list[Case]:

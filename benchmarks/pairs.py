@@ -112,7 +112,7 @@ def report(case: Case, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             entry["recall"] = sum(same) / len(same)
     times = {name: entry["best"] for name, entry in found.items() if "best" in entry}
     result: dict[str, Any] = {"title": case.title, "vectors": case.count, "ask": case.ask, "systems": found}
-    for name in ("gemel", "gemel-float32", "gemel-int8"):
+    for name in ("gemel", "gemel-float32"):
         if name in times:
             result[f"{name}_times_faster"] = {
                 peer: round(times[peer] / times[name], 2) for peer in times if not peer.startswith("gemel")

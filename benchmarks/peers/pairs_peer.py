@@ -19,20 +19,20 @@ _TILE = 4096
 
 
 class Ours:
-    """`prune` False is plain float32; `precision` is of search."""
+    """`prune` False is plain float32."""
 
     def __init__(self, options: Answer) -> None:
         import gemel
 
         self._gemel, self._threads = gemel, options["threads"]
-        self._prune, self._precision = options.get("prune", True), options.get("precision", "float32")
+        self._prune = options.get("prune", True)
 
     def pairs(self, rows: np.ndarray, ask: Answer) -> Work:
         limits = {"k": ask.get("k"), "min_score": ask.get("min_score")}
         return lambda: self._gemel.similar_pairs(rows, **limits, threads=self._threads, prune=self._prune)
 
     def search(self, queries: np.ndarray, corpus: np.ndarray, ask: Answer) -> Work:
-        how = {"threads": self._threads, "prune": self._prune, "precision": self._precision}
+        how = {"threads": self._threads, "prune": self._prune}
         return lambda: self._gemel.search(queries, corpus, ask["k"], **how)
 
     @staticmethod
