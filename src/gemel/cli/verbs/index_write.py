@@ -94,7 +94,7 @@ def create(
         stemming=stemming,
         create=True,
     ) as index:
-        created = {"place": str(index.location), "model": model, "dim": index.dim, "precision": precision}
+        created = {"location": str(index.location), "model": model, "dim": index.dim, "precision": precision}
     if as_json:
         click.echo(json.dumps(created))
     else:
@@ -184,7 +184,7 @@ def add(  # noqa: PLR0913 - one argument per flag
             index.compact()
         where.done("index add", done.added + done.replaced + done.unchanged)
     if as_json:
-        click.echo(json.dumps({"place": location, **asdict(done)}))
+        click.echo(json.dumps({"location": location, **asdict(done)}))
     else:
         echo(f"{location}: {done.summary()}", err=True)
 
@@ -215,7 +215,7 @@ def delete(
     with gemel.open_index(location, create=False) as index:
         gone = index.delete(where=where) if where is not None else index.delete(listed)
     if as_json:
-        click.echo(json.dumps({"place": location, "deleted": gone}))
+        click.echo(json.dumps({"location": location, "deleted": gone}))
     else:
         echo(f"{location}: {gone:,} documents deleted", err=True)
 
@@ -308,7 +308,7 @@ def compact(location: str, now: bool, as_json: bool) -> None:
         after = index.stats()
     if as_json:
         facts = {"bytes_before": before, "bytes": after.bytes, "layout": after.layout}
-        click.echo(json.dumps({"place": location, **facts}))
+        click.echo(json.dumps({"location": location, **facts}))
         return
     echo(f"{location}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
 
@@ -366,7 +366,7 @@ def repair(location: str, table: str | None, model: str | None, as_json: bool) -
 
     done = gemel.repair_index(location, model=model, table=table)
     if as_json:
-        echo_json({"place": location, "actions": list(done.actions)})
+        echo_json({"location": location, "actions": list(done.actions)})
         return
     for line in done.lines():
         echo(f"{location}: {line}", err=True)
@@ -421,7 +421,7 @@ def migrate(
             progress=flags.shows_progress(progress),
         )
     if as_json:
-        click.echo(json.dumps({"place": location, **asdict(done)}))
+        click.echo(json.dumps({"location": location, **asdict(done)}))
     else:
         echo(f"{location}: {done.summary()}", err=True)
 
@@ -448,7 +448,7 @@ def words(location: str, stemming: str | None, progress: bool | None, as_json: b
     with gemel.open_index(location, create=False) as index:
         done = index.rebuild_words(stemming=stemming, progress=flags.shows_progress(progress))
     if as_json:
-        echo_json({"place": location, "documents": done, "stemming": stemming})
+        echo_json({"location": location, "documents": done, "stemming": stemming})
     else:
         count = f"{done:,} documents" if done else "nothing to do"
         echo(f"{location}: {count}, {f'stemming {stemming}' if stemming else 'no stemming'}", err=True)
