@@ -1,4 +1,4 @@
-"""results/encode.json -> the tables of docs/reference/speed.md and the short one of the README, each between its two markers.
+"""Write the tables of docs/reference/speed.md and the README from results/encode.json, each between its two markers.
 
 python benchmarks/table.py            print them
 python benchmarks/table.py --write    put them in

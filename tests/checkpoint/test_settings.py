@@ -324,9 +324,7 @@ def test_a_token_at_an_end_must_be_in_both_files(tmp_path, key, token):
 def test_an_adapter_beside_full_weights_is_refused(tmp_path):
     folder = tiny_bert(tmp_path / "model")
     (folder / "adapter_config.json").write_text(json.dumps(ADAPTER))
-    with pytest.raises(
-        ModelError, match=r"adapter_config.json: an adapter \(LoRA\) is next to full weights"
-    ):
+    with pytest.raises(ModelError, match=r"adapter_config.json: an adapter \(LoRA\) is next to full weights"):
         gemel.load(folder)
 
 

@@ -120,7 +120,9 @@ def test_a_name_that_the_hub_s_cache_has_wins_over_a_folder(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["mine", "models/mine"])
-def test_a_folder_of_another_name_is_used_with_a_warning_where_the_hub_could_be_meant(tmp_path, monkeypatch, name):
+def test_a_folder_of_another_name_is_used_with_a_warning_where_the_hub_could_be_meant(
+    tmp_path, monkeypatch, name
+):
     folder = tiny_bert(tmp_path / name)
     calls = fake_hub(monkeypatch, tmp_path)
     with pytest.warns(UserWarning, match=rf"'{name}' is read from the folder .*write '\./{name}'"):

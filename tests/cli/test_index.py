@@ -279,7 +279,7 @@ def test_words_are_rebuilt_with_stemming(workspace, capsys):
     assert run(capsys, "build", "notes", "a.jsonl")[0] == 0
     assert run(capsys, "search", "notes", "東京", "--hybrid", "-k", "1")[1][0]["id"] == "b"
     code, rows, _ = run(capsys, "words", "notes", "--stemming", "english", "--json")
-    assert (code, rows) == (0, [{"place": "notes", "documents": 2, "stemming": "english"}])
+    assert (code, rows) == (0, [{"location": "notes", "documents": 2, "stemming": "english"}])
     assert run(capsys, "stats", "notes")[1][0]["words"] == "version 2, stemming english"
     assert run(capsys, "search", "notes", "connected", "--hybrid", "-k", "1")[1][0]["id"] == "a"
     assert "nothing to do" in run(capsys, "words", "notes", "--stemming", "english")[2]

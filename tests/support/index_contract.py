@@ -605,9 +605,7 @@ class TableContract:
         for below, where in ((100, None), (1, Compare("group", "=", 0)), (50, Compare("group", "<", 50))):
             inside = np.flatnonzero(groups < below)
             scores = queries.astype(np.float64) @ rows.vector[inside].astype(np.float64).T
-            truth = [
-                [rows.id[inside[n]] for n in np.argsort(-row, kind="stable")[:10]] for row in scores
-            ]
+            truth = [[rows.id[inside[n]] for n in np.argsort(-row, kind="stable")[:10]] for row in scores]
             exact = [list(each.id) for each in table.nearest(queries, 10, where=where, exact=True)]
             assert exact == truth
             quick = [set(each.id) for each in table.nearest(queries, 10, where=where)]
