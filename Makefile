@@ -35,6 +35,7 @@ check: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 
 # How many modules, what they import, how long functions are: printed, and put into ARCHITECTURE.md.
 shape: $(VENV)/core

@@ -491,7 +491,7 @@ def test_a_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):
     assert read_checkpoint(folder, name="mine").name == "mine"
 
 
-STRANGE = (None, True, 3, -1, 1e30, "x", "", [], {}, [3], {"x": 3})
+STRANGE: tuple[object, ...] = (None, True, 3, -1, 1e30, "x", "", [], {}, [3], {"x": 3})
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def child(folder: str, point: str) -> None:
         if point == "moved":
             die()
 
-    wheels.download, wheels._copy_checked, cache._move = download, copying, moving
+    wheels.download, wheels._copy_checked, cache._move = download, copying, moving  # type: ignore[assignment]
     print(sources.pull("tiny"))
 
 

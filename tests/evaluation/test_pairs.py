@@ -161,7 +161,7 @@ def test_labels_are_matched_by_name_in_any_order(tmp_path):
 
 
 class NoneKept(Head):
-    labels = None
+    labels = None  # type: ignore[assignment]
 
 
 class Twice(Head):

@@ -202,7 +202,7 @@ def test_nothing_is_no_condition_and_a_tree_is_one():
         ({3: 4}, "a field is named by a string, not by 3"),
         ({"lang": "a\0b"}, "NUL character"),
         ({"lang": "a\ud800"}, "half a character"),
-        (Compare("year", "; drop", 3), "unknown comparison '; drop' of year"),
+        (Compare("year", "; drop", 3), "unknown comparison '; drop' of year"),  # type: ignore[arg-type]
         (3, "where is a string, a dictionary or a condition, not int"),
     ],
 )

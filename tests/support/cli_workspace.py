@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def _cross(folder: Path) -> None:
     shutil.rmtree(inner)
 
 
-def _table(path: Path, rows: list[dict[str, object]], columns: tuple[str, ...]) -> None:
+def _table(path: Path, rows: Sequence[Mapping[str, object]], columns: tuple[str, ...]) -> None:
     with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
         writer = csv.writer(file, delimiter="," if ".csv" in path.name else "\t", lineterminator="\n")
         writer.writerow(columns)

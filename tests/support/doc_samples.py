@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,8 @@ def _rows() -> Iterator[dict[str, Any]]:
         }
 
 
-def _text(lines: list[str]) -> Callable[[Path], None]:
-    return lambda path: _write(path, "".join(f"{line}\n" for line in lines)) and None
+def _text(lines: list[str]) -> Callable[[Path], object]:
+    return lambda path: _write(path, "".join(f"{line}\n" for line in lines))
 
 
 def _table(rows: Callable[[], Iterator[dict[str, Any]]]) -> Callable[[Path], None]:
@@ -174,7 +175,7 @@ def _retrieval(folder: Path) -> None:
     queries = [{"query_id": f"q{at}", "text": SENTENCES[at]} for at in range(9)]
     right = [{"query_id": f"q{at}", "doc_id": f"a{at}", "relevance": 1} for at in range(9)]
     for name, rows in (("corpus", corpus), ("queries", queries), ("qrels", right)):
-        _table(lambda rows=rows: iter(rows))(folder / f"faq-{name}.tsv")
+        _table(partial(iter, rows))(folder / f"faq-{name}.tsv")
 
 
 def _model() -> Any:

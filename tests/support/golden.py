@@ -22,6 +22,11 @@ FOLDER = Path(__file__).parents[1] / "golden"
 EXPECTED, TEXTS = FOLDER / "expected.npz", FOLDER / "texts.txt"
 INDEX, VECTORS = FOLDER / "index", FOLDER / "vectors"
 MODEL = "all-MiniLM-L6-v2"
+MODES: dict[str, dict[str, Any]] = {
+    "dense": {},
+    "hybrid": {"hybrid": True},
+    "where": {"where": "even = true"},
+}
 QUESTIONS = ["someone makes music", "money and markets", "weather tomorrow"]
 
 
@@ -50,11 +55,7 @@ def answers(index_folder: Path) -> dict[str, Any]:
     }
     with gemel.open_index(index_folder, read_only=True) as index:
         for number, question in enumerate(QUESTIONS):
-            for mode, options in {
-                "dense": {},
-                "hybrid": {"hybrid": True},
-                "where": {"where": "even = true"},
-            }.items():
+            for mode, options in MODES.items():
                 found = index.search(question, k=5, **options)
                 out[f"{mode}_ids_{number}"] = np.array([hit.id for hit in found])
                 out[f"{mode}_scores_{number}"] = np.array([hit.score for hit in found])

@@ -23,7 +23,7 @@ def main(folder: str, path: str, out: str) -> dict[str, object]:
         model = load_on_ray(folder, cluster)
         model._block_tokens = 1024
         ahead = RowPrefetcher(model, read_rows(path), EncodeOptions())
-        gemel.encode_to_folder(ahead, ahead, out, fingerprint=model.fingerprint.to_json())
+        gemel.encode_to_folder(ahead, ahead, out, fingerprint=model.fingerprint.to_json())  # type: ignore[arg-type]
         pairs = pairs_on_ray(cluster, vectors, k=100)
         hits = search_on_ray(cluster, vectors, vectors[:300], 5)
         summary = cluster.summary("all", len(texts)).to_json()

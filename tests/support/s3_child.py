@@ -1,6 +1,7 @@
 """What a process of its own does to an index in a bucket; it prints what is acknowledged."""
 
 import sys
+from collections.abc import Callable, Iterator
 
 from gemel.errors import InputError, WorkError
 from gemel.index.lance.store import LanceStore
@@ -42,6 +43,11 @@ def persist(table, count):
 
 if __name__ == "__main__":
     verb, url, *rest = sys.argv[1:]
-    verbs = {"write": write, "delete": delete, "contend": contend, "persist": persist}
+    verbs: dict[str, Callable[..., Iterator[str]]] = {
+        "write": write,
+        "delete": delete,
+        "contend": contend,
+        "persist": persist,
+    }
     for said in verbs[verb](LanceStore(url).open(), *rest):
         print(said, flush=True)

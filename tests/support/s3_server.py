@@ -70,7 +70,7 @@ class Cluster:
         until(lambda: self._asked("/cluster/status").get("IsLeader"))
         for number in (0, 1):
             self.start_volume(number)
-        filer, grpc, s3, s3_grpc = *self.ports[6:9], _free_ports(1)[0]
+        filer, grpc, s3, s3_grpc = *self.ports[6:9], _free_ports(1)[0]  # type: ignore[misc]
         self._run(
             "filer",
             ["-ip", "127.0.0.1", "-master", f"127.0.0.1:{master}.{self.ports[1]}", "-port", filer],

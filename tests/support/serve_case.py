@@ -57,7 +57,7 @@ def live(app: Starlette) -> Iterator[str]:
         app, http=Connection, ws="none", host="127.0.0.1", port=0, log_level="error", lifespan="on"
     )
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

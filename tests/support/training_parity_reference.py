@@ -76,7 +76,7 @@ class Recorder(TrainerCallback):
         grads = [(name, weight.grad.numpy()) for name, weight in named(self._loss) if weight.grad is not None]
         self.gradients.append(figures(self._case, grads))
 
-    def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:
+    def on_log(self, *_: Any, logs: dict[str, float], **__: Any) -> None:  # type: ignore[override]
         if "grad_norm" in logs:
             self.logs.append(logs)
 

@@ -113,7 +113,7 @@ def test_a_map_is_float32_and_refuses_vectors_of_another_width():
         (lambda: fit_whitening(CROSS, 0), "dim must be from 1 to 2"),
         (lambda: fit_whitening(CROSS[:1]), "at least 2 vectors, got 1"),
         (lambda: fit_whitening(np.ones((5, 2))), "all vectors are equal"),
-        (lambda: fit_whitening([[1.0, np.nan], [0, 1]]), "row 0 has NaN or infinity"),
+        (lambda: fit_whitening([[1.0, np.nan], [0, 1]]), "row 0 has NaN or infinity"),  # type: ignore[arg-type]
         (lambda: fit_all_but_the_top(CROSS, 2), "remove must be from 0 to 1"),
         (lambda: fit_centering(np.empty((0, 2))), "at least 1 vector"),
         (lambda: isotropy(CROSS[:1]), "at least 2 vectors, got 1"),
