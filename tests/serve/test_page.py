@@ -454,15 +454,15 @@ def test_nothing_moves_for_those_who_ask_for_it(opened):
 def test_a_script_in_the_page_is_refused_by_the_policy(opened, browser, server):
     context = browser.new_context()
     page = context.new_page()
-    said = []
-    page.on("console", lambda message: message.append(message.text))
+    messages = []
+    page.on("console", lambda message: messages.append(message.text))
     page.goto(server.url)
     attempt = "() => { try { document.body.%s; return 'done'; } catch (error) { return error.name; } }"
     assert page.evaluate(attempt % "innerHTML = '<b>x</b>'") == "TypeError"
     assert page.evaluate(attempt % "setAttribute('onclick', 'window.ran = 1')") == "TypeError"
     page.evaluate(attempt % "setAttribute('style', 'color: red')")
     assert page.evaluate("document.body.style.color") == ""
-    assert any("style-src 'self'" in text for text in said)
+    assert any("style-src 'self'" in text for text in messages)
     context.close()
 
 
