@@ -98,7 +98,7 @@ def create(
     if as_json:
         click.echo(json.dumps(created))
     else:
-        echo(f"{created['place']}: an empty index of {model}, {created['dim']} dimensions", err=True)
+        echo(f"{created['location']}: an empty index of {model}, {created['dim']} dimensions", err=True)
 
 
 @click.command(
