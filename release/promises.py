@@ -17,7 +17,7 @@ assert model.engine_name == "native", f"{model.engine_name}: were the kernels co
 vectors = model.encode(texts)
 assert len(gemel.similar_pairs(vectors, k=3)) == 3
 assert gemel.search(vectors[:1], vectors, k=1).index.tolist() == [[0]]
-from gemel.export.export import export
+from gemel.export import export
 assert export(model, "m.onnx").agreement.difference < 1e-5
 """,
     "hub": """

@@ -19,10 +19,10 @@ from gemel.encoder.engines.onnx_graph import MultiplyInt8, add_network
 from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError, WorkError
-from gemel.export import export as run
+from gemel.export import export
 from gemel.export import files as check
 from gemel.export import files as onnx_file
-from gemel.export.export import export
+from gemel.export import write as run
 from gemel.export.files import ready_tokenizer
 from gemel.export.graph import PortableNodes
 from tiny import tiny_bert, tiny_checkpoint, tiny_tokenizer, tiny_vocabulary

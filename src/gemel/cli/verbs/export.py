@@ -11,7 +11,7 @@ from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from gemel.export.export import ExportResult, Format
+    from gemel.export.write import ExportResult, Format
     from gemel.options import Precision
 
 EXAMPLES = """\b
@@ -58,7 +58,7 @@ def command(
     Inputs are token ids and a mask, the output is the vectors: pooling, dense layers and normalization are part of
     the graph. Its vectors are compared with those of gemel before anything is written.
     """
-    from gemel.export.export import export
+    from gemel.export import export
 
     done = export(model, out, to=to, precision=precision, dim=dim, normalize=normalize, overwrite=overwrite)
     if as_json:
