@@ -25,7 +25,7 @@ sys.path.append(str(HERE / "peers"))  # the reader of this process's memory is t
 PARTS = [
     part.split("|")
     for part in (
-        "A nurse|The old baker|My neighbour|A young pilot|The goalkeeper|Our teacher"
+        "A nurse|The old baker|My neighbor|A young pilot|The goalkeeper|Our teacher"
         "|A tired waiter|The violinist|One of the twins|The night guard|A retired judge|Her cousin",
         "repaired|painted|sold|borrowed|photographed|forgot|found|described|returned|polished|hid|weighed",
         "the red bicycle|a wooden chair|an expensive camera|the broken radio|a small boat|two silver spoons"

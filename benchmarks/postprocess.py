@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 SHARED = HERE.parent.parent / "shared"
 SETS = ("stsb-dev", "stsb-test", "sickr-test")
 METHODS: dict[str, tuple[str, Settings]] = {
-    "centring": ("centring", Settings()),
+    "centering": ("centering", Settings()),
     "all-but-the-top": ("all-but-the-top", Settings()),
     "whitening": ("whitening", Settings()),
     "whitening --dim 128": ("whitening", Settings(dim=128)),

@@ -134,7 +134,11 @@ def table1(scale: Scale) -> list[Row]:
     # Extra: is it the information or a direction that all vectors share that puts CLS before the mean?
     rows += [
         Row(
-            f"untrained, {pooling}, centred", UNTRAINED, sts(scale), pooling=pooling.lower(), after="centring"
+            f"untrained, {pooling}, centred",
+            UNTRAINED,
+            sts(scale),
+            pooling=pooling.lower(),
+            after="centering",
         )
         for pooling in ("mean", "CLS")
     ]

@@ -101,7 +101,7 @@ def test_a_wheel_with_a_known_name_serves_a_closed_network(tmp_path, source, mon
 
 
 def test_the_record_names_every_file_with_its_hash(tmp_path, source):
-    built = build_model_wheel(source, tmp_path, name="My.Wheel", version="2.1", licence="Apache-2.0")
+    built = build_model_wheel(source, tmp_path, name="My.Wheel", version="2.1", license="Apache-2.0")
     assert built.path.name == "my_wheel-2.1-py3-none-any.whl"
     info = "my_wheel-2.1.dist-info"
     with zipfile.ZipFile(built.path) as archive:
@@ -143,7 +143,7 @@ def test_only_the_model_is_in_it(tmp_path, source):
 def test_a_cross_encoder_travels_too(tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="the tiny cross-encoder is made by transformers")
     source = tiny_cross(tmp_path / "judge")
-    built = build_model_wheel(source, tmp_path, licence="MIT")
+    built = build_model_wheel(source, tmp_path, license="MIT")
     install(built.path, tmp_path / "site")
     monkeypatch.syspath_prepend(tmp_path / "site")
     assert gemel.load_cross("judge").name == "judge"
@@ -152,17 +152,17 @@ def test_a_cross_encoder_travels_too(tmp_path, monkeypatch):
 def test_without_a_license_nothing_is_built(tmp_path):
     source = tiny_bert(tmp_path / "bare")
     (source / "NOTICE").write_text("a notice is no license")
-    with pytest.raises(InputError, match=r"no license text.*--licence Apache-2\.0"):
+    with pytest.raises(InputError, match=r"no license text.*--license Apache-2\.0"):
         build_model_wheel(source, tmp_path / "dist")
     (source / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A model\n")
     with pytest.raises(InputError, match=r"model card says 'apache-2\.0'"):
         build_model_wheel(source, tmp_path / "dist")
     assert not (tmp_path / "dist").exists()
     (tmp_path / "terms.txt").write_text("You may.")
-    built = build_model_wheel(source, tmp_path / "dist", licence_files=[tmp_path / "terms.txt"])
-    assert built.licences == ("NOTICE", "terms.txt")
+    built = build_model_wheel(source, tmp_path / "dist", license_files=[tmp_path / "terms.txt"])
+    assert built.licenses == ("NOTICE", "terms.txt")
     with pytest.raises(InputError, match="expected the text of a license"):
-        build_model_wheel(source, tmp_path / "dist", licence_files=[tmp_path / "gone.txt"])
+        build_model_wheel(source, tmp_path / "dist", license_files=[tmp_path / "gone.txt"])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_without_a_license_nothing_is_built(tmp_path):
         ({"name": "a/b"}, "cannot be the name of a wheel"),
         ({"version": "one"}, "is not a version"),
         ({"version": "1.0\nX: y"}, "is not a version"),
-        ({"licence": "Free\nX: y"}, "is not the name of a license"),
+        ({"license": "Free\nX: y"}, "is not the name of a license"),
     ],
 )
 def test_words_that_a_wheel_cannot_say_are_refused(tmp_path, source, words, message):
@@ -225,4 +225,4 @@ def test_the_command(tmp_path, source):
     ).strip()
     assert shown.endswith("gemel_model_mine-1.2-py3-none-any.whl")
     facts = json.loads(run("wheel", str(source), "-o", str(tmp_path), "--name", "w", "--json"))
-    assert (facts["name"], facts["model"], facts["licences"]) == ("w", "my-model", ["LICENSE", "NOTICE.txt"])
+    assert (facts["name"], facts["model"], facts["licenses"]) == ("w", "my-model", ["LICENSE", "NOTICE.txt"])

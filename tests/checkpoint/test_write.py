@@ -140,7 +140,7 @@ def test_a_new_layer_runs_and_changes_the_fingerprint(tmp_path, layer):
     assert gemel.load(tmp_path / "three").fingerprint != again.fingerprint
 
 
-@pytest.mark.parametrize("method", ["whitening", "centring", "all-but-the-top", "flow"])
+@pytest.mark.parametrize("method", ["whitening", "centering", "all-but-the-top", "flow"])
 def test_fit_save_load_gives_the_bits_of_the_fit(tmp_path, method):
     if method == "flow":
         pytest.importorskip("torch", reason="training a flow needs the extra train")
@@ -162,7 +162,7 @@ def test_fit_save_load_gives_the_bits_of_the_fit(tmp_path, method):
 def test_post_processing_twice_keeps_the_first_layer(tmp_path):
     model = gemel.load(tiny_bert(tmp_path / "one"))
     save_postprocessed(model, MANY, tmp_path / "two", settings=Settings(dim=8))
-    save_postprocessed(gemel.load(tmp_path / "two"), MANY, tmp_path / "three", method="centring")
+    save_postprocessed(gemel.load(tmp_path / "two"), MANY, tmp_path / "three", method="centering")
     again = gemel.load(tmp_path / "three").checkpoint
     assert [layer.weight.shape for layer in again.dense] == [(8, 32), (8, 8)]
 

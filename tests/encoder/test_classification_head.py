@@ -243,7 +243,7 @@ def test_a_model_whose_vectors_change_loses_its_head(folder, tmp_path):
 
 
 def test_post_processing_loses_the_head(folder, tmp_path):
-    save_postprocessed(gemel.load(folder), [*LEFT, *RIGHT], tmp_path / "white", method="centring")
+    save_postprocessed(gemel.load(folder), [*LEFT, *RIGHT], tmp_path / "white", method="centering")
     assert gemel.load(tmp_path / "white").labels is None
 
 

@@ -112,7 +112,7 @@ def test_the_accuracy_of_a_head_by_hand(tmp_path):
     scores = score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), Head())
     assert scores.values["accuracy"].value == pytest.approx(200 / 3)
     assert scores.items == 3
-    assert scores.protocol["unlabelled"] == 1
+    assert scores.protocol["unlabeled"] == 1
 
 
 def test_a_model_without_a_head_is_refused_with_a_way_out(tmp_path):

@@ -202,7 +202,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "electra": ("ElectraConfig", {**_BERT, "embedding_size": 16}),
     "modernbert": (
         "ModernBertConfig",
-        # Two local layers of four, where a token sees 4 neighbours to a side.
+        # Two local layers of four, where a token sees 4 neighbors to a side.
         {**_BERT, "num_hidden_layers": 4, "local_attention": 8, "norm_bias": True, **_MARK_IDS},
     ),
     "mpnet": ("MPNetConfig", {**_BERT, "hidden_act": "relu"}),

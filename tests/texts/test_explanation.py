@@ -43,7 +43,7 @@ def test_the_table_sums_to_the_cosine(folder, pooling, normalize):
     assert found.table.shape == tuple(len(tokens) for tokens in found.tokens)
 
 
-@pytest.mark.parametrize("method", ["whitening", "centring", "all-but-the-top"])
+@pytest.mark.parametrize("method", ["whitening", "centering", "all-but-the-top"])
 def test_it_sums_for_a_model_with_linear_layers(model, tmp_path, method):
     save_postprocessed(model, MANY, tmp_path / "new", method=method)
     new = gemel.load(tmp_path / "new")

@@ -65,8 +65,8 @@ def test_whitening_to_fewer_dimensions_is_the_start_of_the_whole():
 
 def test_whitening_agrees_with_the_singular_value_decomposition():
     vectors = cloud()
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    _, widths, directions = np.linalg.svd(centred, full_matrices=False)
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, widths, directions = np.linalg.svd(centered, full_matrices=False)
     expected = directions / widths[:, None] * np.sqrt(len(vectors) - 1)
     assert np.allclose(np.abs(fit_whitening(vectors).weight), np.abs(expected), rtol=1e-3, atol=1e-5)
 
@@ -118,7 +118,7 @@ def test_a_map_is_float32_and_refuses_vectors_of_another_width():
         (lambda: fit_centering(np.empty((0, 2))), "at least 1 vector"),
         (lambda: isotropy(CROSS[:1]), "at least 2 vectors, got 1"),
         (lambda: METHODS["whitning"], "Did you mean 'whitening'"),
-        (lambda: METHODS["centring"](CROSS, Settings(dim=1)), "'centring' has no setting 'dim'"),
+        (lambda: METHODS["centering"](CROSS, Settings(dim=1)), "'centering' has no setting 'dim'"),
         (lambda: METHODS["whitening"](CROSS, Settings(remove=1)), "no setting 'remove'; it has dim"),
     ],
 )
@@ -166,7 +166,7 @@ def test_two_directions_of_unequal_spread_by_hand():
     assert found.effective_rank == pytest.approx(np.exp(-(0.8 * np.log(0.8) + 0.2 * np.log(0.2))))
 
 
-@pytest.mark.parametrize("name", ["whitening", "centring", "all-but-the-top"])
+@pytest.mark.parametrize("name", ["whitening", "centering", "all-but-the-top"])
 def test_every_map_makes_a_narrow_cone_more_even(name):
     vectors = cloud()
     before = isotropy(vectors)

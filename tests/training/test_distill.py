@@ -37,11 +37,11 @@ def written(path, texts):
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distill")
-    save_postprocessed(  # centred: a random network sees all texts alike
+    save_postprocessed(  # centered: a random network sees all texts alike
         gemel.load(tiny_bert(folder / "crowded", layers=3)),
         some_texts(200, 5),
         folder / "teacher",
-        method="centring",
+        method="centering",
     )
     tiny_bert(folder / "shallow", layers=1)
     tiny_bert(folder / "student", layers=1, width=16, seed=1)
@@ -139,7 +139,7 @@ def test_labels_of_another_teacher_are_refused(tmp_path):
 def test_proposed_pairs_are_near_and_random_ones_each_once():
     vectors = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
     vectors[7] = vectors[3]
-    result = propose_pairs(vectors, neighbours=2, random=2, seed=1)
+    result = propose_pairs(vectors, neighbors=2, random=2, seed=1)
     pairs = result.all
     assert (pairs[:, 0] < pairs[:, 1]).all()
     assert len(np.unique(pairs, axis=0)) == len(pairs)
@@ -149,8 +149,8 @@ def test_proposed_pairs_are_near_and_random_ones_each_once():
         for part in (result.near, result.random)
     ]
     assert cosines[0] > cosines[1] + 0.3
-    np.testing.assert_array_equal(pairs, propose_pairs(vectors, neighbours=2, random=2, seed=1).all)
-    assert len(propose_pairs(vectors[:1], neighbours=2, random=2).all) == 0
+    np.testing.assert_array_equal(pairs, propose_pairs(vectors, neighbors=2, random=2, seed=1).all)
+    assert len(propose_pairs(vectors[:1], neighbors=2, random=2).all) == 0
 
 
 # Vectors.

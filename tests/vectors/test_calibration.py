@@ -97,14 +97,14 @@ def test_the_same_seed_gives_the_same_answer():
     assert one != gemel.calibrate(vectors, sample=50_000, seed=6)
 
 
-def labelled(count, seed=0):
+def labeled(count, seed=0):
     random = np.random.default_rng(seed)
     values = random.uniform(0, 1, count)
     return [(float(score), int(random.uniform() < score)) for score in values]
 
 
 def test_labels_give_a_probability_that_never_falls():
-    found = gemel.calibrate(directions(100), labels=labelled(2000))
+    found = gemel.calibrate(directions(100), labels=labeled(2000))
     grid = [found.probability(score) for score in np.linspace(-0.2, 1.2, 141)]
     assert np.all(np.diff(grid) >= 0)
     assert found.probability(0.5) == pytest.approx(0.5, abs=0.12)
@@ -113,7 +113,7 @@ def test_labels_give_a_probability_that_never_falls():
 
 def test_the_curve_is_that_of_scikit_learn():
     isotonic = pytest.importorskip("sklearn.isotonic", reason="the reference is scikit-learn")
-    labels = [*labelled(80, seed=2), (0.5, 1), (0.5, 0), (0.5, 1)]
+    labels = [*labeled(80, seed=2), (0.5, 1), (0.5, 0), (0.5, 1)]
     found = gemel.calibrate(directions(100)).with_labels(labels)
     x, y = np.array(labels).T
     reference = isotonic.IsotonicRegression(out_of_bounds="clip").fit(x, y)
@@ -141,7 +141,7 @@ def test_a_probability_without_labels_is_refused():
 
 
 def test_json_and_back_is_the_same():
-    found = gemel.calibrate(directions(100), labels=labelled(50))
+    found = gemel.calibrate(directions(100), labels=labeled(50))
     assert gemel.Calibration.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -153,7 +153,7 @@ def test_json_of_something_else_is_refused():
 
 
 def test_the_summary_says_cuts():
-    lines = gemel.calibrate(directions(100), labels=labelled(50)).summary().splitlines()
+    lines = gemel.calibrate(directions(100), labels=labeled(50)).summary().splitlines()
     assert lines[0].startswith("100 texts, 4,950 pairs, 4,950 sampled: random pairs score ")
     assert lines[1].startswith("score above which so many random pairs are expected: 0.")
     assert lines[2] == "probabilities from 50 labels"

@@ -50,7 +50,7 @@ class ModelWheel:
     """The name for `gemel.load`."""
     size: int
     weights_hash: str
-    licences: tuple[str, ...]
+    licenses: tuple[str, ...]
     """The license's name if it was given, and the files with its text."""
 
 
@@ -62,7 +62,7 @@ class _Wheel:
     name: str
     version: str
     hash: str
-    licence: str | None
+    license: str | None
     texts: dict[str, Path]
     """License texts and notices, by the name they get."""
 
@@ -82,17 +82,17 @@ def build_model_wheel(
     model: str | None = None,
     name: str | None = None,
     version: str = "1.0",
-    licence: str | None = None,
-    licence_files: Sequence[Path] = (),
+    license: str | None = None,
+    license_files: Sequence[Path] = (),
     overwrite: bool = False,
 ) -> ModelWheel:
     """Write the wheel into the folder `out`; the same model and arguments give the same bytes.
 
-    `model` is the name for `gemel.load` (default: the folder's), `name` what pip calls it. `licence` is an SPDX
-    expression; it may be left out where the model's folder or `licence_files` hold the text.
+    `model` is the name for `gemel.load` (default: the folder's), `name` what pip calls it. `license` is an SPDX
+    expression; it may be left out where the model's folder or `license_files` hold the text.
     """
     checkpoint = read_checkpoint(folder, cross=is_cross_encoder(folder))
-    wheel = _describe(checkpoint, model or checkpoint.name, name, version, licence, licence_files)
+    wheel = _describe(checkpoint, model or checkpoint.name, name, version, license, license_files)
     target = Path(out) / f"{wheel.stem}-py3-none-any.whl"
     if target.exists() and not overwrite:
         raise InputError(f"{target} exists. Give another version, or overwrite it (overwrite=True)")
@@ -107,7 +107,7 @@ def build_model_wheel(
     finally:
         with suppress(OSError):
             working.unlink(missing_ok=True)
-    licenses = (() if licence is None else (licence,)) + tuple(wheel.texts)
+    licenses = (() if license is None else (license,)) + tuple(wheel.texts)
     size = target.stat().st_size
     return ModelWheel(target, wheel.name, wheel.version, wheel.model, size, wheel.hash, licenses)
 
@@ -129,8 +129,8 @@ def _describe(
     model: str,
     name: str | None,
     version: str,
-    licence: str | None,
-    licence_files: Sequence[Path],
+    license: str | None,
+    license_files: Sequence[Path],
 ) -> _Wheel:
     if not is_name(model):
         raise InputError(
@@ -141,15 +141,15 @@ def _describe(
         raise InputError(f"{name!r} cannot be the name of a wheel. Use letters, digits, '-', '_' and '.'")
     if not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is not a version of a wheel. Versions look like '1.0' or '2.1.post1'")
-    if licence is not None and not _LICENSE.fullmatch(licence):
-        raise InputError(f"{licence!r} is not the name of a license. Names look like 'Apache-2.0' (spdx.org)")
-    texts = _licence_texts(checkpoint.folder, licence_files)
-    if licence is None and not any(not text.upper().startswith("NOTICE") for text in texts):
+    if license is not None and not _LICENSE.fullmatch(license):
+        raise InputError(f"{license!r} is not the name of a license. Names look like 'Apache-2.0' (spdx.org)")
+    texts = _license_texts(checkpoint.folder, license_files)
+    if license is None and not any(not text.upper().startswith("NOTICE") for text in texts):
         raise InputError(_no_license(checkpoint.folder))
-    return _Wheel(model, name, version, weights_hash(checkpoint), licence, texts)
+    return _Wheel(model, name, version, weights_hash(checkpoint), license, texts)
 
 
-def _licence_texts(folder: Path, given: Sequence[Path]) -> dict[str, Path]:
+def _license_texts(folder: Path, given: Sequence[Path]) -> dict[str, Path]:
     missing = [path for path in given if not path.is_file()]
     if missing:
         raise InputError(f"no file {missing[0]}: expected the text of a license")
@@ -167,7 +167,7 @@ def _no_license(folder: Path) -> str:
     hint = f" Its model card says {named[1]!r}." if named else ""
     return (
         f"{folder} has no license text, and whoever installs the wheel must know the terms.{hint} "
-        "Name the license (--licence Apache-2.0) or give its text (--licence-file FILE)"
+        "Name the license (--license Apache-2.0) or give its text (--license-file FILE)"
     )
 
 
@@ -190,7 +190,7 @@ def _metadata(wheel: _Wheel) -> str:
         f"Version: {wheel.version}",
         f'Summary: The model {wheel.model} for gemel.load("{wheel.model}").',
         "Description-Content-Type: text/markdown",
-        *([f"License-Expression: {wheel.licence}"] if wheel.licence else []),
+        *([f"License-Expression: {wheel.license}"] if wheel.license else []),
         *(f"License-File: {name}" for name in wheel.texts),
     ]
     return "\n".join(lines) + "\n\n" + _DESCRIPTION.format(wheel=wheel)

@@ -136,9 +136,9 @@ def _whitening(vectors: ArrayLike, settings: Settings) -> Fitted:
     return fit_whitening(vectors, settings.dim)
 
 
-@METHODS.add("centring")
+@METHODS.add("centering")
 def _centering(vectors: ArrayLike, settings: Settings) -> Fitted:
-    _only("centring", settings)
+    _only("centering", settings)
     return fit_centering(vectors)
 
 

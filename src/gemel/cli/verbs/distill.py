@@ -40,7 +40,7 @@ Examples:
     help="pairs: fit the cosines to the teacher's scores, or only to their order.",
 )
 @click.option(
-    "--neighbours",
+    "--neighbors",
     type=click.IntRange(1),
     default=3,
     show_default=True,

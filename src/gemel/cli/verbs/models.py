@@ -26,17 +26,17 @@ def command() -> None:
 @click.command(
     "wheel",
     short_help="A model as a package for pip.",
-    epilog="\b\nExamples:\n  gemel models wheel ./my-model --licence Apache-2.0 -o dist/"
-    "\n  gemel models wheel ./my-model --licence-file LICENSE --name my-model-wheel --version 1.1",
+    epilog="\b\nExamples:\n  gemel models wheel ./my-model --license Apache-2.0 -o dist/"
+    "\n  gemel models wheel ./my-model --license-file LICENSE --name my-model-wheel --version 1.1",
 )
 @click.argument("model")
 @flags.out_option("A folder for the wheel.", metavar="FOLDER", default=Path("dist"), show_default=True)
 @click.option("--as", "called", metavar="NAME", help="The name for gemel.load. Default: the model's name.")
 @click.option("--name", metavar="NAME", help="The name of the wheel for pip. Default: gemel-model-NAME.")
 @click.option("--version", default="1.0", show_default=True, help="The wheel's version.")
-@click.option("--licence", metavar="SPDX", help="The model's license as an SPDX name, such as Apache-2.0.")
+@click.option("--license", metavar="SPDX", help="The model's license as an SPDX name, such as Apache-2.0.")
 @click.option(
-    "--licence-file",
+    "--license-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     multiple=True,
@@ -50,8 +50,8 @@ def wheel(
     called: str | None,
     name: str | None,
     version: str,
-    licence: str | None,
-    licence_file: tuple[Path, ...],
+    license: str | None,
+    license_file: tuple[Path, ...],
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -69,8 +69,8 @@ def wheel(
         model=called or given_name(model, folder),
         name=name,
         version=version,
-        licence=licence,
-        licence_files=licence_file,
+        license=license,
+        license_files=license_file,
         overwrite=overwrite,
     )
     if as_json:

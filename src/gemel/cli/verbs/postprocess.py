@@ -27,7 +27,7 @@ Examples:
 @click.argument("model")
 @click.option(
     "--method",
-    type=click.Choice(["whitening", "centring", "all-but-the-top", "flow"]),
+    type=click.Choice(["whitening", "centering", "all-but-the-top", "flow"]),
     default="whitening",
     show_default=True,
     help="What to fit; a flow needs the extra train.",

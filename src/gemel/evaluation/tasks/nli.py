@@ -122,7 +122,7 @@ def _task(
         bootstrap=bootstrap,
         protocol={
             **protocol,
-            "unlabelled": len(rows) - len(labeled),
+            "unlabeled": len(rows) - len(labeled),
             "data": fingerprint(left, right, labels),
         },
     )

@@ -74,7 +74,7 @@ def _proposed(job: DistillJob, student: Model) -> tuple[list[Pair], AgreementTes
     vectors = finder.encode(texts, on_long="truncate", threads=options.threads, progress=options.progress)
     proposed = propose_pairs(
         vectors,
-        neighbours=request.neighbours,
+        neighbors=request.neighbors,
         random=request.random_pairs,
         seed=options.seed,
         threads=options.threads,

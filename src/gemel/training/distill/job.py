@@ -101,7 +101,7 @@ class DistillJob:
 
     def _identity(self) -> dict[str, Any]:
         request = self.request
-        names = ("how", "objective", "neighbours", "random_pairs", "bridge", "layers", "dim", "train")
+        names = ("how", "objective", "neighbors", "random_pairs", "bridge", "layers", "dim", "train")
         return {
             "teacher": self.teacher.identity,
             "student": None if request.student is None else str(request.student),
@@ -279,7 +279,7 @@ Bridge = Literal["auto", "pca", "dense"]
 _ONLY: Mapping[str, tuple[How, ...]] = {
     "student": ("pairs", "vectors"),
     "objective": ("pairs",),
-    "neighbours": ("pairs",),
+    "neighbors": ("pairs",),
     "random_pairs": ("pairs",),
     "bridge": ("vectors",),
     "layers": ("layers",),
@@ -301,7 +301,7 @@ class DistillRequest:
     student: str | Path | None = None
     objective: PairObjective = "regression"
     """Of pairs: fit the teacher's scores, or only their order."""
-    neighbours: int = 3
+    neighbors: int = 3
     """Of pairs, if the data has single texts: nearest texts of each that are paired with it."""
     random_pairs: int = 3
     """The same for random texts."""
@@ -328,7 +328,7 @@ class DistillRequest:
                 raise InputError(
                     f"{option.name} belongs to how={' or '.join(methods)}, not to how={self.how}"
                 )
-        for name in ("neighbours", "random_pairs"):
+        for name in ("neighbors", "random_pairs"):
             check_count(name, getattr(self, name))
         if self.how in ("pairs", "vectors") and self.student is None:
             raise InputError(f"how={self.how} trains a student. Name the model it starts from (--student)")

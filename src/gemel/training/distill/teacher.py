@@ -216,7 +216,7 @@ def agreement_on_texts(
     assert finder is not None, "a cross-encoder has no vectors"
     vectors = finder.encode(texts, on_long="truncate")
     each = 3 if isinstance(teacher, BiTeacher) else 1  # a cross-encoder runs once per pair
-    proposed = propose_pairs(vectors, neighbours=each, random=each, seed=seed)
+    proposed = propose_pairs(vectors, neighbors=each, random=each, seed=seed)
     right = [
         test[b][1 + number % (len(test[b]) - 1)] if len(test[b]) > 1 else test[b][0]
         for number, b in enumerate(proposed.all[:, 1].tolist())
@@ -265,16 +265,16 @@ class ProposedPairs:
 
 
 def propose_pairs(
-    vectors: Vectors, *, neighbours: int, random: int, seed: int = 0, threads: int | None = None
+    vectors: Vectors, *, neighbors: int, random: int, seed: int = 0, threads: int | None = None
 ) -> ProposedPairs:
-    """For each row its nearest `neighbours` and `random` other rows; fewer if there are no more.
+    """For each row its nearest `neighbors` and `random` other rows; fewer if there are no more.
 
     Near pairs teach most; random pairs keep the scores from all being high.
     """
     count = len(vectors)
     if count < 2:
         return ProposedPairs(np.empty((0, 2), np.int64), np.empty((0, 2), np.int64))
-    hits = search(vectors, vectors, k=min(neighbours + 1, count), threads=threads).index
+    hits = search(vectors, vectors, k=min(neighbors + 1, count), threads=threads).index
     rows = np.repeat(np.arange(count), hits.shape[1])
     # A row is not always its own first hit, since another may have an equal vector.
     near = _distinct(np.stack([rows, hits.ravel()], axis=1))
