@@ -232,7 +232,7 @@ def test_relations_come_with_their_labels(related):
 def test_a_model_without_a_head_says_so(http):
     answer = http.post("/relation", json={"left": ["a"], "right": ["b"]})
     assert answer.status_code == 404
-    assert answer.json()["error"]["message"].startswith("tiny keeps no relation head.")
+    assert answer.json()["error"]["message"].startswith("tiny has no classification head.")
 
 
 # Indexes

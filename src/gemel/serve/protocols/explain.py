@@ -126,7 +126,7 @@ def check_head(services: Services) -> None:
 def _no_labels(services: Services) -> RouteError:
     return RouteError(
         404,
-        f"{services.model_name} keeps no relation head. Serve a model trained with --objective classification, "
+        f"{services.model_name} has no classification head. Serve a model trained with --objective classification, "
         "or a cross-encoder with classes",
         code="no_relation",
     )

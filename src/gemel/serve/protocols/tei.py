@@ -386,7 +386,7 @@ async def _rerank(services: Services, request: Request, body: RerankRequest) -> 
 
 async def _predict(services: Services, request: Request, body: PredictRequest) -> Response:
     if find_classes(services) is None:
-        raise RouteError(424, f"{services.model_name} tells no classes apart", code="Backend")
+        raise RouteError(424, f"{services.model_name} does not classify pairs of texts", code="Backend")
     pairs = _pairs(body.inputs)
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     for texts in (left, right):
