@@ -207,7 +207,7 @@ def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatc
     table.write(rows_of(["a"]), replace=False)
     assert table.count() == Count(1, 1)
     monkeypatch.setattr(versions, "_STALE", 600)
-    with pytest.raises(WorkError, match="held too long"):
+    with pytest.raises(WorkError, match="locked too long"):
         versions.move(dead._opened(dead._pointer()), dead.name, dead._token, 2)
 
 

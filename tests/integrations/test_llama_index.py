@@ -219,7 +219,7 @@ def test_nodes_are_deleted_by_document_by_id_and_by_filter(store):
     store.delete_nodes(["a", "b"], filters(("year", FilterOperator.EQ, 2019)))
     assert [node.node_id for node in store.get_nodes(["a", "b", "c"])] == ["b"]
     store.delete_nodes([])
-    with pytest.raises(InputError, match="Use clear for all"):
+    with pytest.raises(InputError, match="Use clear to delete all"):
         store.delete_nodes()
     store.clear()
     assert len(store.client) == 0
