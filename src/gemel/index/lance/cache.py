@@ -396,8 +396,8 @@ class Copies:
 
 
 def read(view: View, positions: Positions, use: Callable[[slice, Vectors, pa.ChunkedArray], None]) -> None:
-    """Vectors and texts of these rows, ascending, from the table; `use` gets them block by block, with their places
-    among the positions."""
+    """Vectors and texts of these rows, ascending, from the table; `use` gets them block by block, each with its slice
+    of `positions`."""
     if len(positions) * 4 >= view.passages:  # a walk over all is quicker than many visits
         wanted = np.zeros(len(view.live), dtype=np.bool_)
         wanted[positions] = True

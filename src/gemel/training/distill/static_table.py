@@ -193,7 +193,7 @@ def read_vocabulary(model: Model, *, threads: int | None = None, progress: bool 
     if checkpoint.kind == "static":
         raise InputError(f"{model.name} is a static model already. Give the model to distill")
     tokenizer = load_tokenizer(checkpoint)
-    marks = TextTokenizer(tokenizer).special
+    special_tokens = TextTokenizer(tokenizer).special
     special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     vocabulary = tokenizer.get_vocab()
     rows = checkpoint.config.get("vocab_size")
@@ -210,7 +210,7 @@ def read_vocabulary(model: Model, *, threads: int | None = None, progress: bool 
         vectors[positions] = pool(hidden, checkpoint.pooling.modes)
         line.add(len(positions))
 
-    pieces = [marks.around(np.array([number], dtype=np.int32)) for number in ids]
+    pieces = [special_tokens.around(np.array([number], dtype=np.int32)) for number in ids]
     run(model.engine, pieces, store, lanes=Lanes(), threads=threads, memory="256MB")
     line.close()
     finished = finish(vectors, checkpoint.dense, unit=False, dim=None)
