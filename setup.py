@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 
 KERNELS = {  # module: its source, the headers next to it, and what it asks of the compiler
     # Multiply and add are fused where the source says so and nowhere else: the bits of a row depend on it.
-    "gemel.encoder.native": ("kernel.cpp", ("vector", "matmul", "team"), ["-ffp-contract=off"]),
+    "gemel.encoder.native": ("kernel.cpp", ("vector", "matmul", "network", "attention", "team"), ["-ffp-contract=off"]),
     # Sums here are bounds with room for every rounding, or exact: fused or not does not show.
     "gemel.vectors.scan.native": (
         "scan.cpp",

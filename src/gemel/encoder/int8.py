@@ -87,11 +87,11 @@ class Int8Store:
         known = self._known
         if known is not None and f"{name}.integers" in known and f"{name}.scale" in known:
             integers = np.asarray(known[f"{name}.integers"])
-            if integers.shape == linear.weight.shape:
+            if integers.shape == linear.shape:
                 return QuantizedLinear(
                     integers.view(np.int8), known[f"{name}.scale"], known.get(f"{name}.factors")
                 )
-        self._made[name] = quantize_linear(linear.weight, bits=self._bits, factors=factors().get(linear))
+        self._made[name] = quantize_linear(linear.read(), bits=self._bits, factors=factors().get(linear))
         return self._made[name]
 
     def save(self) -> None:
@@ -213,7 +213,7 @@ def smoothing_factors(network: Network) -> dict[Linear, Array]:
 
 
 def _factors(linear: Linear, inputs: Array) -> Array:
-    weights = np.abs(linear.weight).max(axis=0)
+    weights = np.abs(linear.read()).max(axis=0)
     logs = np.log2(np.maximum(inputs, _TINY) / np.maximum(weights, _TINY)) / 2
     # A channel that random tokens do not use must not become the largest when a text does use it.
     steps = np.maximum(np.rint(logs - logs.mean()), -2)

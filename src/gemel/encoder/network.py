@@ -1,18 +1,21 @@
-"""A transformer encoder as data: what an architecture file reads out of a checkpoint, and what an engine runs.
+"""A transformer as data: what an architecture file reads out of a checkpoint, and what an engine runs.
 
-Every encoder of the BERT family is this data with some fields left out. Architectures know the names of weights,
-engines know arithmetic; neither knows the other.
+Every encoder and decoder that gemel reads is this data with some fields left out. Architectures know the names of
+weights, engines know arithmetic; neither knows the other.
 
-    h  = norm(word[ids] + positions[0:t])            then `projection`, if the table is narrower than the network
+    h  = norm(word[ids] + positions[0:t]) * scale    then `projection`, if the table is narrower than the network
     post-norm block   h = norm(h + out(attention(qkv(h))));  h = norm(h + down(act(up(h))))
     pre-norm block    h = h + out(attention(qkv(norm(h))));  h = h + down(act(up(norm(h))))
     h  = final_norm(h)                               pre-norm networks only
+
+A decoder is a pre-norm network with `causal` blocks. Norms after a step and of the heads, rotary positions and relative
+positions are fields of a block or of the network.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +27,82 @@ Array = NDArray[np.float32]
 Activation = Literal["gelu", "gelu-tanh", "relu", "silu"]
 
 
+class StoredArray(Protocol):
+    """A matrix of a checkpoint that is read each time it is used, so that it is in memory only while it is packed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __array__(self, dtype: None = None, copy: None = None) -> Array: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Linear:
     """x -> x @ weight.T + bias, the layout of the checkpoints: weight (out, in), bias (out,)."""
 
-    weight: Array
+    weight: Array | StoredArray
     bias: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        outputs, inputs = self.weight.shape
+        return outputs, inputs
+
+    def read(self) -> Array:
+        """The weight in memory."""
+        return np.asarray(self.weight)
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """Layer normalization over the last axis."""
+    """Layer normalization over the last axis; `rms`: division by the root mean square only (RMSNorm)."""
 
     weight: Array
     bias: Array | None
     epsilon: float
+    rms: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rotary:
+    """Rotary positions (RoFormer, arXiv 2104.09864): numbers i and i + size/2 of a head are rotated together."""
+
+    speeds: Array
+    """(size/2,) the angle between two positions."""
+    scale: float = 1.0
+    """Factor on cosines and sines (YaRN)."""
+
+    def tables(self, positions: int) -> tuple[Array, Array]:
+        """Cosines and sines (positions, size/2).
+
+        In float32, as the reference computes them: models were trained with these angles, and at position 8,000 their
+        cosines differ by up to 4e-4 from the exact ones. All engines use these tables, and so the same bits.
+        """
+        angles = np.arange(positions, dtype=np.float32)[:, None] * self.speeds
+        scale = np.float32(self.scale)
+        return np.cos(angles) * scale, np.sin(angles) * scale
+
+
+def rotary_speeds(theta: float, size: int) -> Array:
+    """1 / theta^(2i/size), for each pair of numbers of a head."""
+    steps = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+    # The power in float64, rounded once: in float32 the last bit often differs from torch's, and positions multiply it.
+    speeds: Array = np.float32(1) / np.power(theta, steps.astype(np.float64)).astype(np.float32)
+    return speeds
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeTables:
+    """Disentangled attention (DeBERTa, arXiv 2006.03654): vectors of the position of a query relative to a key.
+
+    score(i, j) = q_i · k_j + q_i · keys[row(i - j)] + k_j · queries[row(i - j)], all of them already scaled.
+    """
+
+    keys: Array | None
+    """(heads, rows, head size)"""
+    queries: Array | None
+    """(heads, rows, head size)"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +110,7 @@ class Block:
     """One attention step and one feed-forward step. Equal objects are shared weights (ALBERT)."""
 
     qkv: Linear
-    """(3 d, d): the rows of query, then key, then value."""
+    """The rows of the heads of the queries, then those of the keys, then those of the values."""
     out: Linear
     attention_norm: Norm | None
     """After the residual sum (post-norm) or before the attention (pre-norm; None where the model has none)."""
@@ -54,10 +118,18 @@ class Block:
     """(f, d), or (2 f, d) when gated: the rows to activate first, then the rows that multiply."""
     down: Linear
     ffn_norm: Norm
-    rotary_theta: float | None = None
-    """Base of the rotary position angles; None: no rotary positions."""
+    rotary: Rotary | None = None
     window: int | None = None
     """Tokens see others at most this many positions away, to each side; None: all."""
+    causal: bool = False
+    """Tokens see themselves and those before them only."""
+    query_norm: Norm | None = None
+    """Of each head of the queries, before it is rotated."""
+    key_norm: Norm | None = None
+    attention_out_norm: Norm | None = None
+    """Of the result of the attention, before it is added (Gemma)."""
+    ffn_out_norm: Norm | None = None
+    relative: RelativeTables | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,32 +158,49 @@ class Network:
     prenorm: bool = False
     gated: bool = False
     final_norm: Norm | None = None
+    kv_heads: int | None = None
+    """Heads of keys and values, each shared by several heads of queries; None: as many as `heads`."""
+    head_size: int | None = None
+    """Numbers per head; None: the width divided among the heads."""
+    attention_scale: float | None = None
+    """Factor on the products of queries and keys; None: 1 / sqrt(head size)."""
+    word_scale: float = 1.0
+    """Word vectors are multiplied by it (Gemma)."""
     relative_bias: Array | None = None
     """(heads, 2 * max_positions - 1): added to the score of query i and key j at column j - i + max_positions - 1."""
+    relative_rows: NDArray[np.int32] | None = None
+    """(2 * max_positions - 1,): the row of the blocks' `relative` tables at query - key + max_positions - 1."""
     padding: Padding | None = None
     """A token that takes no position of its own (RoBERTa, MPNet); None: every token takes the next one."""
 
     @property
     def width(self) -> int:
         """Numbers per token that leave the network."""
-        return int(self.blocks[0].qkv.weight.shape[1])
+        return self.blocks[0].qkv.shape[1]
+
+    @property
+    def head(self) -> int:
+        """Numbers per head."""
+        return self.head_size or self.width // self.heads
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def scale(self) -> float:
+        """Factor on the products of queries and keys."""
+        return self.head**-0.5 if self.attention_scale is None else self.attention_scale
+
+    @property
+    def ffn_width(self) -> int:
+        """Numbers per token inside the feed-forward step; both parts of a gated one."""
+        return self.blocks[0].up.shape[0]
 
     @property
     def vocabulary(self) -> int:
         return int(self.word.shape[0])
-
-
-def rotary_tables(theta: float, size: int, positions: int) -> tuple[Array, Array]:
-    """Cosines and sines (positions, size/2) of position / theta^(2i/size) (RoFormer, arXiv 2104.09864).
-
-    In float32, as the reference computes them: models were trained with these angles, and at position 8,000 their
-    cosines differ by up to 4e-4 from the exact ones. All engines use these tables, and so the same bits.
-    """
-    steps = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
-    # The power in float64, rounded once: in float32 the last bit often differs from torch's, and positions multiply it.
-    speeds = np.float32(1) / np.power(theta, steps.astype(np.float64)).astype(np.float32)
-    angles = np.arange(positions, dtype=np.float32)[:, None] * speeds
-    return np.cos(angles), np.sin(angles)
 
 
 def has_padding(network: Network, ids: Ids) -> NDArray[np.bool_]:

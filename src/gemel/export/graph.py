@@ -120,9 +120,9 @@ def _mask(nodes: PortableNodes, unknown: int | None, most: int | None) -> str:
 
 
 def _unseen(nodes: PortableNodes, mask: str) -> str:
-    """The mask that is added to attention scores, (b, 1, 1, t)."""
-    four = nodes.node("Unsqueeze", mask, nodes.integers(1, 2))
-    return nodes.node("Mul", nodes.node("Sub", nodes.number(1), four), nodes.constant(np.array(FAR)))
+    """The mask that is added to attention scores, (b, 1, 1, 1, t)."""
+    five = nodes.node("Unsqueeze", mask, nodes.integers(1, 2, 3))
+    return nodes.node("Mul", nodes.node("Sub", nodes.number(1), five), nodes.constant(np.array(FAR)))
 
 
 def _check_prompt(checkpoint: Checkpoint) -> None:
@@ -231,6 +231,11 @@ class PortableNodes(Nodes):
                 return self._integer_product(*inputs)
         raise AssertionError(f"{kind} has no form in standard operators")
 
+    def rms_norm(self, x: str, weight: str, epsilon: float) -> str:
+        squares = self.node("ReduceMean", self.node("Mul", x, x), self.integers(-1), keepdims=1)
+        spread = self.node("Sqrt", self.node("Add", squares, self.number(epsilon)))
+        return self.node("Mul", self.node("Div", x, spread), weight)
+
     def cast(self, x: str, like: str) -> str:
         """`x` as numbers of the ONNX type named `like`: FLOAT, INT64."""
         from onnx import TensorProto
@@ -238,7 +243,7 @@ class PortableNodes(Nodes):
         return self.node("Cast", x, to=int(getattr(TensorProto, like)))
 
     def _scores(self, q: str, k: str, *, alpha: float) -> str:
-        """alpha * q @ k transposed, both (1, b, h, t, d/h)."""
+        """alpha * q @ k transposed, both of five axes."""
         product = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 2, 4, 3]))
         return self.node("Mul", product, self.number(alpha))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import check_ids
 from gemel.encoder.int8 import Int8Store, smoothing_factors
-from gemel.encoder.network import Block, Linear, Network, Norm, rotary_tables
+from gemel.encoder.network import Array, Block, Linear, Network, Norm, Rotary
 from gemel.errors import InputError
 from gemel.options import Precision
 from gemel.types import Ids, Vectors
@@ -45,41 +46,42 @@ class _Linear(ctypes.Structure):
 
 
 class _Norm(ctypes.Structure):
-    _fields_ = (("weight", _pointer), ("bias", _pointer), ("epsilon", ctypes.c_double))
+    _fields_ = (("weight", _pointer), ("bias", _pointer), ("epsilon", ctypes.c_double), ("rms", _number))
+
+
+_BLOCK_NORMS = (
+    "attention_norm", "ffn_norm", "attention_out_norm", "ffn_out_norm", "query_norm", "key_norm",
+)  # fmt: skip
 
 
 class _PackedBlock(ctypes.Structure):
     _fields_ = (
         *((name, _Linear) for name in ("qkv", "out", "up", "down")),
-        ("attention_norm", _Norm),
-        ("ffn_norm", _Norm),
+        *((name, _Norm) for name in _BLOCK_NORMS),
         ("rotary", _pointer),
         ("window", _number),
+        ("causal", _number),
+        ("relative_keys", _pointer),
+        ("relative_queries", _pointer),
     )
+
+
+_NETWORK_SIZES = (
+    "block_count", "table_width", "width", "heads", "kv_heads", "head", "ffn_width", "activation", "max_positions",
+    "prenorm", "gated", "relative_rows",
+)  # fmt: skip
 
 
 class _Network(ctypes.Structure):
     _fields_ = (
-        *((name, _pointer) for name in ("word", "positions", "relative_bias")),
+        *((name, _pointer) for name in ("word", "positions", "relative_bias", "relative_index")),
         ("projection", ctypes.POINTER(_Linear)),
         ("blocks", ctypes.POINTER(_PackedBlock)),
         ("embedding_norm", _Norm),
         ("final_norm", _Norm),
-        *(
-            (name, _number)
-            for name in (
-                "block_count",
-                "table_width",
-                "width",
-                "heads",
-                "ffn_width",
-                "activation",
-                "max_positions",
-                "prenorm",
-                "gated",
-                "padding",
-            )
-        ),
+        *((name, _number) for name in _NETWORK_SIZES),
+        ("word_scale", ctypes.c_double),
+        ("padding", _number),
         ("padding_position", _pointer),
     )
 
@@ -105,8 +107,8 @@ def why_not(network: Network, precision: Precision) -> str | None:
         return "no kernel for this processor has int8 instructions"
     if any(block.attention_norm is None for block in network.blocks) and not network.prenorm:
         return "the kernel expects both norms in a post-norm block"
-    if network.embedding_norm is None:
-        return "the kernel expects a norm after the embedding"
+    if any(block.relative and (block.causal or block.window is not None) for block in network.blocks):
+        return "the kernel expects relative positions where every token sees every other"
     return None
 
 
@@ -162,8 +164,7 @@ class NativeEngine:
         self._vocabulary, self._max_positions = network.vocabulary, network.max_positions
         self._alive: list[Any] = []  # everything the C structures point to
         self._packed: dict[int, _Linear] = {}
-        self._rotaries: dict[float, int | None] = {}
-        self._head = network.width // network.heads
+        self._rotaries: dict[Rotary, int | None] = {}
         self._store = (store or Int8Store()).open(int8_bits(self.level)) if precision == "int8" else None
         self._arena = _Arena(sum(map(self._packed_bytes, _layers(network))))
         self._factors = cache(lambda: smoothing_factors(network))
@@ -215,70 +216,102 @@ class NativeEngine:
         return memory
 
     def _describe(self, network: Network) -> _Network:
-        scale = np.float32((network.width // network.heads) ** -0.5)
-        assert network.embedding_norm is not None
-        projection = network.projection
         blocks = (_PackedBlock * len(network.blocks))(
-            *(self._block(number, block, scale) for number, block in enumerate(network.blocks))
+            *(self._block(f"{number}", block, network) for number, block in enumerate(network.blocks))
         )
         self._alive.append(blocks)
+        tables = network.blocks[0].relative
+        rows = (
+            0 if tables is None else next(t for t in (tables.keys, tables.queries) if t is not None).shape[1]
+        )
+        projection, padding = network.projection, network.padding
         return _Network(
             word=self._address(network.word),
             positions=self._address(network.positions),
             relative_bias=self._address(network.relative_bias),
+            relative_index=self._address(network.relative_rows),
             projection=ctypes.pointer(self._linear("projection", projection)) if projection else None,
             blocks=blocks,
             embedding_norm=self._norm(network.embedding_norm),
+            final_norm=self._norm(network.final_norm),
             block_count=len(network.blocks),
             table_width=network.word.shape[1],
             width=network.width,
             heads=network.heads,
-            ffn_width=network.blocks[0].up.weight.shape[0],
+            kv_heads=network.key_heads,
+            head=network.head,
+            ffn_width=network.ffn_width,
             activation=_ACTIVATIONS[network.activation],
             max_positions=network.max_positions,
-            final_norm=self._norm(network.final_norm),
             prenorm=network.prenorm,
             gated=network.gated,
-            padding=-1 if network.padding is None else network.padding.id,
-            padding_position=None if network.padding is None else self._address(network.padding.position),
+            relative_rows=rows,
+            word_scale=network.word_scale,
+            padding=-1 if padding is None else padding.id,
+            padding_position=None if padding is None else self._address(padding.position),
         )
 
-    def _block(self, number: int, block: Block, query_scale: np.float32) -> _PackedBlock:
+    def _block(self, name: str, block: Block, network: Network) -> _PackedBlock:
+        """The scale of the scores goes into the query rows of the weights, or into the norm that comes after them."""
+        scale, relative = np.float32(network.scale), block.relative
+        query_norm, scaled = block.query_norm, network.heads * network.head
+        if query_norm is not None:
+            query_norm, scaled = replace(query_norm, weight=query_norm.weight * scale), 0
         return _PackedBlock(
-            qkv=self._linear(f"{number}.qkv", block.qkv, query_scale),
-            out=self._linear(f"{number}.out", block.out),
-            up=self._linear(f"{number}.up", block.up),
-            down=self._linear(f"{number}.down", block.down),
+            qkv=self._linear(f"{name}.qkv", block.qkv, scaled, scale),
+            out=self._linear(f"{name}.out", block.out),
+            up=self._linear(f"{name}.up", block.up),
+            down=self._linear(f"{name}.down", block.down),
             attention_norm=self._norm(block.attention_norm),
             ffn_norm=self._norm(block.ffn_norm),
-            rotary=None if block.rotary_theta is None else self._rotary(block.rotary_theta),
+            attention_out_norm=self._norm(block.attention_out_norm),
+            ffn_out_norm=self._norm(block.ffn_out_norm),
+            query_norm=self._norm(query_norm),
+            key_norm=self._norm(block.key_norm),
+            rotary=None if block.rotary is None else self._rotary(block.rotary),
             window=-1 if block.window is None else block.window,
+            causal=block.causal,
+            # The queries that meet the keys of the positions are scaled already.
+            relative_keys=None if relative is None else self._tables(relative.keys, 1 / scale),
+            relative_queries=None if relative is None else self._tables(relative.queries, np.float32(1)),
         )
 
-    def _rotary(self, theta: float) -> int | None:
-        """The address of the table of a base: per position the cosines of all angles, then their sines."""
-        if theta not in self._rotaries:
-            tables = rotary_tables(theta, self._head, self._max_positions)
-            self._rotaries[theta] = self._address(np.concatenate(tables, axis=1))
-        return self._rotaries[theta]
+    def _rotary(self, rotary: Rotary) -> int | None:
+        """The address of its table: per position the cosines of all angles, then their sines."""
+        if rotary not in self._rotaries:
+            self._rotaries[rotary] = self._address(np.concatenate(rotary.tables(self._max_positions), axis=1))
+        return self._rotaries[rotary]
 
-    def _linear(self, name: str, linear: Linear, query_scale: np.float32 | None = None) -> _Linear:
+    def _tables(self, tables: Array | None, factor: np.float32) -> int | None:
+        """(heads, rows, head size) packed head by head."""
+        if tables is None:
+            return None
+        packed = np.empty(
+            (len(tables), self._library.gemel_packed_bytes(*tables.shape[1:], False)), dtype=np.uint8
+        )
+        for table, panel in zip(tables, packed, strict=True):
+            weight = np.ascontiguousarray(table * factor, dtype=np.float32)
+            self._library.gemel_pack_float(weight.ctypes.data, *weight.shape, panel.ctypes.data)
+        return self._address(packed)
+
+    def _linear(self, name: str, linear: Linear, scaled: int = 0, scale: np.float32 | None = None) -> _Linear:
+        """The layer in the kernel's layout, its first `scaled` outputs multiplied by `scale`."""
         if id(linear) not in self._packed:  # shared blocks (ALBERT) are packed once
             self._alive.append(linear)
-            self._packed[id(linear)] = self._pack(name, linear, query_scale)
+            self._packed[id(linear)] = self._pack(name, linear, scaled, scale)
         return self._packed[id(linear)]
 
-    def _pack(self, name: str, linear: Linear, query_scale: np.float32 | None) -> _Linear:
-        """The layer in the kernel's layout. The attention's 1 / sqrt(head width) goes into the query rows, once."""
-        outputs, inputs = linear.weight.shape
+    def _pack(self, name: str, linear: Linear, scaled: int, factor: np.float32 | None) -> _Linear:
+        outputs, inputs = linear.shape
         factors = np.ones(outputs, np.float32)
-        if query_scale is not None:
-            factors[:inputs] = query_scale
+        if factor is not None:
+            factors[:scaled] = factor
         bias = linear.bias * factors if linear.bias is not None else np.zeros(outputs, np.float32)
         packed = self._arena.take(self._packed_bytes(linear))
         scale = column_sum = even = None
         if self._store is None:
-            weight = np.ascontiguousarray(linear.weight * factors[:, None], dtype=np.float32)
+            weight = linear.read()
+            weight = weight * factors[:, None] if scaled else np.ascontiguousarray(weight, dtype=np.float32)
             self._library.gemel_pack_float(weight.ctypes.data, outputs, inputs, packed.ctypes.data)
         else:
             small = self._store.get(name, linear, self._factors)
@@ -297,13 +330,18 @@ class NativeEngine:
         )
 
     def _packed_bytes(self, linear: Linear) -> int:
-        outputs, inputs = linear.weight.shape
+        outputs, inputs = linear.shape
         return _whole_lines(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
 
     def _norm(self, norm: Norm | None) -> _Norm:
         if norm is None:
             return _Norm()
-        return _Norm(weight=self._address(norm.weight), bias=self._address(norm.bias), epsilon=norm.epsilon)
+        return _Norm(
+            weight=self._address(norm.weight),
+            bias=self._address(norm.bias),
+            epsilon=norm.epsilon,
+            rms=norm.rms,
+        )
 
     def _padded(self, values: NDArray[np.float32]) -> int | None:
         """Per-output numbers with zeros up to a whole number of vectors, so that the kernel may read past the end."""

@@ -79,7 +79,7 @@ class OnnxEngine:
         multiply: Multiply = multiply_float32
         if self.weight_bits:
             multiply = MultiplyInt8(self.weight_bits, smoothing_factors(network))
-        self._inner = int(network.blocks[0].up.weight.shape[0])
+        self._inner = network.ffn_width
         self._heads = network.heads
         self._network = network
         self._word, self._places = network.word, network.max_positions

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.encoder.int8 import QuantizedLinear, quantize_linear
-from gemel.encoder.network import Array, Block, Linear, Network, Norm, Padding, rotary_tables
+from gemel.encoder.network import Array, Block, Linear, Network, Norm, Padding, RelativeTables, Rotary
 
 FAR = np.float32(-1e30)  # added to a score to rule a key out: exp gives exactly 0, and no NaN can come of it
 
@@ -55,7 +55,7 @@ def add_network(
 ) -> str:
     """Nodes from word vectors (b, t, e) to hidden states (b, t, d).
 
-    `unseen` (b, 1, 1, t) is added to the scores: 0 where a token counts, `FAR` at padding. None: all tokens count.
+    `unseen` (b, 1, 1, 1, t) is added to the scores: 0 where a token counts, `FAR` at padding. None: all tokens count.
     `ids` (b, t) are the tokens, where the graph itself must see which of them take no position.
     Rows of all texts form one (b t, d) matrix, except inside the attention.
     """
@@ -81,7 +81,8 @@ def _embed(nodes: Nodes, network: Network, x: str, tokens: str, ids: str | None)
         zero = nodes.integers(0)
         table = nodes.constant(network.positions)
         x = nodes.node("Add", x, nodes.node("Slice", table, zero, tokens, zero))
-    return _norm(nodes, x, network.embedding_norm) if network.embedding_norm else x
+    x = _norm(nodes, x, network.embedding_norm)
+    return x if network.word_scale == 1 else nodes.node("Mul", x, nodes.number(network.word_scale))
 
 
 def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: str) -> str:
@@ -96,31 +97,34 @@ def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: st
 def _postnorm_block(
     nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
 ) -> str:
-    assert block.attention_norm is not None, "a post-norm block has both norms"
-    seen = multiply(nodes, attention.add(block, multiply(nodes, x, block.qkv)), block.out)
+    seen = _attend(nodes, block, attention, multiply, x)
     x = _norm(nodes, nodes.node("Add", seen, x), block.attention_norm)
-    return _norm(
-        nodes, nodes.node("Add", _feed_forward(nodes, network, block, multiply, x), x), block.ffn_norm
-    )
+    grown = _feed_forward(nodes, network, block, multiply, x)
+    return _norm(nodes, nodes.node("Add", grown, x), block.ffn_norm)
 
 
 def _prenorm_block(
     nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
 ) -> str:
-    y = _norm(nodes, x, block.attention_norm) if block.attention_norm else x
-    seen = multiply(nodes, attention.add(block, multiply(nodes, y, block.qkv)), block.out)
+    seen = _attend(nodes, block, attention, multiply, _norm(nodes, x, block.attention_norm))
     x = nodes.node("Add", seen, x)
-    return nodes.node(
-        "Add", _feed_forward(nodes, network, block, multiply, _norm(nodes, x, block.ffn_norm)), x
-    )
+    grown = _feed_forward(nodes, network, block, multiply, _norm(nodes, x, block.ffn_norm))
+    return nodes.node("Add", grown, x)
+
+
+def _attend(nodes: Nodes, block: Block, attention: _Attention, multiply: Multiply, x: str) -> str:
+    y = multiply(nodes, attention.add(block, multiply(nodes, x, block.qkv)), block.out)
+    return _norm(nodes, y, block.attention_out_norm)
 
 
 def _feed_forward(nodes: Nodes, network: Network, block: Block, multiply: Multiply, x: str) -> str:
     y = multiply(nodes, x, block.up)  # (b t, f) or (b t, 2 f)
-    if not network.gated:
-        return multiply(nodes, _activate(nodes, network, y), block.down, low=LOWEST[network.activation])
-    active, gate = nodes.several("Split", y, outputs=2, axis=-1, num_outputs=2)
-    return multiply(nodes, nodes.node("Mul", _activate(nodes, network, active), gate), block.down)
+    if network.gated:
+        active, gate = nodes.several("Split", y, outputs=2, axis=-1, num_outputs=2)
+        y = multiply(nodes, nodes.node("Mul", _activate(nodes, network, active), gate), block.down)
+    else:
+        y = multiply(nodes, _activate(nodes, network, y), block.down, low=LOWEST[network.activation])
+    return _norm(nodes, y, block.ffn_out_norm)
 
 
 # No output of the activation is below this, rounded down a little.
@@ -139,9 +143,13 @@ def _activate(nodes: Nodes, network: Network, x: str) -> str:
             return nodes.node("Mul", x, nodes.node("Sigmoid", x))
 
 
-def _norm(nodes: Nodes, x: str, norm: Norm) -> str:
-    parts = [part for part in (norm.weight, norm.bias) if part is not None]
-    return nodes.node("LayerNormalization", x, *map(nodes.constant, parts), axis=-1, epsilon=norm.epsilon)
+def _norm(nodes: Nodes, x: str, norm: Norm | None) -> str:
+    if norm is None:
+        return x
+    if norm.rms:
+        return nodes.rms_norm(x, nodes.constant(norm.weight), norm.epsilon)
+    parts = [nodes.constant(part) for part in (norm.weight, norm.bias) if part is not None]
+    return nodes.node("LayerNormalization", x, *parts, axis=-1, epsilon=norm.epsilon)
 
 
 class _Attention:
@@ -151,58 +159,91 @@ class _Attention:
         self, nodes: Nodes, network: Network, shape: str, tokens: str, unseen: str | None = None
     ) -> None:
         self.nodes, self.network, self.tokens, self.unseen = nodes, network, tokens, unseen
-        self.size = network.width // network.heads
-        self.split = nodes.node("Concat", shape, nodes.integers(3, network.heads, self.size), axis=0)
+        heads, group = network.key_heads, network.heads // network.key_heads
+        self.split = nodes.node("Concat", shape, nodes.integers(-1, network.head), axis=0)
+        # Heads of queries in groups that share a head of keys and values: (b, key heads, group, t, head size).
+        self.queries = nodes.node(
+            "Concat", nodes.integers(0, heads, group), tokens, nodes.integers(network.head), axis=0
+        )
         self._distances: str | None = None
-        self._angles: dict[float, tuple[str, str]] = {}
-        self._windows: dict[int, str] = {}
+        self._angles: dict[Rotary, tuple[str, str]] = {}
+        self._masks: dict[tuple[int | None, bool], str] = {}
         self.bias = self._relative_bias(network.relative_bias) if network.relative_bias is not None else None
 
     def add(self, block: Block, qkv: str) -> str:
-        """(b t, 3 d) queries, keys and values -> (b t, d)."""
-        nodes = self.nodes
-        y = nodes.node("Reshape", qkv, self.split)  # (b, t, 3, h, d/h)
-        y = nodes.node("Transpose", y, perm=[2, 0, 3, 1, 4])  # (3, b, h, t, d/h)
-        q, k, v = nodes.several("Split", y, outputs=3, axis=0, num_outputs=3)  # (1, b, h, t, d/h)
-        if block.rotary_theta is not None:
-            q, k = self._rotate(q, block.rotary_theta), self._rotate(k, block.rotary_theta)
-        scores = nodes.fused("FusedMatMul", q, k, transB=1, alpha=self.size**-0.5)  # (1, b, h, t, t)
-        if self.bias is not None:
-            scores = nodes.node("Add", scores, self.bias)
-        if block.window is not None:
-            scores = nodes.node("Add", scores, self._window(block.window))
+        """(b t, q + 2 kv) queries, keys and values -> (b t, q)."""
+        nodes, network = self.nodes, self.network
+        y = nodes.node("Reshape", qkv, self.split)  # (b, t, heads of all three, head size)
+        y = nodes.node("Transpose", y, perm=[0, 2, 1, 3])  # (b, heads of all three, t, head size)
+        sizes = nodes.integers(network.heads, network.key_heads, network.key_heads)
+        q, k, v = nodes.several("Split", y, sizes, outputs=3, axis=1)
+        q, k = _norm(nodes, q, block.query_norm), _norm(nodes, k, block.key_norm)
+        if block.rotary is not None:
+            q, k = self._rotate(q, block.rotary), self._rotate(k, block.rotary)
+        added = None if block.relative is None else self._relative(block.relative, q, k)
+        q = nodes.node("Reshape", q, self.queries)
+        axis = nodes.integers(2)
+        k, v = nodes.node("Unsqueeze", k, axis), nodes.node("Unsqueeze", v, axis)  # (b, key heads, 1, t, size)
+        scores = nodes.fused("FusedMatMul", q, k, transB=1, alpha=network.scale)  # (b, key heads, group, t, t)
+        for bias in (self.bias, added):
+            if bias is not None:
+                scores = nodes.node("Add", scores, bias)
+        if block.window is not None or block.causal:
+            scores = nodes.node("Add", scores, self._mask(block.window, block.causal))
         if self.unseen is not None:
             scores = nodes.node("Add", scores, self.unseen)
-        seen = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), v)  # (1, b, h, t, d/h)
-        seen = nodes.node("Transpose", seen, perm=[0, 1, 3, 2, 4])  # (1, b, t, h, d/h)
-        return nodes.node("Reshape", seen, nodes.integers(-1, self.network.width))
+        seen = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), v)  # (b, key heads, group, t, size)
+        seen = nodes.node("Transpose", seen, perm=[0, 3, 1, 2, 4])  # (b, t, key heads, group, size)
+        return nodes.node("Reshape", seen, nodes.integers(-1, network.heads * network.head))
 
-    def _rotate(self, x: str, theta: float) -> str:
-        """Rotate numbers i and i + d/2h of each head together, by an angle that grows with the position."""
+    def _rotate(self, x: str, rotary: Rotary) -> str:
+        """(b, h, t, size): numbers i and i + size/2 of each head rotated by an angle that grows with the position."""
         nodes = self.nodes
-        if theta not in self._angles:
-            cosines, sines = rotary_tables(theta, self.size, self.network.max_positions)
-            self._angles[theta] = (nodes.constant(cosines), nodes.constant(sines))
-        four = nodes.node("Squeeze", x, nodes.integers(0))  # (b, h, t, d/h)
+        if rotary not in self._angles:
+            cosines, sines = rotary.tables(self.network.max_positions)
+            self._angles[rotary] = (nodes.constant(cosines), nodes.constant(sines))
         start = nodes.integers(0)  # one number: the position of the first token of every text
-        turned = nodes.fused("RotaryEmbedding", four, start, *self._angles[theta])
-        return nodes.node("Unsqueeze", turned, nodes.integers(0))
+        return nodes.fused("RotaryEmbedding", x, start, *self._angles[rotary])
+
+    def _relative(self, tables: RelativeTables, q: str, k: str) -> str | None:
+        """(b, h, 1, t, t): what the vectors of relative positions add to the scores of queries and keys."""
+        nodes, rows = self.nodes, self.network.relative_rows
+        assert rows is not None
+        # Rows of the tables for query i and key j; `_position_differences` is the key minus the query.
+        middle = nodes.integers(self.network.max_positions - 1)
+        columns = nodes.node("Sub", middle, self._position_differences())
+        index = nodes.node("Gather", nodes.constant(rows.astype(np.int64)), columns)  # (t, t)
+        added = None
+        for x, table, by_key in ((q, tables.keys, False), (k, tables.queries, True)):
+            if table is None:
+                continue
+            turned = nodes.constant(np.ascontiguousarray(table.swapaxes(1, 2)))  # (h, size, rows)
+            products = nodes.node("MatMul", x, turned)  # (b, h, t, rows)
+            chosen = nodes.node("Transpose", index, perm=[1, 0]) if by_key else index
+            shape = nodes.node("Concat", nodes.node("Shape", products, end=2), nodes.node("Shape", index), axis=0)
+            gathered = nodes.node("GatherElements", products, nodes.node("Expand", chosen, shape), axis=3)
+            gathered = nodes.node("Transpose", gathered, perm=[0, 1, 3, 2]) if by_key else gathered
+            added = gathered if added is None else nodes.node("Add", added, gathered)
+        return None if added is None else nodes.node("Unsqueeze", added, nodes.integers(2))
 
     def _relative_bias(self, table: Array) -> str:
+        """(h, 1, t, t)"""
         middle = self.nodes.integers(self.network.max_positions - 1)
         columns = self.nodes.node("Add", self._position_differences(), middle)
-        return self.nodes.node("Gather", self.nodes.constant(table), columns, axis=1)  # (h, t, t)
+        bias = self.nodes.node("Gather", self.nodes.constant(table), columns, axis=1)  # (h, t, t)
+        return self.nodes.node("Unsqueeze", bias, self.nodes.integers(1))
 
-    def _window(self, window: int) -> str:
-        """0 for keys inside the window, far below any score outside; (t, t)."""
-        if window not in self._windows:
-            nodes = self.nodes
-            distance = nodes.node("Abs", self._position_differences())
-            outside = nodes.node("Greater", distance, nodes.integers(window))
-            self._windows[window] = nodes.node(
-                "Where", outside, nodes.constant(np.array(FAR)), nodes.number(0)
-            )
-        return self._windows[window]
+    def _mask(self, window: int | None, causal: bool) -> str:
+        """0 for keys that a query sees, far below any score for the others; (t, t)."""
+        if (window, causal) not in self._masks:
+            nodes, distance = self.nodes, self._position_differences()
+            outside = [nodes.node("Greater", distance, nodes.integers(0))] if causal else []
+            if window is not None:
+                outside.append(nodes.node("Greater", nodes.node("Abs", distance), nodes.integers(window)))
+            hidden = outside[0] if len(outside) == 1 else nodes.node("Or", *outside)
+            far = nodes.constant(np.array(FAR))
+            self._masks[window, causal] = nodes.node("Where", hidden, far, nodes.number(0))
+        return self._masks[window, causal]
 
     def _position_differences(self) -> str:
         """Position of the key minus position of the query, (t, t)."""
@@ -218,8 +259,8 @@ class _Attention:
 
 def multiply_float32(nodes: Nodes, x: str, linear: Linear, low: float | None = None) -> str:
     """The weight as it is in the checkpoint; ONNX Runtime packs it for its kernel."""
-    parts = [part for part in (linear.weight, linear.bias) if part is not None]
-    return nodes.node("Gemm", x, *map(nodes.constant, parts), transB=1)
+    parts = [nodes.linear(linear), *([nodes.constant(linear.bias)] if linear.bias is not None else [])]
+    return nodes.node("Gemm", x, *parts, transB=1)
 
 
 OPSET = 20  # the first with Gelu
@@ -250,6 +291,7 @@ class Nodes:
         self._helper = helper
         self.nodes: list[Any] = []  # onnx.NodeProto, which has no types
         self.arrays: dict[str, NDArray[Any]] = {}
+        self._layers: dict[int, Array] = {}
         self._names: dict[int, str] = {}  # id of an array -> its constant, so shared weights are stored once
 
     def constant(self, array: NDArray[Any]) -> str:
@@ -257,6 +299,12 @@ class Nodes:
         name = self._names.setdefault(id(array), f"c{len(self.arrays)}")
         self.arrays[name] = array
         return name
+
+    def linear(self, linear: Linear) -> str:
+        """The weight of a layer, which is read from the checkpoint once."""
+        if id(linear) not in self._layers:
+            self._layers[id(linear)] = linear.read()
+        return self.constant(self._layers[id(linear)])
 
     def number(self, value: float) -> str:
         return self.constant(np.array(value, dtype=np.float32))
@@ -270,6 +318,10 @@ class Nodes:
     def fused(self, kind: str, *inputs: str, **attributes: Attribute) -> str:
         """One of ONNX Runtime's own operators."""
         return self.node(kind, *inputs, domain=_FUSED, **attributes)
+
+    def rms_norm(self, x: str, weight: str, epsilon: float) -> str:
+        """x / root mean square * weight. ONNX Runtime has it under a name of its own, in the domain of ONNX."""
+        return self.node("SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=epsilon)
 
     def several(
         self, kind: str, *inputs: str, outputs: int, domain: str = "", **attributes: Attribute
@@ -371,7 +423,8 @@ class MultiplyInt8:
 
     def _quantize(self, linear: Linear) -> QuantizedLinear:
         if linear not in self._done:
-            weight = linear.weight * self.factors[linear] if linear in self.factors else linear.weight
+            weight = linear.read()
+            weight = weight * self.factors[linear] if linear in self.factors else weight
             self._done[linear] = quantize_linear(weight, bits=self.bits)
         return self._done[linear]
 

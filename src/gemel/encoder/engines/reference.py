@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemel.encoder.network import Array, Block, Linear, Network, Norm, position_rows, rotary_tables
+from gemel.encoder.network import Array, Block, Linear, Network, Norm, Rotary, position_rows
 from gemel.types import Ids, Vectors
 
 
@@ -26,7 +26,7 @@ class PlainNetwork:
         x: Array = net.word[ids]  # (b, t, e)
         if net.positions is not None:
             x = x + position_rows(net, ids)
-        x = _norm(x, net.embedding_norm)
+        x = _norm(x, net.embedding_norm) * np.float32(net.word_scale)
         if net.projection is not None:
             x = self._linear(net.projection, x)  # (b, t, d)
         for block in net.blocks:
@@ -42,28 +42,53 @@ class PlainNetwork:
         return x + self._feed_forward(block, _norm(x, block.ffn_norm))
 
     def _attention(self, block: Block, x: Array) -> Array:
-        b, t, d = x.shape
-        size = d // self.network.heads
-        qkv = self._linear(block.qkv, x).reshape(b, t, 3, self.network.heads, size)
-        q, k, v = qkv.transpose(2, 0, 3, 1, 4)  # each (b, h, t, d/h)
-        if block.rotary_theta is not None:
-            q, k = _rotate(q, block.rotary_theta), _rotate(k, block.rotary_theta)
-        scores = q @ k.swapaxes(-1, -2) * np.float32(size**-0.5)  # (b, h, t, t)
+        b, t, _ = x.shape
+        net, size = self.network, self.network.head
+        qkv = (
+            self._linear(block.qkv, x).reshape(b, t, -1, size).swapaxes(1, 2)
+        )  # (b, heads of all three, t, size)
+        q, k, v = np.split(qkv, [net.heads, net.heads + net.key_heads], axis=1)
+        q, k = _norm(q, block.query_norm), _norm(k, block.key_norm)
+        if block.rotary is not None:
+            q, k = _rotate(q, block.rotary), _rotate(k, block.rotary)
+        group = net.heads // net.key_heads
+        k, v = k.repeat(group, axis=1), v.repeat(group, axis=1)  # (b, h, t, size)
+        scores = q @ k.swapaxes(-1, -2) * np.float32(net.scale)  # (b, h, t, t)
+        scores = scores + self._positions(block, q, k)
         distance = np.arange(t) - np.arange(t)[:, None]  # position of the key minus that of the query
-        if self.network.relative_bias is not None:
-            scores = scores + self.network.relative_bias[:, distance + self.network.max_positions - 1]
         if block.window is not None:
             scores = np.where(np.abs(distance) > block.window, np.float32(-np.inf), scores)
+        if block.causal:
+            scores = np.where(distance > 0, np.float32(-np.inf), scores)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        seen = (weights / weights.sum(axis=-1, keepdims=True)) @ v  # (b, h, t, d/h)
-        return self._linear(block.out, seen.swapaxes(1, 2).reshape(b, t, d))
+        seen = (weights / weights.sum(axis=-1, keepdims=True)) @ v  # (b, h, t, size)
+        y = self._linear(block.out, seen.swapaxes(1, 2).reshape(b, t, -1))
+        return _norm(y, block.attention_out_norm)
+
+    def _positions(self, block: Block, q: Array, k: Array) -> Array:
+        """What the relative positions of queries and keys add to the scores."""
+        net, t = self.network, q.shape[2]
+        distance = np.arange(t) - np.arange(t)[:, None]
+        added = np.zeros((1, 1, t, t), dtype=np.float32)
+        if net.relative_bias is not None:
+            added = added + net.relative_bias[:, distance + net.max_positions - 1]
+        if block.relative is not None:
+            assert net.relative_rows is not None
+            rows = net.relative_rows[-distance + net.max_positions - 1]  # (t, t) for query i and key j
+            if block.relative.keys is not None:
+                added = added + np.einsum("bhid,hijd->bhij", q, block.relative.keys[:, rows])
+            if block.relative.queries is not None:
+                added = added + np.einsum("bhjd,hijd->bhij", k, block.relative.queries[:, rows])
+        return added
 
     def _feed_forward(self, block: Block, x: Array) -> Array:
         y = self._linear(block.up, x)
-        if not self.network.gated:
-            return self._linear(block.down, self._activate(y))
-        active, gate = np.split(y, 2, axis=-1)
-        return self._linear(block.down, self._activate(active) * gate)
+        if self.network.gated:
+            active, gate = np.split(y, 2, axis=-1)
+            y = self._activate(active) * gate
+        else:
+            y = self._activate(y)
+        return _norm(self._linear(block.down, y), block.ffn_out_norm)
 
     def _activate(self, x: Array) -> Array:
         half = np.float32(0.5)
@@ -83,24 +108,22 @@ class PlainNetwork:
     def _linear(self, linear: Linear, x: Array) -> Array:
         if self._watch is not None:
             self._watch(linear, x)
-        y: Array = x @ linear.weight.T
+        y: Array = x @ linear.read().T
         return y if linear.bias is None else y + linear.bias
 
 
 def _norm(x: Array, norm: Norm | None) -> Array:
     if norm is None:
         return x
-    centered = x - x.mean(axis=-1, keepdims=True)
+    centered = x if norm.rms else x - x.mean(axis=-1, keepdims=True)
     spread = np.sqrt((centered * centered).mean(axis=-1, keepdims=True) + np.float32(norm.epsilon))
     scaled: Array = centered / spread * norm.weight
     return scaled if norm.bias is None else scaled + norm.bias
 
 
-def _rotate(x: Array, theta: float) -> Array:
-    """Rotate numbers i and i + half of each head together, by position / theta^(2i/size)."""
-    positions, size = x.shape[-2], x.shape[-1]
-    cosine, sine = rotary_tables(theta, size, positions)
-    first, second = x[..., : size // 2], x[..., size // 2 :]
+def _rotate(x: Array, rotary: Rotary) -> Array:
+    cosine, sine = rotary.tables(x.shape[-2])
+    first, second = np.split(x, 2, axis=-1)
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 

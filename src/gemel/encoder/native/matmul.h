@@ -106,19 +106,22 @@ static void float_tile(const Product &p, const float *panel, long inputs, long r
 
 static inline long panels_of(long outputs) { return (outputs + TILE_COLUMNS - 1) / TILE_COLUMNS; }
 
-// All rows by one panel of a packed matrix; panels are independent, so any thread may take any of them.
-static void float_panel(const Product &p, const float *packed, long rows, long outputs, long inputs, long panel) {
+// All rows by one panel of a packed matrix; panels are independent, so any thread may take any of them. Of the inputs only
+// those from `begin` to `end` are multiplied; the rows of p.a start at `begin`.
+static void float_panel(const Product &p, const float *packed, long rows, long outputs, long inputs, long panel, long begin,
+                        long end) {
     long column = panel * TILE_COLUMNS, columns = outputs - column;
-    packed += panel * inputs * TILE_COLUMNS;  // only the last panel may be narrower
     int vectors = vectors_in(columns);
+    packed += panel * inputs * TILE_COLUMNS + begin * vectors * LANES;  // only the last panel may be narrower
     for (long row = 0; row < rows; row += TILE_ROWS) {
         int here = (int)(rows - row < TILE_ROWS ? rows - row : TILE_ROWS);
-        FOR_TILE(float_tile, here, vectors, p, packed, inputs, row, column, columns)
+        FOR_TILE(float_tile, here, vectors, p, packed, end - begin, row, column, columns)
     }
 }
 
-static void float_product(const Product &p, const float *packed, long rows, long outputs, long inputs) {
-    for (long panel = 0; panel < panels_of(outputs); panel++) float_panel(p, packed, rows, outputs, inputs, panel);
+static void float_product(const Product &p, const float *packed, long rows, long outputs, long inputs, long begin, long end) {
+    for (long panel = 0; panel < panels_of(outputs); panel++)
+        float_panel(p, packed, rows, outputs, inputs, panel, begin, end);
 }
 
 // ---- int8: rows of u8 with a step and a low end each, weights of s8 with a scale a column ----

@@ -1,0 +1,197 @@
+// Attention within one text: qkv (tokens, qkv_width) -> context (tokens, query_width).
+//
+// Several query heads may share one head of keys and values (grouped-query attention). A row of scores is computed over
+// the keys that any row of its block can see, in whole panels, and keys that a row does not see get the weight 0. Which
+// keys those are depends on the text's own positions only, so the bits of a text do not depend on the other texts.
+#pragma once
+#include "network.h"
+
+// Keys of one head, transposed into the panels that float products read: (head, tokens).
+static void pack_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head, float *packed) {
+    for (int64_t column = 0; column < tokens; column += TILE_COLUMNS) {
+        int64_t wide = vectors_in(tokens - column) * LANES;
+        int64_t real = tokens - column < wide ? tokens - column : wide;
+        for (int64_t j = 0; j < real; j++)
+            for (int64_t d = 0; d < head; d++) packed[d * wide + j] = keys[(column + j) * stride + d];
+        for (int64_t j = real; j < wide; j++)
+            for (int64_t d = 0; d < head; d++) packed[d * wide + j] = 0.0f;
+        packed += head * wide;
+    }
+}
+
+static void pack_values(const float *values, int64_t stride, int64_t tokens, int64_t head, float *packed) {
+    for (int64_t column = 0; column < head; column += TILE_COLUMNS) {
+        int64_t wide = vectors_in(head - column) * LANES;
+        int64_t real = head - column < wide ? head - column : wide;
+        for (int64_t j = 0; j < tokens; j++) {
+            memcpy(packed + j * wide, values + j * stride + column, real * 4);
+            memset(packed + j * wide + real, 0, (wide - real) * 4);
+        }
+        packed += tokens * wide;
+    }
+}
+
+// scores -> e^(score - largest), zero past the last token; gives 1 / sum. Lanes past the end hold the score of zero keys.
+static float soften(float *scores, int64_t tokens) {
+    const IntVec past_end = (IntVec)(lane_numbers() >= (int32_t)((tokens - 1) % LANES + 1));
+    const int64_t last = round_up(tokens, LANES) - LANES;
+    Vec tail = pick(past_end, all(-INFINITY), load(scores + last));
+    Vec most = tail;
+    for (int64_t j = 0; j < last; j += LANES) most = larger(most, load(scores + j));
+    float top = largest_of(most);
+    Vec total = all(0.0f);
+    for (int64_t j = 0; j < last; j += LANES) {
+        Vec e = exp_of(load(scores + j) - top);
+        store(scores + j, e);
+        total += e;
+    }
+    tail = pick(past_end, all(0.0f), exp_of(tail - top));
+    store(scores + last, tail);
+    return 1.0f / sum_of(total + tail);
+}
+
+// Keys [begin, end): what a query, or any query of a block, can see.
+struct Range {
+    int64_t begin, end;
+};
+
+static Range visible(const Block &block, int64_t first, int64_t last, int64_t tokens) {
+    Range keys = {0, tokens};
+    if (block.window >= 0 && first > block.window) keys.begin = first - block.window;
+    if (block.window >= 0 && last + block.window + 1 < tokens) keys.end = last + block.window + 1;
+    if (block.causal && last + 1 < keys.end) keys.end = last + 1;
+    return keys;
+}
+
+// One row of scores, which starts at key `begin`: keys that are not visible get the weight 0, up to key `end`.
+static float soften_visible(float *scores, Range all_keys, Range keys) {
+    int64_t first = keys.begin - all_keys.begin, last = keys.end - all_keys.begin, end = all_keys.end - all_keys.begin;
+    int64_t start = first / LANES * LANES;
+    for (int64_t j = start; j < first; j++) scores[j] = -INFINITY;
+    float share = soften(scores + start, last - start);
+    for (int64_t j = 0; j < first; j++) scores[j] = 0.0f;
+    for (int64_t j = last; j < end; j++) scores[j] = 0.0f;
+    return share;
+}
+
+// Each head of queries and keys normalized, if the block does that, then rotated by its position: numbers i and i + half
+// of a head together, by the angle of position and i.
+static void norm_and_rotate(const Network &net, const Block &block, float *qkv, int64_t tokens) {
+    int64_t head = net.head, half = head / 2;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < net.heads + net.kv_heads; h++) {  // the heads of the queries, then those of the keys
+            float *first = qkv + t * net.qkv_width() + h * head, *second = first + half;
+            const Norm &norm = h < net.heads ? block.query_norm : block.key_norm;
+            if (norm.weight) add_and_norm(first, nullptr, first, head, norm);
+            if (!block.rotary) continue;
+            const float *cosine = block.rotary + t * head, *sine = cosine + half;
+            for (int64_t i = 0; i < half; i++) {
+                float x = first[i], y = second[i];
+                first[i] = x * cosine[i] - y * sine[i];
+                second[i] = y * cosine[i] + x * sine[i];
+            }
+        }
+}
+
+// Rows of a times the columns of a packed matrix from `columns.begin`, the start of a panel; columns.end is the end of a
+// panel or of the matrix.
+static void product_of_columns(const float *a, int64_t a_stride, const float *packed, int64_t rows, int64_t inputs, Range columns,
+                               float *y, int64_t y_stride) {
+    Product p = {};
+    p.a = a;
+    p.a_stride = a_stride;
+    p.y = y;
+    p.y_stride = y_stride;
+    float_product(p, packed + columns.begin * inputs, rows, columns.end - columns.begin, inputs, 0, inputs);
+}
+
+// The smallest whole panels that hold these columns of a matrix of `outputs` columns.
+static Range whole_panels(Range columns, int64_t outputs) {
+    int64_t end = round_up(columns.end, TILE_COLUMNS);
+    return {columns.begin / TILE_COLUMNS * TILE_COLUMNS, end < outputs ? end : outputs};
+}
+
+// Disentangled attention (DeBERTa, arXiv 2006.03654): the relative position of query and key has vectors of its own, one
+// that meets the query and one that meets the key. They are weights, so they were projected and packed in advance.
+struct RelativeScores {
+    const Network &net;
+    const Block &block;
+    Scratch &s;
+    Range rows;  // of the tables, that a text of this length needs
+
+    RelativeScores(const Network &network, const Block &of, int64_t tokens, Scratch &scratch)
+        : net(network), block(of), s(scratch), rows{0, 0} {
+        if (!block.relative_keys && !block.relative_queries) return;
+        const int32_t *zero = net.relative_index + net.max_positions - 1;
+        rows = whole_panels({zero[1 - tokens], zero[tokens - 1] + 1}, net.relative_rows);
+    }
+
+    const float *table(const float *packed, int64_t head) const {
+        return packed + head * round_up(net.relative_rows, LANES) * net.head;
+    }
+
+    void read_keys(const float *keys, int64_t stride, int64_t tokens, int64_t head) {
+        if (block.relative_queries)
+            product_of_columns(keys, stride, table(block.relative_queries, head), tokens, net.head, rows, s.relative_queries,
+                               rows.end - rows.begin);
+    }
+
+    // Adds to scores (count, wide) of the queries from `row`, for all keys.
+    void add(const float *queries, int64_t stride, int64_t head, int64_t row, int64_t count, int64_t tokens, int64_t wide) {
+        if (!block.relative_keys && !block.relative_queries) return;
+        int64_t width = rows.end - rows.begin;
+        if (block.relative_keys)
+            product_of_columns(queries, stride, table(block.relative_keys, head), count, net.head, rows, s.relative_keys, width);
+        for (int64_t r = 0; r < count; r++) {
+            const int32_t *index = net.relative_index + net.max_positions - 1 + row + r;  // of key 0; keys go down from it
+            float *scores = s.scores + r * wide;
+            for (int64_t j = 0; j < tokens; j++) {
+                int64_t at = index[-j] - rows.begin;
+                if (block.relative_keys) scores[j] += s.relative_keys[r * width + at];
+                if (block.relative_queries) scores[j] += s.relative_queries[j * width + at];
+            }
+        }
+    }
+};
+
+// One text. The scale of the scores is part of the query weights, of the query norm or of the relative tables.
+static void attention(const Network &net, const Block &block, float *qkv, float *context, int64_t tokens, Scratch &s) {
+    int64_t head = net.head, stride = net.qkv_width(), wide = round_up(tokens, LANES), group = net.heads / net.kv_heads;
+    if (block.rotary || block.query_norm.weight || block.key_norm.weight) norm_and_rotate(net, block, qkv, tokens);
+    RelativeScores relative(net, block, tokens, s);
+    for (int64_t h = 0; h < net.heads; h++) {
+        const float *queries = qkv + h * head, *keys = qkv + (net.heads + h / group) * head, *values = keys + net.kv_heads * head;
+        if (h % group == 0) {
+            pack_keys(keys, stride, tokens, head, s.keys);
+            pack_values(values, stride, tokens, head, s.values);
+        }
+        relative.read_keys(keys, stride, tokens, h);
+        for (int64_t row = 0; row < tokens; row += ATTENTION_ROWS) {
+            int64_t rows = tokens - row < ATTENTION_ROWS ? tokens - row : ATTENTION_ROWS;
+            Range seen = whole_panels(visible(block, row, row + rows - 1, tokens), wide);
+            product_of_columns(queries + row * stride, stride, s.keys, rows, head, seen, s.scores, wide);
+            relative.add(queries + row * stride, stride, h, row, rows, tokens, wide);
+            seen.end = seen.end < tokens ? seen.end : tokens;
+            float shares[ATTENTION_ROWS];
+            for (int64_t r = 0; r < rows; r++) {
+                if (net.relative_bias) {
+                    const float *bias = net.relative_bias + h * (2 * net.max_positions - 1) + net.max_positions - 1 - (row + r);
+                    for (int64_t j = seen.begin; j < seen.end; j++) s.scores[r * wide + j - seen.begin] += bias[j];
+                }
+                shares[r] = soften_visible(s.scores + r * wide, seen, visible(block, row + r, row + r, tokens));
+            }
+            Product mix = {};
+            mix.a = s.scores;
+            mix.a_stride = wide;
+            mix.y = context + row * net.query_width() + h * head;
+            mix.y_stride = net.query_width();
+            float_product(mix, s.values, rows, head, tokens, seen.begin, seen.end);
+            for (int64_t r = 0; r < rows; r++) {
+                float *y = mix.y + r * mix.y_stride;
+                int64_t d = 0;
+                for (; d + LANES <= head; d += LANES) store(y + d, load(y + d) * shares[r]);
+                for (; d < head; d++) y[d] *= shares[r];
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+// A transformer over packed weights as the caller describes it, and the working memory of one call.
+//
+// The structures are filled by `engines/native.py` through ctypes: their fields stand there in the same order.
+#pragma once
+#include "matmul.h"
+
+extern "C" {
+
+struct Linear {
+    const void *packed;
+    const float *bias;        // padded with zeros to whole vectors
+    const float *scale;       // null: float32 weights
+    const float *column_sum;
+    const float *even;        // per input, int8 only; may be null
+    int64_t outputs, inputs;
+};
+
+struct Norm {
+    const float *weight, *bias;  // weight null: no norm here
+    double epsilon;
+    int64_t rms;  // divide by the root mean square; the mean is not subtracted
+};
+
+struct Block {
+    Linear qkv, out, up, down;
+    Norm attention_norm, ffn_norm;          // before the step (pre-norm) or after the residual sum (post-norm)
+    Norm attention_out_norm, ffn_out_norm;  // of the result of a step, before it is added (Gemma)
+    Norm query_norm, key_norm;              // of each head of the queries and keys, before they are rotated
+    const float *rotary;  // (max_positions, head): cosines, then sines of each position; null: none
+    int64_t window;       // tokens see others at most this many positions away; negative: all
+    int64_t causal;       // tokens see only themselves and those before them
+    const float *relative_keys, *relative_queries;  // packed (heads, relative_rows, head) each; null: none (DeBERTa)
+};
+
+struct Network {
+    const float *word, *positions, *relative_bias;
+    const int32_t *relative_index;  // (2 max_positions - 1,): the row of relative_keys for query minus key position
+    const Linear *projection;       // null: the table is as wide as the network
+    const Block *blocks;
+    Norm embedding_norm, final_norm;
+    int64_t block_count, table_width, width, heads, kv_heads, head, ffn_width, activation, max_positions, prenorm, gated;
+    int64_t relative_rows;
+    double word_scale;              // word vectors are multiplied by it
+    int64_t padding;                // the id of a token that takes no position; negative: none
+    const float *padding_position;  // what is added to that token instead
+
+    int64_t query_width() const { return heads * head; }
+    int64_t qkv_width() const { return (heads + 2 * kv_heads) * head; }
+};
+}
+
+// Queries of a head that are answered together: keys and values are fetched once for all of them.
+#define ATTENTION_ROWS (4 * TILE_ROWS)
+
+// Buffers of one call, cut out of the caller's scratch memory.
+struct Scratch {
+    float *x, *qkv, *context, *wide, *keys, *values, *scores, *relative_keys, *relative_queries, *step, *low;
+    uint8_t *integers;
+    int64_t bytes;
+
+    // `rows` tokens together, `tokens` in the longest text.
+    Scratch(const Network &net, int64_t rows, int64_t tokens, void *memory) : bytes(0) {
+        auto most = [](int64_t a, int64_t b) { return a > b ? a : b; };
+        int64_t widest = most(most(net.ffn_width, net.width), most(net.table_width, net.query_width()));
+        char *base = (char *)memory;
+        auto take = [&](int64_t size) {
+            char *at = base ? base + bytes : nullptr;  // null: only the size is needed
+            bytes += round_up(size, 64);
+            return at;
+        };
+        x = (float *)take(rows * net.width * 4);
+        context = (float *)take(rows * net.query_width() * 4);
+        // qkv and the feed-forward's inner vectors are never alive together
+        qkv = wide = (float *)take(rows * most(net.qkv_width(), widest) * 4);
+        keys = (float *)take(net.head * round_up(tokens, LANES) * 4);
+        values = (float *)take(tokens * round_up(net.head, LANES) * 4);
+        scores = (float *)take(ATTENTION_ROWS * round_up(tokens, LANES) * 4);
+        relative_keys = (float *)take(ATTENTION_ROWS * net.relative_rows * 4);
+        relative_queries = (float *)take(net.relative_rows ? tokens * net.relative_rows * 4 : 0);
+        step = (float *)take(rows * 4);
+        low = (float *)take(rows * 4);
+        integers = (uint8_t *)take(rows * round_up(widest, 4));
+    }
+};
+
+// y = norm(x + extra); extra may be null, and without a norm y is the sum. Mean first, then the squared distances from it.
+static void add_and_norm(const float *x, const float *extra, float *y, int64_t n, const Norm &norm) {
+    Vec total = all(0.0f);
+    float rest = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        Vec v = extra ? load(x + i) + load(extra + i) : load(x + i);
+        store(y + i, v);
+        total += v;
+    }
+    for (; i < n; i++) {
+        y[i] = extra ? x[i] + extra[i] : x[i];
+        rest += y[i];
+    }
+    if (!norm.weight) return;
+    float mean = norm.rms ? 0.0f : (sum_of(total) + rest) / (float)n;
+    Vec squares = all(0.0f);
+    rest = 0;
+    for (i = 0; i + LANES <= n; i += LANES) {
+        Vec v = load(y + i) - mean;
+        squares = fused(v, v, squares);
+    }
+    for (; i < n; i++) rest += (y[i] - mean) * (y[i] - mean);
+    float spread = 1.0f / std::sqrt((sum_of(squares) + rest) / (float)n + (float)norm.epsilon);
+    for (i = 0; i + LANES <= n; i += LANES) {
+        Vec v = (load(y + i) - mean) * spread * load(norm.weight + i);
+        store(y + i, norm.bias ? v + load(norm.bias + i) : v);
+    }
+    for (; i < n; i++) y[i] = (y[i] - mean) * spread * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f);
+}
