@@ -109,16 +109,8 @@ for _name in _files():
 
 def _add_architecture(kind: str) -> None:
     architecture = f"gemel.encoder.architectures.{kind}"
-    settings = "gemel.encoder.architectures.config"
 
-    @target(
-        f"config-{kind}",
-        "json",
-        *READERS[:2],
-        architecture,
-        settings,
-        "gemel.encoder.weights",
-    )
+    @target(f"config-{kind}", "json", *READERS[:2], architecture, "gemel.encoder.weights")
     def make(folder: Path) -> Job:
         from tiny import tiny_bert, tiny_checkpoint
 

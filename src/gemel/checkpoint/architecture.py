@@ -17,20 +17,15 @@ from gemel.registry import Registry
 
 Config: TypeAlias = Mapping[str, Any]  # config.json as it is: any JSON value
 
-_OTHERS_AFTER_PADDING = frozenset(
-    {
-        "data2vec-text",
-        "esm",
-        "ibert",
-        "layoutlmv3",
-        "lilt",
-        "longformer",
-        "luke",
-        "markuplm",
-        "roberta-prelayernorm",
-        "xlm-roberta-xl",
-        "xmod",
-    }
+
+def key_set(*lines: str) -> frozenset[str]:
+    """The words of all `lines`: a long list of keys in few lines of code."""
+    return frozenset(key for line in lines for key in line.split())
+
+
+_OTHERS_AFTER_PADDING = key_set(
+    "data2vec-text esm ibert layoutlmv3 lilt longformer luke markuplm roberta-prelayernorm",
+    "xlm-roberta-xl xmod",
 )
 """Model types that torch runs, whose positions start after the padding id."""
 
@@ -41,8 +36,8 @@ class Architecture:
 
     read: Callable[[Config, Mapping[str, NDArray[Any]]], Any]
     """config.json and the weights by name -> `gemel.encoder.network.Network`, a type of a higher layer."""
-    head: Callable[[Config], HeadLayout]
-    """The head of its ...ForSequenceClassification."""
+    head: HeadLayout | Callable[[Config], HeadLayout]
+    """The head of its ...ForSequenceClassification; a function where config.json has settings of the head."""
     class_prefix: str
     """What the names of its classes in transformers start with: "Bert" for BertModel and BertTokenizer."""
     config_keys: frozenset[str]
@@ -82,7 +77,6 @@ class HeadLayout:
 ARCHITECTURES: Registry[Architecture] = Registry(
     "architecture",
     package="gemel.encoder.architectures",
-    skip=("config",),
     error=ModelError,
 )
 """HF `model_type` to its record."""

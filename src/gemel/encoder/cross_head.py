@@ -14,11 +14,10 @@ import numpy as np
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Config, HeadLayout
 from gemel.checkpoint.head import Dense
-from gemel.encoder.architectures.config import positive
 from gemel.encoder.head import finish
 from gemel.encoder.network import Array, Network, Norm
 from gemel.encoder.pooling import POOLINGS
-from gemel.encoder.weights import CheckpointWeights
+from gemel.encoder.weights import CheckpointWeights, positive
 from gemel.errors import ModelError
 from gemel.types import Vectors
 
@@ -48,7 +47,8 @@ class CrossHead:
 
 def layout_of(config: Config) -> HeadLayout:
     """The layout of the head of this architecture, which must be one that gemel reads itself."""
-    return ARCHITECTURES[config["model_type"]].head(config)
+    head = ARCHITECTURES[config["model_type"]].head
+    return head if isinstance(head, HeadLayout) else head(config)
 
 
 def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> CrossHead:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
-from gemel.encoder.architectures.config import positive
 from gemel.encoder.network import Array, Network
-from gemel.encoder.weights import CheckpointWeights
+from gemel.encoder.weights import CheckpointWeights, positive
 
 
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
@@ -19,14 +18,10 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     return read_bert_like(config, take, embedding=embedding, projection=projection)
 
 
-def _head(config: Config) -> HeadLayout:
-    return HeadLayout("electra.", "classifier.dense", "classifier.out_proj", "gelu")
-
-
 ARCHITECTURES.add("electra")(
     Architecture(
         read,
-        _head,
+        HeadLayout("electra.", "classifier.dense", "classifier.out_proj", "gelu"),
         class_prefix="Electra",
         config_keys=CONFIG_KEYS | {"embedding_size", "generator_size"},
         tokenizer_types=True,

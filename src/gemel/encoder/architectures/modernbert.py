@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
-from gemel.encoder.architectures.config import (
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.encoder.network import Array, Block, Network
+from gemel.encoder.weights import (
+    MAX_POSITIONS,
+    CheckpointWeights,
     activation_of,
     epsilon_of,
     heads_of,
@@ -13,11 +16,8 @@ from gemel.encoder.architectures.config import (
     positive,
     unsupported,
 )
-from gemel.encoder.network import Array, Block, Network
-from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
-_MOST_POSITIONS = 2**18
 _KINDS = ("full_attention", "sliding_attention")
 _HEAD_ACTIVATIONS = ("gelu", "relu", "tanh")
 
@@ -36,7 +36,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         blocks=tuple(_block(config, take, layer, kind) for layer, kind in enumerate(kinds)),
         heads=heads_of(config, width),
         activation=activation_of(config, "hidden_activation"),
-        max_positions=_positions(config),
+        max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
         prenorm=True,
         gated=True,
         final_norm=take.norm("final_norm", width, epsilon, bias=norm_bias),
@@ -69,16 +69,6 @@ def layer_kinds(config: Config) -> list[str]:
             f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r:.200}"
         )
     return list(kinds)
-
-
-def _positions(config: Config) -> int:
-    """Tokens of the longest text; no table of weights bounds it, and each position takes a row of angles."""
-    positions = positive(config, "max_position_embeddings")
-    if positions > _MOST_POSITIONS:
-        raise ModelError(
-            f"config.json asks for {positions:,} as 'max_position_embeddings', at most {_MOST_POSITIONS:,} are run"
-        )
-    return positions
 
 
 def _theta(config: Config, kind: str) -> float:
@@ -130,37 +120,13 @@ ARCHITECTURES.add("modernbert")(
         read,
         _head,
         class_prefix="ModernBert",
-        config_keys=frozenset(
-            {
-                "attention_bias",
-                "attention_dropout",
-                "classifier_activation",
-                "classifier_bias",
-                "classifier_pooling",
-                "decoder_bias",
-                "embedding_dropout",
-                "global_attn_every_n_layers",
-                "global_rope_theta",
-                "hidden_activation",
-                "hidden_size",
-                "intermediate_size",
-                "layer_norm_eps",
-                "layer_types",
-                "local_attention",
-                "local_rope_theta",
-                "max_position_embeddings",
-                "mlp_bias",
-                "mlp_dropout",
-                "norm_bias",
-                "norm_eps",
-                "num_attention_heads",
-                "num_hidden_layers",
-                "pad_token_id",
-                "position_embedding_type",
-                "rope_parameters",
-                "rope_scaling",
-                "vocab_size",
-            }
+        config_keys=key_set(
+            "attention_bias attention_dropout classifier_activation classifier_bias classifier_pooling",
+            "decoder_bias embedding_dropout global_attn_every_n_layers global_rope_theta",
+            "hidden_activation hidden_size intermediate_size layer_norm_eps layer_types",
+            "local_attention local_rope_theta max_position_embeddings mlp_bias mlp_dropout norm_bias",
+            "norm_eps num_attention_heads num_hidden_layers pad_token_id position_embedding_type",
+            "rope_parameters rope_scaling vocab_size",
         ),
         token_types=False,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gemel.checkpoint.architecture import max_positions
+from gemel.checkpoint.architecture import key_set, max_positions
 from gemel.checkpoint.files import reason_of
 from gemel.checkpoint.folder import Checkpoint
 from gemel.encoder.weights import (
@@ -303,16 +303,7 @@ _ENCODERS = {
 }
 _DECODER = ("decoder.", "lm_head.")
 # Their encoder alone is what others take vectors from, and transformers cannot load it from such a checkpoint.
-_NO_ENCODER = {
-    "blenderbot",
-    "blenderbot-small",
-    "m2m_100",
-    "marian",
-    "pegasus",
-    "pegasus_x",
-    "prophetnet",
-    "t5gemma",
-}
+_NO_ENCODER = key_set("blenderbot blenderbot-small m2m_100 marian pegasus pegasus_x prophetnet t5gemma")
 _MOST_BUFFERS = 2**28  # numbers that are computed, not stored: masks and tables of positions
 _SPARE = 2**24  # numbers of a pooler and the like that a checkpoint may lack
 
