@@ -31,12 +31,14 @@ class Registry(Generic[Entry]):
         aliases: Mapping[str, str] | None = None,
         skip: tuple[str, ...] = (),
         attribute: str | None = None,
+        named_by_file: bool = True,
         error: type[GemelError] = InputError,
     ) -> None:
         """`kind`: what error messages call an entry. `package`: where its modules are, as in an import.
 
         `aliases`: further names, each with the module that adds it. `skip`: modules of the package that are no
-        entries. `attribute`: the name of the entry in its module, where modules do not call `add`.
+        entries. `attribute`: the name of the entry in its module, where modules do not call `add`. `named_by_file`
+        False: names are what the modules add, any number each; the file that is called like a name is looked at first.
         """
         self.kind = kind
         self._entries: dict[str, Entry] = {}
@@ -44,6 +46,7 @@ class Registry(Generic[Entry]):
         self._aliases = dict(aliases or {})
         self._skip = {"__init__", *skip}
         self._attribute = attribute
+        self._named_by_file = named_by_file
         self._error = error
 
     def add(self, *names: str) -> Callable[[Entry], Entry]:
@@ -58,7 +61,7 @@ class Registry(Generic[Entry]):
         return register
 
     def __getitem__(self, name: str) -> Entry:
-        if name not in self._entries:
+        if name not in self._entries and (self._named_by_file or name not in self):
             files = self._files()
             if name not in files:
                 raise self._unknown(name)
@@ -69,13 +72,27 @@ class Registry(Generic[Entry]):
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
+        if not self._named_by_file and name not in self._entries:
+            self._import_for(str(name))
         return name in self._entries or name in self._files()
 
     def __iter__(self) -> Iterator[str]:
+        if not self._named_by_file:
+            self._import_for(None)
         return iter(sorted({*self._entries, *self._files()}))
 
     def __len__(self) -> int:
-        return len({*self._entries, *self._files()})
+        return sum(1 for _ in self)
+
+    def _import_for(self, name: str | None) -> None:
+        """Import the module that is called like `name`; if it does not add it, or for no name, all of them."""
+        modules = self._modules()
+        own = str(name).replace("-", "_")
+        if own in modules:
+            import_module(f"{self._package}.{own}")
+        if name not in self._entries:
+            for module in modules:
+                import_module(f"{self._package}.{module}")
 
     def about(self, name: str) -> str:
         """The first line of the docstring of an entry's module, read from its file without importing it."""
@@ -87,14 +104,18 @@ class Registry(Generic[Entry]):
 
     def _files(self) -> dict[str, Path]:
         """Name to the file of its module. Read each time: a table is used a few times in a process."""
+        if not self._named_by_file:
+            return {}
+        modules = self._modules()
+        names = {module.replace("_", "-"): module for module in modules} | self._aliases
+        return {name: modules[module] for name, module in names.items()}
+
+    def _modules(self) -> dict[str, Path]:
         if self._package is None:
             return {}
         folders = import_module(self._package).__path__
         modules = {file.stem: file for folder in folders for file in Path(folder).glob("*.py")}
-        for module in self._skip:
-            modules.pop(module, None)
-        names = {module.replace("_", "-"): module for module in modules} | self._aliases
-        return {name: modules[module] for name, module in names.items()}
+        return {name: file for name, file in sorted(modules.items()) if name not in self._skip}
 
     def _unknown(self, name: str) -> GemelError:
         hint = did_you_mean(name, self)

@@ -13,15 +13,16 @@ from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.engines.reference import PlainNetwork
 from gemel.encoder.weights import read_network
 from gemel.errors import ModelError
-from tiny import ARCHITECTURES, tiny_bert, tiny_checkpoint
+from tiny import ARCHITECTURES, VARIANTS, tiny_bert, tiny_checkpoint
 
 LENGTHS = (1, 2, 3, 9, 40)
 
 
-@pytest.fixture(scope="module", params=model_types())
+@pytest.fixture(scope="module", params=[*model_types(), *VARIANTS])
 def folder(request, tmp_path_factory):
     pytest.importorskip("transformers", reason="the reference implementation is in the train extra")
-    return tiny_checkpoint(tmp_path_factory.mktemp("models") / request.param, request.param)
+    model_type, settings = VARIANTS.get(request.param, (request.param, {}))
+    return tiny_checkpoint(tmp_path_factory.mktemp("models") / model_type, model_type, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_rotary_angles_are_those_of_the_reference_at_every_position(theta):
     from transformers import ModernBertConfig
     from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
-    from gemel.encoder.network import rotary_tables
+    from gemel.encoder.network import Rotary, rotary_speeds
 
     kinds = {
         name: {"rope_type": "default", "rope_theta": theta}
@@ -121,7 +122,7 @@ def test_rotary_angles_are_those_of_the_reference_at_every_position(theta):
     config = ModernBertConfig(hidden_size=128, num_attention_heads=2, rope_parameters=kinds)
     places = torch.arange(8192)[None]
     wanted = ModernBertRotaryEmbedding(config)(torch.zeros(1), places, "full_attention")
-    for ours, theirs in zip(rotary_tables(theta, 64, 8192), wanted, strict=True):
+    for ours, theirs in zip(Rotary(rotary_speeds(theta, 64)).tables(8192), wanted, strict=True):
         np.testing.assert_allclose(ours, theirs[0, :, :32].numpy(), rtol=0, atol=2e-7)
 
 
@@ -138,7 +139,8 @@ def test_modernbert_reads_the_older_names_of_its_settings(tmp_path):
     del config["rope_parameters"], config["layer_types"]
     config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 5000.0, "local_rope_theta": 100.0}
     blocks = read_network(config, weights).blocks
-    assert [block.rotary_theta for block in blocks] == [5000.0, 100.0, 5000.0, 100.0]
+    thetas = [1 / block.rotary.speeds[1] ** (8 / 2) for block in blocks]  # heads of 8 numbers
+    assert thetas == pytest.approx([5000.0, 100.0, 5000.0, 100.0], rel=1e-5)
     assert [block.window for block in blocks] == [None, 4, None, 4]
 
 

@@ -11,7 +11,7 @@ from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
 from gemel.encoder.engines.onnx import OnnxEngine
 from gemel.encoder.int8 import Int8Store, quantize_linear
-from gemel.encoder.network import Block, Linear, Network, Norm
+from gemel.encoder.network import Block, Linear, Network, Norm, Rotary, rotary_speeds
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError
 from tiny import tiny_bert, tiny_checkpoint
@@ -68,7 +68,7 @@ def turning(width=32, places=3000):
         up=linear(2 * width),
         down=linear(width),
         ffn_norm=norm,
-        rotary_theta=160_000.0,
+        rotary=Rotary(rotary_speeds(160_000.0, width)),
     )
     return Network(
         word=random.normal(size=(50, width)).astype(np.float32),
@@ -159,9 +159,11 @@ def test_the_kernel_reads_nothing_of_an_earlier_call(plain):
 
 
 def test_what_the_kernel_cannot_run_says_why(plain):
-    bare = replace(plain, embedding_norm=None)
-    with pytest.raises(InputError, match=r"expects a norm after the embedding\. Use engine='onnxruntime'"):
-        native.NativeEngine(bare)
+    block = replace(plain.blocks[0], attention_norm=None)
+    with pytest.raises(
+        InputError, match=r"expects both norms in a post-norm block\. Use engine='onnxruntime'"
+    ):
+        native.NativeEngine(replace(plain, blocks=(block,)))
     with pytest.raises(InputError, match="no float32 kernel 'sse9' for this processor"):
         native.NativeEngine(plain, level="sse9")
 

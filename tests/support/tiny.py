@@ -181,6 +181,7 @@ def _write_json(path: Path, content: object) -> None:
 _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64}
 _MARK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}
+_DECODER = {**_BERT, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": (
         "AlbertConfig",
@@ -200,15 +201,93 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "electra": ("ElectraConfig", {**_BERT, "embedding_size": 16}),
+    "eurobert": ("EuroBertConfig", {**_DECODER}),
+    "gemma3_text": (
+        "Gemma3TextConfig",
+        # One full layer of three; in the others a token sees 4 neighbors to a side.
+        {
+            **_DECODER,
+            "num_hidden_layers": 3,
+            "head_dim": 12,
+            "sliding_window": 8,
+            "sliding_window_pattern": 3,
+            "query_pre_attn_scalar": 20,
+            "use_bidirectional_attention": True,
+        },
+    ),
+    "llama": ("LlamaConfig", {**_DECODER}),
+    "mistral": ("MistralConfig", {**_DECODER, "sliding_window": 6}),
     "modernbert": (
         "ModernBertConfig",
         # Two local layers of four, where a token sees 4 neighbors to a side.
         {**_BERT, "num_hidden_layers": 4, "local_attention": 8, "norm_bias": True, **_MARK_IDS},
     ),
     "mpnet": ("MPNetConfig", {**_BERT, "hidden_act": "relu"}),
+    "qwen2": ("Qwen2Config", {**_DECODER}),
+    "qwen3": ("Qwen3Config", {**_DECODER, "head_dim": 16}),
     "roberta": ("RobertaConfig", {**_BERT, "pad_token_id": 1}),
     "xlm-roberta": ("XLMRobertaConfig", {**_BERT, "pad_token_id": 0, "hidden_act": "silu"}),
 }
+
+
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+_YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama biases": ("llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 10}),
+    "llama linear": (
+        "llama",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 90.0, "factor": 3.0}},
+    ),
+    "llama dynamic": (
+        "llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 90.0, "factor": 3.0}},
+    ),
+    "llama llama3": ("llama", {"rope_parameters": _LLAMA3}),
+    "llama yarn": ("llama", {"rope_parameters": _YARN}),
+    "llama yarn with factors": (
+        "llama",
+        {
+            "rope_parameters": {
+                **_YARN,
+                "beta_fast": 8.0,
+                "beta_slow": 2.0,
+                "mscale": 1.2,
+                "mscale_all_dim": 0.7,
+            }
+        },
+    ),
+    "llama not causal": ("llama", {"is_causal": False}),
+    "mistral without window": ("mistral", {"sliding_window": None}),
+    "mistral not causal": ("mistral", {"is_causal": False, "sliding_window": 5}),
+    "qwen2 windows": ("qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
+    "qwen3 windows": (
+        "qwen3",
+        {
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
+    "qwen3 not causal": ("qwen3", {"is_causal": False, "attention_bias": True}),
+    "gemma3_text causal": ("gemma3_text", {"use_bidirectional_attention": False}),
+    "gemma3_text linear": (
+        "gemma3_text",
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+    ),
+}
+"""Settings of config.json that published checkpoints use, beside those of `ARCHITECTURES`."""
 
 
 def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings: Any) -> Path:
@@ -221,10 +300,11 @@ def tiny_checkpoint(folder: Path, model_type: str, *, seed: int = 0, **settings:
     name, own = ARCHITECTURES[model_type]
     model = transformers.AutoModel.from_config(getattr(transformers, name)(**{**own, **settings}))
     random = torch.Generator().manual_seed(seed)
+    middle = 0.0 if "gemma" in model_type else 1.0  # Gemma stores the differences from 1
     with torch.no_grad():
         for label, weight in model.named_parameters():
             spread = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.1
-            weight.normal_(1.0 if "norm.weight" in label.lower() else 0.0, spread, generator=random)
+            weight.normal_(middle if "norm.weight" in label.lower() else 0.0, spread, generator=random)
     model.save_pretrained(folder)
     tiny_tokenizer(folder / "tokenizer.json")
     width = int(json.loads((folder / "config.json").read_text()).get("hidden_size", 32))

@@ -64,12 +64,14 @@ class HeadLayout:
 
     encoder: str
     """What stands before the names of the encoder's own weights."""
-    inner: str
+    inner: str | None
+    """The layer before the last one; None: there is none."""
     last: str
     activation: str
     norm: str | None = None
     pooling: str = "cls"
     inner_bias: bool = True
+    last_bias: bool = True
     norm_bias: bool = True
     epsilon: float = 1e-5
 
@@ -77,6 +79,8 @@ class HeadLayout:
 ARCHITECTURES: Registry[Architecture] = Registry(
     "architecture",
     package="gemel.encoder.architectures",
+    skip=("rotary",),
+    named_by_file=False,
     error=ModelError,
 )
 """HF `model_type` to its record."""
@@ -85,16 +89,11 @@ ARCHITECTURES: Registry[Architecture] = Registry(
 def architecture_of(config: Config) -> Architecture | None:
     """The record for this config.json; None: gemel cannot read it itself, but the torch engine may run it."""
     kind = config.get("model_type")
-    # A file may add further names to that of its own: only after all are loaded is a name known to be missing.
-    if not isinstance(kind, str) or (kind not in ARCHITECTURES and kind not in model_types()):
-        return None
-    return ARCHITECTURES[kind]
+    return ARCHITECTURES[kind] if isinstance(kind, str) and kind in ARCHITECTURES else None
 
 
 def model_types() -> list[str]:
     """Every HF `model_type` that gemel reads itself, sorted."""
-    for name in ARCHITECTURES:
-        ARCHITECTURES[name]
     return list(ARCHITECTURES)
 
 

@@ -177,6 +177,11 @@ class Tensors(Mapping[str, NDArray[np.float32]]):
             self._converted[name] = array
         return array
 
+    def read(self, name: str) -> NDArray[np.float32]:
+        """A tensor as float32, read from its file into memory of its own: large weights that are needed once."""
+        file, span = self._entries[name]
+        return _as_float32(file.read(span), span.dtype)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -226,6 +231,14 @@ class _File:
         except OSError as error:
             raise ModelError(f"cannot read the weights {path}: {error.strerror or error}") from error
         self.spans = _header(path, self._bytes, int.from_bytes(start, "little"))
+
+    def read(self, span: _Span) -> NDArray[Any]:
+        """A copy of a tensor; the pages of the file that it was read from do not stay in memory."""
+        copied = self.array(span).copy()
+        if hasattr(mmap, "MADV_DONTNEED"):
+            start = span.start // mmap.PAGESIZE * mmap.PAGESIZE
+            self._bytes.madvise(mmap.MADV_DONTNEED, start, span.end - start)
+        return copied
 
     def array(self, span: _Span) -> NDArray[Any]:
         dtype = np.dtype(_DTYPES[span.dtype])

@@ -56,12 +56,14 @@ def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> Cros
     layout = layout_of(config)
     d = positive(config, ARCHITECTURES[config["model_type"]].width_key)
     take = CheckpointWeights(weights, word=f"{layout.last}.weight")
-    inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
-    last = take.linear(layout.last, labels, d)
-    layers: list[Dense | Norm] = [Dense(inner.weight, inner.bias, layout.activation)]
+    last = take.linear(layout.last, labels, d, bias=layout.last_bias)
+    layers: list[Dense | Norm] = []
+    if layout.inner is not None:
+        inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
+        layers.append(Dense(inner.read(), inner.bias, layout.activation))
     if layout.norm is not None:
         layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
-    return CrossHead(layout.pooling, (*layers, Dense(last.weight, last.bias, "identity")))
+    return CrossHead(layout.pooling, (*layers, Dense(last.read(), last.bias, "identity")))
 
 
 def _linear(layer: Dense, vectors: Vectors) -> Vectors:

@@ -60,14 +60,14 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
         )
     where = f"a model of the architecture {kind!r}"
     check_sizes(config, (_shape(weights, name) for name in weights), where)
-    recorded = _RecordedWeights(weights)
+    recorded = RecordedWeights(weights)
     network: Network = architecture.read(config, recorded)
     refuse_unexpected(unexpected_in_body(recorded.names, weights), where)
     return network
 
 
-class _RecordedWeights(Mapping[str, Array]):
-    """Weights that record which of them were read."""
+class RecordedWeights(Mapping[str, Array]):
+    """Weights that record which of them were used."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self._weights = weights
@@ -86,6 +86,18 @@ class _RecordedWeights(Mapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._weights  # Mapping's own would read the weight
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight that will be used; its numbers are not read where that is possible."""
+        shape = _shape(self._weights, name)
+        self.names.add(name)
+        return shape
+
+    def read(self, name: str) -> Array:
+        """The weight as float32, of which no copy stays in memory when the caller drops it."""
+        weights = self._weights
+        weight = weights.read(name) if isinstance(weights, Tensors) else weights[name]
+        return np.asarray(weight, dtype=np.float32)
 
 
 def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
@@ -248,11 +260,31 @@ class BlockNames:
     ffn_norm: str
 
 
+@dataclass(frozen=True, eq=False)
+class _StoredRows:
+    """The rows of several weights, one after the other: a `StoredArray` of `network.py`."""
+
+    weights: RecordedWeights
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    def __array__(self, dtype: None = None, copy: None = None) -> Array:
+        parts = [_finite(self.weights.read(name), name) for name in self.names]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _finite(array: Array, name: str) -> Array:
+    """The weight; attention can hide a NaN from everything that comes after it, so it is looked for here."""
+    if not is_finite(array):
+        raise ModelError(f"the weight {name!r} holds NaN or infinite values. Fetch or save the model again")
+    return array
+
+
 class CheckpointWeights:
     """Arrays of a checkpoint by their role; every error names the weight."""
 
     def __init__(self, weights: Mapping[str, Array], word: str = "embeddings.word_embeddings.weight") -> None:
-        self._weights = weights
+        self._weights = weights if isinstance(weights, RecordedWeights) else RecordedWeights(weights)
         self._prefix = _find_prefix(weights, word)
         self._word = word
 
@@ -261,58 +293,49 @@ class CheckpointWeights:
 
     def word(self, width: int) -> Array:
         """The token table, not copied; as many rows as it has."""
-        table = self._read(self._word)
-        self._check_shape(self._word, table, (len(table), width))
-        if not len(table):
+        rows = self._shape(self._word)[0]
+        self._check_shape(self._word, (rows, width))
+        if not rows:
             raise ModelError(f"the weight {self._prefix + self._word!r} has no rows: the vocabulary is empty")
-        return table  # not checked for NaN: it is the largest weight, and a bad row shows in its vectors
+        # Not checked for NaN: it is the largest weight, and a bad row shows in its vectors.
+        return np.asarray(self._weights[self._prefix + self._word], dtype=np.float32)
 
     def array(self, name: str, *shape: int) -> Array:
         """The weight as float32 and in exactly this shape; no copy when it is float32 already."""
-        array = self._read(name)
-        self._check_shape(name, array, shape)
-        # Attention can hide a NaN from everything that comes after it, so it is looked for here.
-        if not is_finite(array):
-            raise ModelError(
-                f"the weight {self._prefix + name!r} holds NaN or infinite values. Fetch or save the model again"
-            )
-        return array
-
-    def _check_shape(self, name: str, array: Array, shape: tuple[int, ...]) -> None:
-        if array.shape != shape:
-            raise ModelError(
-                f"the weight {self._prefix + name!r} has shape {array.shape}, config.json asks for {shape}. "
-                "One of the two files belongs to another model"
-            )
+        self._check_shape(name, shape)
+        stored = self._prefix + name
+        return _finite(np.asarray(self._weights[stored], dtype=np.float32), stored)
 
     def linear(self, name: str, outputs: int, inputs: int, *, bias: bool = True) -> Linear:
         """`name`.weight (outputs, inputs), with `name`.bias where the architecture has one."""
-        return Linear(
-            self.array(f"{name}.weight", outputs, inputs),
-            self.array(f"{name}.bias", outputs) if bias else None,
-        )
+        return self.stacked([name], [outputs], inputs, bias=bias)
 
-    def stacked(self, names: Sequence[str], outputs: int, inputs: int) -> Linear:
+    def stacked(
+        self, names: Sequence[str], outputs: Sequence[int], inputs: int, *, bias: bool = True
+    ) -> Linear:
         """Several linear layers over the same input as one: the rows of the first, then of the second, ..."""
-        parts = [self.linear(name, outputs, inputs) for name in names]
-        return Linear(
-            np.concatenate([part.weight for part in parts]),
-            np.concatenate([part.bias for part in parts if part.bias is not None]),
-        )
+        for name, rows in zip(names, outputs, strict=True):
+            self._check_shape(f"{name}.weight", (rows, inputs))
+        stored = tuple(f"{self._prefix}{name}.weight" for name in names)
+        weight = _StoredRows(self._weights, stored, (sum(outputs), inputs))
+        if not bias:
+            return Linear(weight)
+        biases = [self.array(f"{name}.bias", rows) for name, rows in zip(names, outputs, strict=True)]
+        return Linear(weight, np.concatenate(biases))
 
-    def norm(self, name: str, width: int, epsilon: float, *, bias: bool = True) -> Norm:
-        """A layer norm; also found under its old names gamma and beta."""
+    def norm(self, name: str, width: int, epsilon: float, *, bias: bool = True, rms: bool = False) -> Norm:
+        """A layer norm, or an RMS norm; also found under its old names gamma and beta."""
 
         def part(which: str) -> Array:
             old = f"{name}.{_OLD_NAMES[which]}"
             return self.array(old if old in self else f"{name}.{which}", width)
 
-        return Norm(part("weight"), part("bias") if bias else None, float(epsilon))
+        return Norm(part("weight"), part("bias") if bias and not rms else None, float(epsilon), rms)
 
     def block(self, at: str, names: BlockNames, width: int, inner: int, epsilon: float) -> Block:
         """The block `at`: its linear layers with biases, the three of the attention as one, and both norms."""
         return Block(
-            qkv=self.stacked([f"{at}.{name}" for name in names.qkv], width, width),
+            qkv=self.stacked([f"{at}.{name}" for name in names.qkv], [width] * 3, width),
             out=self.linear(f"{at}.{names.out}", width, width),
             attention_norm=self.norm(f"{at}.{names.attention_norm}", width, epsilon),
             up=self.linear(f"{at}.{names.up}", inner, width),
@@ -320,15 +343,22 @@ class CheckpointWeights:
             ffn_norm=self.norm(f"{at}.{names.ffn_norm}", width, epsilon),
         )
 
-    def _read(self, name: str) -> Array:
+    def _shape(self, name: str) -> tuple[int, ...]:
         try:
-            array = self._weights[self._prefix + name]
+            return self._weights.shape(self._prefix + name)
         except KeyError:
             raise ModelError(
                 f"the weight {self._prefix + name!r} is missing from the checkpoint. "
                 "The file is incomplete, or config.json belongs to another model"
             ) from None
-        return np.asarray(array, dtype=np.float32)
+
+    def _check_shape(self, name: str, expected: tuple[int, ...]) -> None:
+        shape = self._shape(name)
+        if shape != expected:
+            raise ModelError(
+                f"the weight {self._prefix + name!r} has shape {shape}, config.json asks for {expected}. "
+                "One of the two files belongs to another model"
+            )
 
 
 def _find_prefix(weights: Mapping[str, Array], word: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
-from gemel.encoder.network import Array, Block, Network
+from gemel.encoder.architectures.rotary import rope_parameters, rotary_of
+from gemel.encoder.network import Array, Block, Network, Rotary
 from gemel.encoder.weights import (
     MAX_POSITIONS,
     CheckpointWeights,
@@ -28,12 +29,13 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "norm_eps", 1e-5)
     norm_bias = bool(config.get("norm_bias", False))
     kinds = layer_kinds(config)
+    rotary = {kind: _rotary(config, kind) for kind in set(kinds)}
     return Network(
         word=take.word(width),
         positions=None,
         embedding_norm=take.norm("embeddings.norm", width, epsilon, bias=norm_bias),
         projection=None,
-        blocks=tuple(_block(config, take, layer, kind) for layer, kind in enumerate(kinds)),
+        blocks=tuple(_block(config, take, layer, kind, rotary[kind]) for layer, kind in enumerate(kinds)),
         heads=heads_of(config, width),
         activation=activation_of(config, "hidden_activation"),
         max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
@@ -43,7 +45,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     )
 
 
-def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) -> Block:
+def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str, rotary: Rotary) -> Block:
     d, f, at = positive(config, "hidden_size"), positive(config, "intermediate_size"), f"layers.{layer}"
     attention_bias, mlp_bias = bool(config.get("attention_bias", False)), bool(config.get("mlp_bias", False))
     norm_bias, epsilon = bool(config.get("norm_bias", False)), epsilon_of(config, "norm_eps", 1e-5)
@@ -55,7 +57,7 @@ def _block(config: Config, weights: CheckpointWeights, layer: int, kind: str) ->
         up=weights.linear(f"{at}.mlp.Wi", 2 * f, d, bias=mlp_bias),
         down=weights.linear(f"{at}.mlp.Wo", d, f, bias=mlp_bias),
         ffn_norm=weights.norm(f"{at}.mlp_norm", d, epsilon, bias=norm_bias),
-        rotary_theta=_theta(config, kind),
+        rotary=rotary,
         window=positive(config, "local_attention", 128) // 2 if kind == "sliding_attention" else None,
     )
 
@@ -71,27 +73,18 @@ def layer_kinds(config: Config) -> list[str]:
     return list(kinds)
 
 
-def _theta(config: Config, kind: str) -> float:
-    """The base of the angles, under its newer or its older name."""
-    parameters = config.get("rope_parameters") or {}
-    given = (parameters.get(kind) or {}) if isinstance(parameters, dict) else None
-    if not isinstance(given, dict):
-        raise ModelError(
-            f"config.json must give 'rope_parameters' as an object for each kind, got {parameters!r:.60}"
-        )
-    scaling = given.get("rope_type", "default"), config.get("rope_scaling")
-    if scaling != ("default", None):
+def _rotary(config: Config, kind: str) -> Rotary:
+    """The base of the angles is that of the kind of layer, under its newer or its older name."""
+    given = rope_parameters(config, kind)
+    scaling = given.get("rope_type") or given.get("type") or "default"
+    if scaling != "default":
         raise unsupported(
             f"config.json scales the rotary positions ({scaling}), only the default kind is read"
         )
     world = config.get("global_rope_theta") or 160_000.0
     local = config.get("local_rope_theta", 10_000.0) or world
-    theta = given.get("rope_theta") or (world if kind == "full_attention" else local)
-    if not isinstance(theta, int | float) or isinstance(theta, bool) or not 1 < theta < 1e30:
-        raise ModelError(
-            f"config.json must give the base of the rotary positions as a number over 1, got {theta!r:.60}"
-        )
-    return float(theta)
+    size = positive(config, "hidden_size") // positive(config, "num_attention_heads")
+    return rotary_of(config, size, kind=kind, theta=world if kind == "full_attention" else local)
 
 
 def _head(config: Config) -> HeadLayout:

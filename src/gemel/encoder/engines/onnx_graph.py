@@ -183,8 +183,13 @@ class _Attention:
         added = None if block.relative is None else self._relative(block.relative, q, k)
         q = nodes.node("Reshape", q, self.queries)
         axis = nodes.integers(2)
-        k, v = nodes.node("Unsqueeze", k, axis), nodes.node("Unsqueeze", v, axis)  # (b, key heads, 1, t, size)
-        scores = nodes.fused("FusedMatMul", q, k, transB=1, alpha=network.scale)  # (b, key heads, group, t, t)
+        k, v = (
+            nodes.node("Unsqueeze", k, axis),
+            nodes.node("Unsqueeze", v, axis),
+        )  # (b, key heads, 1, t, size)
+        scores = nodes.fused(
+            "FusedMatMul", q, k, transB=1, alpha=network.scale
+        )  # (b, key heads, group, t, t)
         for bias in (self.bias, added):
             if bias is not None:
                 scores = nodes.node("Add", scores, bias)
@@ -192,7 +197,9 @@ class _Attention:
             scores = nodes.node("Add", scores, self._mask(block.window, block.causal))
         if self.unseen is not None:
             scores = nodes.node("Add", scores, self.unseen)
-        seen = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), v)  # (b, key heads, group, t, size)
+        seen = nodes.node(
+            "MatMul", nodes.node("Softmax", scores, axis=-1), v
+        )  # (b, key heads, group, t, size)
         seen = nodes.node("Transpose", seen, perm=[0, 3, 1, 2, 4])  # (b, t, key heads, group, size)
         return nodes.node("Reshape", seen, nodes.integers(-1, network.heads * network.head))
 
@@ -220,7 +227,9 @@ class _Attention:
             turned = nodes.constant(np.ascontiguousarray(table.swapaxes(1, 2)))  # (h, size, rows)
             products = nodes.node("MatMul", x, turned)  # (b, h, t, rows)
             chosen = nodes.node("Transpose", index, perm=[1, 0]) if by_key else index
-            shape = nodes.node("Concat", nodes.node("Shape", products, end=2), nodes.node("Shape", index), axis=0)
+            shape = nodes.node(
+                "Concat", nodes.node("Shape", products, end=2), nodes.node("Shape", index), axis=0
+            )
             gathered = nodes.node("GatherElements", products, nodes.node("Expand", chosen, shape), axis=3)
             gathered = nodes.node("Transpose", gathered, perm=[0, 1, 3, 2]) if by_key else gathered
             added = gathered if added is None else nodes.node("Add", added, gathered)

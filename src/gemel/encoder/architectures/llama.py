@@ -1,0 +1,173 @@
+"""Decoders of the Llama family: Llama, Mistral, Qwen2, Qwen3; and EuroBERT, which is one without the causal mask.
+
+Pre-norm blocks with RMS norms, gated feed-forward layers, rotary positions, and heads of queries that share heads of
+keys and values. Checkpoints made for embeddings may turn the causal mask off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.encoder.architectures.rotary import KEYS, rotary_of
+from gemel.encoder.network import Array, Block, Linear, Network, Norm
+from gemel.encoder.weights import (
+    MAX_POSITIONS,
+    CheckpointWeights,
+    activation_of,
+    epsilon_of,
+    heads_of,
+    layers_of,
+    positive,
+    unsupported,
+)
+from gemel.errors import ModelError
+
+_ATTENTION = ("q_proj", "k_proj", "v_proj")
+_HEAD_NORMS = ("q_norm", "k_norm")
+_KINDS = ("full_attention", "sliding_attention")
+
+CONFIG_KEYS = key_set(
+    "attention_bias attention_dropout head_dim hidden_act hidden_size intermediate_size is_causal",
+    "max_position_embeddings mlp_bias num_attention_heads num_hidden_layers num_key_value_heads",
+    "pad_token_id pretraining_tp rms_norm_eps use_bidirectional_attention vocab_size",
+    KEYS,
+)
+_WINDOWS = "layer_types max_window_layers sliding_window use_sliding_window"
+
+
+def read(config: Config, weights: Mapping[str, Array]) -> Network:
+    """The network of any of them; what they differ in is told by config.json and the names of the weights."""
+    take = CheckpointWeights(weights, word="embed_tokens.weight")
+    width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "rms_norm_eps", 1e-6)
+    heads = positive(config, "num_attention_heads")
+    head = head_size(config, width)
+    rotary = rotary_of(config, head)
+    windows = layer_windows(config)
+    return Network(
+        word=take.word(width),
+        positions=None,
+        embedding_norm=None,
+        projection=None,
+        blocks=tuple(
+            Block(
+                **attention_step(config, take, f"layers.{layer}", heads, head),
+                **feed_forward_step(config, take, f"layers.{layer}"),
+                attention_norm=take.norm(f"layers.{layer}.input_layernorm", width, epsilon, rms=True),
+                ffn_norm=take.norm(f"layers.{layer}.post_attention_layernorm", width, epsilon, rms=True),
+                rotary=rotary,
+                window=window,
+                causal=is_causal(config),
+            )
+            for layer, window in enumerate(windows)
+        ),
+        heads=heads,
+        kv_heads=key_heads(config, heads),
+        head_size=head,
+        activation=activation_of(config, default="silu"),
+        max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
+        prenorm=True,
+        gated=True,
+        final_norm=take.norm("norm", width, epsilon, rms=True),
+    )
+
+
+def attention_step(
+    config: Config, weights: CheckpointWeights, at: str, heads: int, head: int
+) -> dict[str, Linear | Norm | None]:
+    """The fields of a block that belong to its attention, norms of the heads included."""
+    width, keys = positive(config, "hidden_size"), key_heads(config, heads)
+    here = f"{at}.self_attn"
+    epsilon = epsilon_of(config, "rms_norm_eps", 1e-6)
+    normed = f"{here}.q_norm.weight" in weights
+    norms = [
+        weights.norm(f"{here}.{name}", head, epsilon, rms=True) if normed else None for name in _HEAD_NORMS
+    ]
+    return {
+        "qkv": weights.stacked(
+            [f"{here}.{name}" for name in _ATTENTION],
+            [heads * head, keys * head, keys * head],
+            width,
+            bias=f"{here}.q_proj.bias" in weights,
+        ),
+        "out": weights.linear(f"{here}.o_proj", width, heads * head, bias=f"{here}.o_proj.bias" in weights),
+        "query_norm": norms[0],
+        "key_norm": norms[1],
+    }
+
+
+def feed_forward_step(config: Config, weights: CheckpointWeights, at: str) -> dict[str, Linear]:
+    """The layers of a gated feed-forward step."""
+    width, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    bias = f"{at}.mlp.up_proj.bias" in weights
+    names = [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]
+    return {
+        "up": weights.stacked(names, [inner, inner], width, bias=bias),
+        "down": weights.linear(f"{at}.mlp.down_proj", width, inner, bias=bias),
+    }
+
+
+def head_size(config: Config, width: int) -> int:
+    """Numbers per head: as config.json says, or the width divided among the heads."""
+    return positive(config, "head_dim") if config.get("head_dim") else width // heads_of(config, width)
+
+
+def key_heads(config: Config, heads: int) -> int:
+    """Heads of keys and values, which must divide those of the queries."""
+    keys = positive(config, "num_key_value_heads") if config.get("num_key_value_heads") else heads
+    if heads % keys:
+        raise ModelError(
+            f"config.json gives {keys} heads of keys, which do not divide {heads} heads of queries"
+        )
+    return keys
+
+
+def is_causal(config: Config) -> bool:
+    """Whether a token sees only those before it; checkpoints for embeddings turn that off by one of two keys."""
+    if config.get("model_type") == "eurobert" or config.get("use_bidirectional_attention"):
+        return False
+    return config.get("is_causal") is not False
+
+
+def layer_windows(config: Config) -> list[int | None]:
+    """How many positions back each layer sees; None: all."""
+    layers, window = layers_of(config), config.get("sliding_window")
+    kinds = config.get("layer_types")
+    if window is None or (config.get("model_type") != "mistral" and not config.get("use_sliding_window")):
+        if kinds is not None and _KINDS[1] in kinds:
+            raise unsupported("config.json names layers with a sliding window, but no window is in use")
+        return [None] * layers
+    if kinds is None:
+        full = 0 if config["model_type"] == "mistral" else positive(config, "max_window_layers", 28)
+        kinds = [_KINDS[layer >= full] for layer in range(layers)]
+    check_kinds(kinds, layers)
+    # Back from a token the window includes the token itself; to both sides it does not.
+    reach = positive(config, "sliding_window") - is_causal(config)
+    return [reach if kind == _KINDS[1] else None for kind in kinds]
+
+
+def check_kinds(kinds: object, layers: int) -> None:
+    """Refuse a list of layer types that does not fit the layers."""
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in _KINDS for kind in kinds):
+        raise ModelError(
+            f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r:.200}"
+        )
+
+
+# ...ForSequenceClassification of all of them: one layer over the last token.
+_HEAD = HeadLayout("model.", None, "score", "identity", pooling="last", last_bias=False)
+
+
+def _add(model_type: str, class_prefix: str, *keys: str, head: HeadLayout = _HEAD) -> None:
+    ARCHITECTURES.add(model_type)(
+        Architecture(
+            read, head, class_prefix=class_prefix, config_keys=CONFIG_KEYS | key_set(*keys), token_types=False
+        )
+    )
+
+
+_add("llama", "Llama")
+_add("mistral", "Mistral", "sliding_window")
+_add("qwen2", "Qwen2", _WINDOWS)
+_add("qwen3", "Qwen3", _WINDOWS)
+_add("eurobert", "EuroBert", "classifier_pooling clf_pooling", head=_HEAD)
