@@ -75,12 +75,9 @@ def layer_kinds(config: Config) -> list[str]:
 
 def _rotary(config: Config, kind: str) -> Rotary:
     """The base of the angles is that of the kind of layer, under its newer or its older name."""
-    given = rope_parameters(config, kind)
-    scaling = given.get("rope_type") or given.get("type") or "default"
-    if scaling != "default":
-        raise unsupported(
-            f"config.json scales the rotary positions ({scaling}), only the default kind is read"
-        )
+    scaling = rope_parameters(config, kind).get("rope_type", "default"), config.get("rope_scaling")
+    if scaling != ("default", None):
+        raise unsupported(f"config.json scales the rotary positions {scaling}, only the default kind is read")
     world = config.get("global_rope_theta") or 160_000.0
     local = config.get("local_rope_theta", 10_000.0) or world
     size = positive(config, "hidden_size") // positive(config, "num_attention_heads")
