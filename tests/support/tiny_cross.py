@@ -63,7 +63,10 @@ def their_logits(folder: Path, left: list[str], right: list[str], max_length: in
     import torch
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    # AutoTokenizer would not follow the tokenizer.json of a Qwen2: it has rules of its own for them.
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    reader = transformers.PreTrainedTokenizerFast if kind == "qwen2" else transformers.AutoTokenizer
+    tokenizer = reader.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     rows = []
     with torch.no_grad():

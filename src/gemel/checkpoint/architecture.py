@@ -70,6 +70,8 @@ class HeadLayout:
     activation: str
     norm: str | None = None
     pooling: str = "cls"
+    pooled_after_inner: bool = False
+    """The inner layer runs on every token, and its results are pooled (EuroBERT)."""
     inner_bias: bool = True
     last_bias: bool = True
     norm_bias: bool = True

@@ -28,9 +28,13 @@ class CrossHead:
 
     pooling: str
     layers: tuple[Dense | Norm, ...]
+    token_layer: Dense | None = None
+    """Runs on every token before the pooling."""
 
     def pool(self, hidden: Vectors) -> Vectors:
         """(b, t, d) -> (b, d)"""
+        if self.token_layer is not None:
+            hidden = _linear(self.token_layer, hidden.reshape(-1, hidden.shape[-1])).reshape(hidden.shape)
         return POOLINGS[self.pooling](hidden)
 
     def logits(self, pooled: Vectors) -> Vectors:
@@ -61,9 +65,10 @@ def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> Cros
     if layout.inner is not None:
         inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
         layers.append(Dense(inner.read(), inner.bias, layout.activation))
+    token_layer = layers.pop() if layout.pooled_after_inner else None
     if layout.norm is not None:
         layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
-    return CrossHead(layout.pooling, (*layers, Dense(last.read(), last.bias, "identity")))
+    return CrossHead(layout.pooling, (*layers, Dense(last.read(), last.bias, "identity")), token_layer)
 
 
 def _linear(layer: Dense, vectors: Vectors) -> Vectors:

@@ -6,7 +6,7 @@ keys and values. Checkpoints made for embeddings may turn the causal mask off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.rotary import KEYS, rotary_of
@@ -158,11 +158,23 @@ def check_kinds(kinds: object, layers: int) -> None:
 _HEAD = HeadLayout("model.", None, "score", "identity", pooling="last", last_bias=False)
 
 
-def _add(model_type: str, class_prefix: str, *keys: str, head: HeadLayout = _HEAD) -> None:
+def _eurobert_head(config: Config) -> HeadLayout:
+    """ "late" pools the outputs of all tokens; the last layer is linear, so it can as well come after the mean."""
+    poolings = {"bos": "cls", "mean": "mean", "late": "mean"}
+    named = config.get("classifier_pooling", config.get("clf_pooling", "late"))
+    if named not in poolings:
+        raise ModelError(f"config.json asks for classifier_pooling {named!r}. Known: {', '.join(poolings)}")
+    return HeadLayout(
+        "model.", "dense", "classifier", "gelu", pooling=poolings[named], pooled_after_inner=named == "late"
+    )
+
+
+def _add(
+    model_type: str, prefix: str, *keys: str, head: HeadLayout | Callable[[Config], HeadLayout] = _HEAD
+) -> None:
+    known = CONFIG_KEYS | key_set(*keys)
     ARCHITECTURES.add(model_type)(
-        Architecture(
-            read, head, class_prefix=class_prefix, config_keys=CONFIG_KEYS | key_set(*keys), token_types=False
-        )
+        Architecture(read, head, class_prefix=prefix, config_keys=known, token_types=False)
     )
 
 
@@ -170,4 +182,4 @@ _add("llama", "Llama")
 _add("mistral", "Mistral", "sliding_window")
 _add("qwen2", "Qwen2", _WINDOWS)
 _add("qwen3", "Qwen3", _WINDOWS)
-_add("eurobert", "EuroBert", "classifier_pooling clf_pooling", head=_HEAD)
+_add("eurobert", "EuroBert", "classifier_pooling clf_pooling", head=_eurobert_head)
