@@ -62,10 +62,12 @@ def read_head(config: Config, weights: Mapping[str, Array], labels: int) -> Cros
     take = CheckpointWeights(weights, word=f"{layout.last}.weight")
     last = take.linear(layout.last, labels, d, bias=layout.last_bias)
     layers: list[Dense | Norm] = []
+    token_layer = None
     if layout.inner is not None:
         inner = take.linear(layout.inner, d, d, bias=layout.inner_bias)
-        layers.append(Dense(inner.read(), inner.bias, layout.activation))
-    token_layer = layers.pop() if layout.pooled_after_inner else None
+        dense = Dense(inner.read(), inner.bias, layout.activation)
+        token_layer = dense if layout.pooled_after_inner else None
+        layers += [] if layout.pooled_after_inner else [dense]
     if layout.norm is not None:
         layers.append(take.norm(layout.norm, d, layout.epsilon, bias=layout.norm_bias))
     return CrossHead(layout.pooling, (*layers, Dense(last.read(), last.bias, "identity")), token_layer)

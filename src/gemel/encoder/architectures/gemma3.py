@@ -36,12 +36,6 @@ _THETAS = {
     "full_attention": ("rope_theta", 1_000_000.0),
     "sliding_attention": ("rope_local_base_freq", 10_000.0),
 }
-_NORMS = {
-    "attention_norm": "input_layernorm",
-    "attention_out_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "ffn_out_norm": "post_feedforward_layernorm",
-}
 
 
 def read(config: Config, weights: Mapping[str, Array]) -> Network:
@@ -56,18 +50,22 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     rotary = {kind: _rotary(config, head, kind) for kind in set(kinds)}
     windows = {"full_attention": None, "sliding_attention": _window(config)}
 
+    def norm(name: str) -> Norm:
+        return _grown(take.norm(name, width, epsilon, rms=True))
+
     def block(layer: int, kind: str) -> Block:
         at = f"layers.{layer}"
         attention = attention_step(config, take, at, heads, head)
-        norms = {
-            field: _grown(take.norm(f"{at}.{name}", width, epsilon, rms=True))
-            for field, name in _NORMS.items()
-        }
-        norms |= {field: _grown(attention.pop(field)) for field in ("query_norm", "key_norm")}
+        assert attention["query_norm"] and attention["key_norm"]
+        attention["query_norm"] = _grown(attention["query_norm"])
+        attention["key_norm"] = _grown(attention["key_norm"])
         return Block(
             **attention,
             **feed_forward_step(config, take, at),
-            **norms,
+            attention_norm=norm(f"{at}.input_layernorm"),
+            attention_out_norm=norm(f"{at}.post_attention_layernorm"),
+            ffn_norm=norm(f"{at}.pre_feedforward_layernorm"),
+            ffn_out_norm=norm(f"{at}.post_feedforward_layernorm"),
             rotary=rotary[kind],
             window=windows[kind],
             causal=is_causal(config),
@@ -88,7 +86,7 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
         max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
         prenorm=True,
         gated=True,
-        final_norm=_grown(take.norm("norm", width, epsilon, rms=True)),
+        final_norm=norm("norm"),
     )
 
 

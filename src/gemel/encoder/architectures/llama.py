@@ -7,6 +7,7 @@ keys and values. Checkpoints made for embeddings may turn the causal mask off.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypedDict
 
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
 from gemel.encoder.architectures.rotary import KEYS, rotary_of
@@ -72,10 +73,26 @@ def read(config: Config, weights: Mapping[str, Array]) -> Network:
     )
 
 
+class AttentionStep(TypedDict):
+    """The fields of a block that belong to its attention."""
+
+    qkv: Linear
+    out: Linear
+    query_norm: Norm | None
+    key_norm: Norm | None
+
+
+class FeedForwardStep(TypedDict):
+    """The fields of a block that belong to its feed-forward step."""
+
+    up: Linear
+    down: Linear
+
+
 def attention_step(
     config: Config, weights: CheckpointWeights, at: str, heads: int, head: int
-) -> dict[str, Linear | Norm | None]:
-    """The fields of a block that belong to its attention, norms of the heads included."""
+) -> AttentionStep:
+    """The attention of the block `at`, with norms of its heads where the checkpoint has them."""
     width, keys = positive(config, "hidden_size"), key_heads(config, heads)
     here = f"{at}.self_attn"
     epsilon = epsilon_of(config, "rms_norm_eps", 1e-6)
@@ -96,8 +113,8 @@ def attention_step(
     }
 
 
-def feed_forward_step(config: Config, weights: CheckpointWeights, at: str) -> dict[str, Linear]:
-    """The layers of a gated feed-forward step."""
+def feed_forward_step(config: Config, weights: CheckpointWeights, at: str) -> FeedForwardStep:
+    """The gated feed-forward step of the block `at`."""
     width, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
     bias = f"{at}.mlp.up_proj.bias" in weights
     names = [f"{at}.mlp.gate_proj", f"{at}.mlp.up_proj"]
