@@ -43,8 +43,7 @@ COVERS = tuple(
         "errors",
         "routes",
         "app",
-        "limits",
-        "protocols.requests",
+        "options",
         "protocols.texts",
         "protocols.openai",
         "protocols.tei",
@@ -62,7 +61,7 @@ COVERS = tuple(
 def _app(folder: Path) -> tuple[Any, Any]:
     """The application around tiny models and an index in memory, and its services."""
     from gemel.index.open import open_index
-    from gemel.serve.limits import Limits
+    from gemel.serve.options import Limits
     from serve_case import app_of, make_services
     from serve_models import light_cross, related_model
 

@@ -15,8 +15,8 @@ from gemel.cli.verbs.serve import _say_ready
 from gemel.errors import InputError, WorkError
 from gemel.serve import connection
 from gemel.serve.access import FailedKeys, network_of, read_keys
-from gemel.serve.logs import RequestLog, capture_logging, reason_of
 from gemel.serve.options import ServeOptions
+from gemel.serve.telemetry import RequestLog, capture_logging, reason_of
 from serve_case import app_of, client, live, make_services, openapi_of
 from serve_fake import FakeModel
 from tiny import tiny_bert

@@ -11,9 +11,9 @@ import gemel
 from gemel.encoder.tokenizer import Windows
 from gemel.errors import InputError, WorkError
 from gemel.serve.batcher import CACHE_OVERHEAD, Batcher, BatchKeys, CachedVector, EmbedOptions, VectorCache
-from gemel.serve.counters import Counters, Histogram, Rate
-from gemel.serve.limits import DeadlineExceeded, Limits, Overloaded, TooLarge
+from gemel.serve.options import DeadlineExceeded, Limits, Overloaded, TooLarge
 from gemel.serve.queue import Priority, Queue, QueuedText
+from gemel.serve.telemetry import Counters, Histogram, Rate
 from serve_fake import FakeModel, vector_of
 from tiny import tiny_bert
 
@@ -310,8 +310,9 @@ def test_a_request_over_its_deadline_is_given_up():
     async def go():
         async with batching(model) as batcher:
             first = await busy(batcher, model)
+            batcher._limits = Limits(seconds=0.01)
             with pytest.raises(DeadlineExceeded, match=r"not ready within 0\.01 s"):
-                await batcher.embed(["late"], EmbedOptions(seconds=0.01))
+                await batcher.embed(["late"], EmbedOptions())
             assert batcher.queue_tokens == 0
             model.gate.set()
             await first
@@ -442,7 +443,7 @@ def test_figures_know_percentiles_and_rates(monkeypatch):
         times.add(value)
     assert times.counts == [2, 1, 1] and times.percentile(0.5) == 1.5 and times.count == 4
     clock = iter([100.0, 100.5, 101.5, 105.0])
-    monkeypatch.setattr("gemel.serve.counters.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("gemel.serve.telemetry.perf_counter", lambda: next(clock))
     rate = Rate()
     for count in (10, 20, 30):
         rate.add(count)

@@ -14,10 +14,10 @@ from tests.serve.test_process import serving
 
 import gemel
 from gemel.errors import InputError
+from gemel.serve import routes as reading
 from gemel.serve.connection import STEP, JsonCount, RequestBody
-from gemel.serve.limits import Limits, TooLarge
+from gemel.serve.options import Limits, TooLarge
 from gemel.serve.protocols import indexes, pairs, tei
-from gemel.serve.protocols import requests as reading
 from serve_case import app_of, client, make_services
 from tiny import tiny_bert
 
@@ -176,7 +176,7 @@ def test_large_answers_are_the_same_in_parts(tmp_path, monkeypatch):
         return answers
 
     complete = asyncio.run(go())
-    monkeypatch.setattr("gemel.serve.protocols.requests.LARGE_NUMBERS", 100)
+    monkeypatch.setattr("gemel.serve.routes.LARGE_NUMBERS", 100)
     assert asyncio.run(go()) == complete
 
 
@@ -216,7 +216,7 @@ def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="an allocator other than glibc's")
 def test_freed_memory_is_given_back():
     code = """
-from gemel.serve.limits import memory_bytes, trim_memory
+from gemel.serve.telemetry import memory_bytes, trim_memory
 large = [bytearray(b"x" * 100_000) for _ in range(400)]
 above = bytearray(b"x" * 100_000)
 del large

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gemel
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross
 from tiny import tiny_bert

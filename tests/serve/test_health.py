@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gemel.serve.batcher import EmbedOptions
-from gemel.serve.limits import Limits, Overloaded
+from gemel.serve.options import Limits, Overloaded
 from gemel.serve.protocols.operations import Health
 from gemel.serve.run import LoadingPage
 from serve_case import app_of, client, make_services
@@ -84,13 +84,15 @@ def test_a_full_queue_is_no_reason_to_be_taken_out_of_service():
         app = app_of(services)
         async with client(app) as http:
             model.gate.clear()
-            first = asyncio.create_task(services.embed(["first"], EmbedOptions()))
+            first = asyncio.create_task(services.batcher.embed(["first"], EmbedOptions()))
             assert await asyncio.to_thread(model.began.acquire, timeout=10)
-            waits = asyncio.create_task(services.embed([" ".join("abcdefghijklmnopqr")], EmbedOptions()))
+            waits = asyncio.create_task(
+                services.batcher.embed([" ".join("abcdefghijklmnopqr")], EmbedOptions())
+            )
             while not services.batcher.queue_tokens:
                 await asyncio.sleep(0)
             with pytest.raises(Overloaded):
-                await services.embed(["one more"], EmbedOptions())
+                await services.batcher.embed(["one more"], EmbedOptions())
             ready = asyncio.create_task(http.get("/health/ready"))
             while not ready.done() and not services.batcher.workers.queue.count[0]:
                 await asyncio.sleep(0)

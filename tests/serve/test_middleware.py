@@ -14,19 +14,10 @@ from gemel.errors import InputError, WorkError
 from gemel.serve.batcher import EmbedResult
 from gemel.serve.connection import ClientDisconnected, JsonCount, is_small, read_body
 from gemel.serve.errors import RouteError, problem_of
-from gemel.serve.limits import (
-    DeadlineExceeded,
-    EncodeFailed,
-    Limits,
-    MemoryState,
-    Overloaded,
-    TooLarge,
-    memory_bytes,
-    memory_state,
-)
-from gemel.serve.middleware import Middleware, find_tracer
-from gemel.serve.options import ServeOptions
+from gemel.serve.middleware import Middleware
+from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, ServeOptions, TooLarge
 from gemel.serve.run import index_locations
+from gemel.serve.telemetry import MemoryState, find_tracer, memory_bytes, memory_state
 from serve_case import app_of, client, live, make_services
 from serve_fake import FakeModel
 from tiny import tiny_bert
@@ -150,7 +141,7 @@ def test_large_bodies_together_are_bounded_and_small_ones_still_pass(model):
     limits = Limits(body_bytes=100_000)
 
     async def go(http, services):
-        middleware = Middleware(None, app_of(services).user_middleware[0].kwargs["options"])
+        middleware = Middleware(None, **app_of(services).user_middleware[0].kwargs)
         visits = [SimpleNamespace(body=0) for _ in range(18)]
         for visit in visits[:16]:
             middleware._reserve(visit, 100_000)
@@ -189,7 +180,7 @@ def test_bodies_in_chunks_take_the_room_that_they_have():
 
     async def go():
         services = make_services(FakeModel(), limits=Limits(body_bytes=100_000))
-        middleware = Middleware(app, app_of(services).user_middleware[0].kwargs["options"])
+        middleware = Middleware(app, **app_of(services).user_middleware[0].kwargs)
         tasks = []
         for _ in range(17):  # 17 x 90,000 bytes fit into 16 x 100,000
             reached.clear()
@@ -255,8 +246,7 @@ def test_a_failure_inside_tells_nothing_of_the_inside(model, capsys):
         async def broken(texts, ask):
             raise KeyError("the words of a text")
 
-        services.embed = broken
-        services.batcher  # noqa: B018 - made here, closed at the end
+        services.batcher.embed = broken
         return await http.post("/v1/embeddings", json={"input": "a", "model": "tiny"})
 
     answer = with_app(model, go, log="json")
@@ -400,28 +390,30 @@ def test_a_client_that_goes_away_takes_its_texts_along():
 
 def test_longer_work_is_bounded_in_number_and_time(model):
     async def go(_, services):
-        assert await services.work(lambda: 5) == 5
+        assert await services.jobs.run(lambda: 5) == 5
         with pytest.raises(ZeroDivisionError):
-            await services.work(lambda: 1 // 0)
+            await services.jobs.run(lambda: 1 // 0)
         done = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def wait():
             asyncio.run_coroutine_threadsafe(done.wait(), loop).result()
 
+        limits, services.jobs._limits = services.limits, Limits(seconds=0.01)
         with pytest.raises(DeadlineExceeded):
-            await services.work(wait, seconds=0.01)
-        tasks = [asyncio.create_task(services.work(wait)) for _ in range(7)]
+            await services.jobs.run(wait)
+        services.jobs._limits = limits
+        tasks = [asyncio.create_task(services.jobs.run(wait)) for _ in range(7)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="8 longer requests of this client run or wait already"):
-            await services.work(wait)
-        other = asyncio.create_task(services.work(wait, client="other"))
+            await services.jobs.run(wait)
+        other = asyncio.create_task(services.jobs.run(wait, client="other"))
         await asyncio.sleep(0)
-        assert services.working == 9
+        assert len(services.jobs) == 9
         done.set()
         await asyncio.gather(*tasks, other)
         await asyncio.sleep(0)
-        return services.counters.rejected["work"], services.working
+        return services.counters.rejected["work"], len(services.jobs)
 
     assert with_app(model, go, limits=Limits(client_jobs=2)) == (1, 0)
 
@@ -435,7 +427,7 @@ def test_a_request_has_one_time_for_all_that_it_does():
             await asyncio.sleep(0.3)
             return EmbedResult(np.zeros((len(texts), 4), np.float32), *np.ones((2, len(texts)), np.int64))
 
-        services.embed = slow
+        services.batcher.embed = slow
         answer = await http.post("/pairs", json={"texts": [f"text {n}" for n in range(600)]})
         assert not asyncio.current_task().cancelling()
         return answer, services.counters.rejected

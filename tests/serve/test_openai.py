@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import gemel
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from tiny import tiny_bert
 

@@ -12,7 +12,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import gemel
 from gemel.serve.access import read_keys
-from gemel.serve.protocols.own import page_files, page_routes
+from gemel.serve.protocols.operations import page_files, page_routes
 from page_checks import CONTRAST, UNNAMED
 from page_server import KEY, TRAP, PageServer
 from serve_case import app_of, live, make_services

@@ -102,7 +102,7 @@ from gemel.serve import run
 
 def ready(_):
     def say(address, services):
-        asyncio.get_running_loop().create_task(services.work(lambda: time.sleep(60)))
+        asyncio.get_running_loop().create_task(services.jobs.run(lambda: time.sleep(60)))
     return say
 
 run.memory_bytes = lambda: 10**12

@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gemel.index.open import open_index
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 

@@ -11,9 +11,9 @@ from tests.encoder.test_classification_head import LABELS
 
 import gemel
 from gemel.index.open import open_index
-from gemel.serve.limits import Limits
+from gemel.serve.options import Limits
 from gemel.serve.protocols import cohere, openai, tei
-from gemel.serve.protocols.requests import ForeignRequest
+from gemel.serve.routes import ForeignRequest
 from serve_case import app_of, live, make_services
 from serve_models import light_cross, related_model
 from tiny import tiny_bert

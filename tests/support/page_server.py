@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from gemel.serve.protocols.own import page_routes
+from gemel.serve.protocols.operations import page_routes
 
 TRAP = '<img src=x onerror="window.trapped = 1">'
 KEY = "a-key-that-is-long-enough"

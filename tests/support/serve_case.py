@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 from gemel.serve.access import Keys
 from gemel.serve.app import create_app
 from gemel.serve.connection import Connection
-from gemel.serve.limits import Limits
-from gemel.serve.options import ServeOptions
+from gemel.serve.options import Limits, ServeOptions
 from gemel.serve.services import Services
 
 

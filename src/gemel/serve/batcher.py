@@ -23,9 +23,9 @@ from gemel.encoder.tokenizer import Windows, check_texts
 from gemel.errors import InputError
 from gemel.model import Model, PreparedTexts
 from gemel.options import EncodeOptions
-from gemel.serve.counters import Counters
-from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
+from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
 from gemel.serve.queue import BatchKey, FinishedBatch, Priority, QueuedText, QueueState, Workers
+from gemel.serve.telemetry import Counters
 from gemel.types import Vectors
 
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
@@ -55,8 +55,6 @@ class EmbedOptions:
     dim: int | None = None
     truncate: bool = True
     """False: a text over the model's length is refused; else it is truncated and counted in `EmbedResult.kept`."""
-    seconds: float | None = None
-    """The caller's own deadline, from now; never longer than the server's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +108,7 @@ class Batcher:
     async def embed(
         self, texts: Sequence[str], options: EmbedOptions, *, urgent: bool = False
     ) -> EmbedResult:
-        """See `Services.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
+        """See `Call.embed`. `urgent` goes before everything, past a full queue too, and is not cached.
 
         How many texts there are and how long each is was checked by the caller; tokens are counted here.
         """
@@ -118,7 +116,7 @@ class Batcher:
         checked = check_texts(texts)
         batch_key = self._batch_keys.of(options)
         request = PendingRequest(len(checked), options.dim or self._model.dim, self._loop.create_future())
-        seconds = min(options.seconds or self._limits.seconds, self._limits.seconds)
+        seconds = self._limits.seconds
         deadline = self._loop.call_later(seconds, request.fail, DeadlineExceeded(deadline_message(seconds)))
         try:
             missing = self._join(request, batch_key.cache_keys(checked, options.client))

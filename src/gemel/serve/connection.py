@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import TimerHandle
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gemel.errors import InputError
 from gemel.serve.errors import RouteError
-from gemel.serve.limits import Limits, TooLarge
+from gemel.serve.options import Limits, TooLarge
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
 
 HEADER_SECONDS = (
     15.0  # from the first byte of a request, or from the connection, until its headers are complete
@@ -140,9 +142,6 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
 
 
 # The body.
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 STEP = 65_536  # bytes counted at once; the event loop answers others between two steps
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 from pydantic import BaseModel, Field
 
 from gemel.errors import GemelError, InputError, MissingExtra
-from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Overloaded, TooLarge
+from gemel.serve.options import DeadlineExceeded, EncodeFailed, Overloaded, TooLarge
+
+if TYPE_CHECKING:
+    from starlette.types import Send
 
 TEI_PATHS = (
     "/",
@@ -107,9 +110,7 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, "the server failed at this request; its log says why", "internal_error")
 
 
-async def send_problem(
-    send: Callable[[MutableMapping[str, Any]], Awaitable[None]], path: str, problem: Problem
-) -> None:
+async def send_problem(send: Send, path: str, problem: Problem) -> None:
     """Answer an ASGI request with this problem."""
     body = error_body(path, problem)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]

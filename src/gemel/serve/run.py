@@ -22,19 +22,17 @@ from gemel.cross_model import load_cross
 from gemel.errors import InputError, WorkError
 from gemel.model import Model, load
 from gemel.serve.access import Keys, read_keys
-from gemel.serve.connection import Connection, Receive
+from gemel.serve.connection import Connection
 from gemel.serve.errors import Problem, send_problem
-from gemel.serve.limits import MemoryState, memory_bytes, memory_state
-from gemel.serve.logs import RequestLog, capture_logging
-from gemel.serve.middleware import App, Scope, Send
 from gemel.serve.options import ServeOptions
 from gemel.serve.services import Services
+from gemel.serve.telemetry import MemoryState, RequestLog, capture_logging, memory_bytes, memory_state
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from gemel.index.index import Index
-    from gemel.serve.services import Services
 
 IDLE_SECONDS = 75  # a connection between two requests
 MEMORY_EVERY = 1.0  # seconds between two measurements of the memory
@@ -86,7 +84,7 @@ class ServerProcess:
             listening.close()
         if loading_page.error is not None:
             raise loading_page.error
-        working = self._services is not None and self._services.working
+        working = self._services is not None and self._services.jobs
         if self._error is not None:
             if working:
                 sys.stderr.write(f"gemel serve: {self._error}\n")
@@ -123,7 +121,7 @@ class ServerProcess:
             ) from error
         return config
 
-    async def _start(self) -> App:
+    async def _start(self) -> ASGIApp:
         # At the same time: reading weights and importing the web framework take about equally long.
         loading = asyncio.to_thread(load_services, self._model, self._options)
         services, create_app = await asyncio.gather(loading, asyncio.to_thread(_application))
@@ -254,14 +252,14 @@ class LoadingPage:
 
     def __init__(
         self,
-        start: Callable[[], Awaitable[App]],
+        start: Callable[[], Awaitable[ASGIApp]],
         stop: Callable[[], Awaitable[None]],
         fail: Callable[[], None],
     ) -> None:
         """`start` makes the application; `stop` is awaited at the end; `fail` ends the server when `start` fails."""
         self.error: BaseException | None = None
         self._start, self._stop, self._fail = start, stop, fail
-        self._app: App | None = None
+        self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -6,17 +6,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import MissingExtra
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError
-from gemel.serve.limits import TooLarge
-from gemel.serve.protocols.requests import OwnRequest, Texts, client_of, example, json_response
+from gemel.serve.options import TooLarge
 from gemel.serve.protocols.texts import embed_many
-from gemel.serve.routes import Routes
-from gemel.serve.services import Services
+from gemel.serve.routes import OwnRequest, Routes, Texts, example, json_response
+from gemel.serve.services import Call
 from gemel.types import Vectors
 
 if TYPE_CHECKING:
@@ -77,23 +75,19 @@ class ClustersAnswer(BaseModel):
     seconds: float
 
 
-def routes(services: Services) -> Routes:
-    """POST /clusters."""
-    route = Routes("Search", error=PlainError)
+ROUTES = Routes("Search", error=PlainError)
 
-    @route.post("/clusters", ClustersAnswer)
-    async def clusters(request: Request, body: ClustersRequest) -> Response:
-        """Groups of similar texts, and a map of them."""
-        started = perf_counter()
-        services.limits.check_texts(body.texts, "texts", services.limits.pair_texts)
-        _check_work(body)
-        client = client_of(request)
-        with services.reserve(client):
-            vectors = (await embed_many(services, body.texts, EmbedOptions(client=client))).vectors
-            result = await services.work(lambda: _cluster(body, vectors), client=client, long=True)
-        return json_response({**result, "seconds": perf_counter() - started})
 
-    return route
+@ROUTES.post("/clusters", ClustersAnswer)
+async def clusters(call: Call, body: ClustersRequest) -> Response:
+    """Groups of similar texts, and a map of them."""
+    started = perf_counter()
+    call.limits.check_texts(body.texts, "texts", call.limits.pair_texts)
+    _check_work(body)
+    with call.reserve():
+        vectors = (await embed_many(call, body.texts, EmbedOptions())).vectors
+        result = await call.work(lambda: _cluster(body, vectors), long=True)
+    return json_response({**result, "seconds": perf_counter() - started})
 
 
 def _check_work(body: ClustersRequest) -> None:
