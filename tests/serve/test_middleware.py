@@ -17,7 +17,7 @@ from gemel.serve.errors import RouteError, problem_of
 from gemel.serve.middleware import Middleware
 from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, ServeOptions, TooLarge
 from gemel.serve.run import index_locations
-from gemel.serve.telemetry import MemoryState, find_tracer, memory_bytes, memory_state
+from gemel.serve.telemetry import find_tracer, memory_bytes
 from serve_case import app_of, client, live, make_services
 from serve_fake import FakeModel
 from tiny import tiny_bert
@@ -330,11 +330,24 @@ def test_short_memory_refuses_work_but_not_questions(model):
     assert with_app(model, go, memory_limit=1000) == (429, "5", 200)
 
 
-def test_the_state_of_the_memory():
+@pytest.mark.parametrize(
+    ("used", "limit", "status"),
+    [
+        (89_000_000, "100MB", 200),
+        (90_000_000, "100MB", 429),
+        (101_000_000, "100MB", 429),
+        (10**12, None, 200),
+    ],
+)
+def test_new_work_is_refused_when_the_memory_is_short(model, monkeypatch, used, limit, status):
     assert memory_bytes() > 10**6
-    states = [memory_state(used, 100) for used in (80, 95, 101)]
-    assert states == [MemoryState.ENOUGH, MemoryState.SHORT, MemoryState.OVER]
-    assert memory_state(10**12, None) is MemoryState.ENOUGH
+    monkeypatch.setattr("gemel.serve.middleware.memory_bytes", lambda: used)
+
+    async def go(http, services):
+        return await http.post("/embed", json={"inputs": "a man"}), services.counters.rejected["memory"]
+
+    answer, rejected = with_app(model, go, memory_limit=limit)
+    assert (answer.status_code, rejected) == (status, int(status == 429))
 
 
 def test_both_protocols_give_the_vectors_of_the_model(model):

@@ -31,16 +31,12 @@ from gemel.types import Vectors
 SMALL_TEXTS = 8  # a request of at most so many texts goes before larger ones,
 SMALL_TOKENS = 512  # if it has at most so many tokens
 INLINE_CHARACTERS = (
-    4000  # tokenized on the event loop; more goes to a thread, so that others are answered meanwhile
+    4000  # tokenized on the event loop; more goes to a thread, as others are answered meanwhile
 )
 CHUNK_TEXTS = 128  # texts tokenized between two checks whether the client is still connected,
-CHUNK_CHARACTERS = (
-    100_000  # if they have at most so many characters: tokens take many times the memory of a text
-)
+CHUNK_CHARACTERS = 100_000  # if they have at most so many: tokens take many times the memory of a text
 MOST_BATCH_KEYS = 256  # that are remembered; a client may invent prompts without end
-CACHE_OVERHEAD = (
-    400  # bytes of a cached vector beside its numbers: the key, the dictionary's entry, the objects
-)
+CACHE_OVERHEAD = 400  # bytes of a cached vector beside its numbers: key, entry of the dictionary, objects
 
 
 @dataclass(frozen=True, kw_only=True)

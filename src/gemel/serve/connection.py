@@ -21,9 +21,7 @@ from gemel.serve.options import Limits, TooLarge
 if TYPE_CHECKING:
     from starlette.types import Receive
 
-HEADER_SECONDS = (
-    15.0  # from the first byte of a request, or from the connection, until its headers are complete
-)
+HEADER_SECONDS = 15.0  # from the first byte of a request, or the connection, until its headers are complete
 HEADER_BYTES = 64_000  # of the first line and all headers of a request
 HEADER_COUNT = 200
 STALLED_SECONDS = 30.0  # within which a client must read some of an answer that is being sent
@@ -79,9 +77,7 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEADER_BYTES or len(self.headers) > HEADER_COUNT:
             self._too_long = True
-            raise ValueError(
-                "the headers are too long"
-            )  # the parser stops, and `send_400_response` is called
+            raise ValueError("the headers are too long")  # the parser stops and calls `send_400_response`
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -109,13 +105,8 @@ class Connection(HttpToolsProtocol):  # type: ignore[misc, unused-ignore]
 
     def _refuse(self) -> None:
         if not self._answering():  # else it would be written into that answer
-            message = (
-                b"the headers of the request are too long: at most %d bytes and %d headers are taken"
-                % (
-                    HEADER_BYTES,
-                    HEADER_COUNT,
-                )
-            )
+            most = b"at most %d bytes and %d headers are taken" % (HEADER_BYTES, HEADER_COUNT)
+            message = b"the headers of the request are too long: " + most
             lines = [
                 STATUS_LINE[431] + b"content-type: text/plain; charset=utf-8",
                 b"content-length: %d" % len(message),
@@ -226,7 +217,10 @@ class JsonCount:
         deepest, lowest = self.depth + int(depths.max()), self.depth + int(depths.min())
         self.depth += int(depths[-1])
         if deepest > self._limits.json_depth or lowest < 0:
-            raise too_deep(self._limits.json_depth)
+            raise InputError(
+                f"the JSON is deeper than {self._limits.json_depth} brackets within brackets, or its brackets do not "
+                "match"
+            )
 
     def _check(self) -> None:
         limits = self._limits
@@ -242,12 +236,6 @@ class JsonCount:
                     f"the body has more than {most:,} {what}, the most that is taken at once. Send several "
                     f"requests, or start the server with a higher {flag}"
                 )
-
-
-def too_deep(most: int) -> InputError:
-    return InputError(
-        f"the JSON is deeper than {most} brackets within brackets, or its brackets do not match"
-    )
 
 
 async def read_body(receive: Receive, stated: int | None, limits: Limits, seconds: float) -> RequestBody:

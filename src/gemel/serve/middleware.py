@@ -19,17 +19,11 @@ from gemel.serve.connection import ClientDisconnected, read_body
 from gemel.serve.errors import problem_of, send_problem
 from gemel.serve.options import DeadlineExceeded, Overloaded, ServeOptions, deadline_message
 from gemel.serve.services import Services
-from gemel.serve.telemetry import (
-    MemoryState,
-    RequestLog,
-    find_tracer,
-    memory_bytes,
-    memory_state,
-    trim_memory,
-)
+from gemel.serve.telemetry import RequestLog, find_tracer, memory_bytes, trim_memory
 
 WATCH_AFTER = 0.02  # seconds after which the middleware watches whether the client is still connected
 MEMORY_EVERY = 0.5  # seconds between two measurements of the memory
+MEMORY_SHARE = 0.9  # of the limit, from which new work is refused
 MOST_BODIES = 16  # bodies of the largest size that may be in memory at once
 SMALL_BODY = 64_000  # bytes
 LARGE_BODY = 100_000  # bytes, after which memory is returned to the system
@@ -59,7 +53,8 @@ class Middleware:
         self._allowed_hosts = names if options.loopback else None
         self._bodies = 0  # bytes of bodies in memory
         self._trimming = False
-        self._memory: tuple[float, MemoryState] = (-1e9, MemoryState.ENOUGH)
+        self._measured = -1e9  # when the memory was
+        self._short_of_memory = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,12 +67,9 @@ class Middleware:
         except ClientDisconnected:
             state.status = DISCONNECTED
         except asyncio.CancelledError:
-            if state.late:
-                await self._deadline(state)
-            elif state.disconnected:
-                state.status = DISCONNECTED
-            else:
+            if not state.disconnected:
                 raise
+            state.status = DISCONNECTED
         except Exception as error:
             await self._fail(state, error)
         finally:
@@ -140,43 +132,42 @@ class Middleware:
         """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         watchers: list[asyncio.Task[None]] = []
+        seconds = self._limits.seconds
+        deadline = asyncio.timeout(seconds)
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            if task is not None and not state.complete and not state.late:
+            if task is not None and not state.complete and not deadline.expired():
                 state.disconnected = True
                 task.cancel()
 
-        def stop() -> None:
-            if task is not None and not state.status and not state.disconnected:
-                state.late = True
-                task.cancel()
+        async def send(message: Message) -> None:
+            if deadline.when() is not None and not deadline.expired():
+                deadline.reschedule(None)
+            await state.send(message)
 
         timer = loop.call_later(WATCH_AFTER, lambda: watchers.append(loop.create_task(watch())))
-        deadline = loop.call_later(self._limits.seconds, stop)
         try:
-            await self._app(scope, receive, state.send)
+            async with deadline:
+                await self._app(scope, receive, send)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self._counters.rejected["deadline"] += 1
+            raise DeadlineExceeded(deadline_message(seconds)) from None
         finally:
             timer.cancel()
-            deadline.cancel()
             for watcher in watchers:
                 watcher.cancel()
 
-    async def _deadline(self, state: RequestState) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()  # the middleware cancelled it, and answers now
-        self._counters.rejected["deadline"] += 1
-        await self._fail(state, DeadlineExceeded(deadline_message(self._limits.seconds)))
-
     def _check_memory(self) -> None:
-        limit, now = self._memory_limit, perf_counter()
-        if limit is None:
+        if self._memory_limit is None:
             return
-        if now - self._memory[0] > MEMORY_EVERY:
-            self._memory = now, memory_state(memory_bytes(), limit)
-        if self._memory[1] is not MemoryState.ENOUGH:
+        now = perf_counter()
+        if now - self._measured > MEMORY_EVERY:
+            self._measured, self._short_of_memory = now, memory_bytes() >= MEMORY_SHARE * self._memory_limit
+        if self._short_of_memory:
             self._counters.rejected["memory"] += 1
             raise Overloaded("the server is short of memory. Try again in 5 s", 5.0)
 
@@ -215,7 +206,7 @@ class RequestState:
 
     __slots__ = (
         *("_scope", "_send", "body", "client", "complete", "disconnected", "id"),
-        *("late", "method", "path", "started", "status"),
+        *("method", "path", "started", "status"),
     )
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -225,7 +216,7 @@ class RequestState:
         self.client: str | None = None
         self.status = 0
         self.body = 0  # bytes counted for it
-        self.disconnected = self.late = self.complete = False
+        self.disconnected = self.complete = False
         given = Headers(scope=scope).get("x-request-id", "")
         # The id that the client sent, if it is short and plain.
         self.id = given if _ID.fullmatch(given) else secrets.token_hex(8)

@@ -18,8 +18,9 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, from_json
+import pydantic
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -42,17 +43,10 @@ _PARSING = ThreadPoolExecutor(1, thread_name_prefix="gemel-parse")
 # Models of requests.
 
 
-@dataclass(frozen=True)
-class FailFast:
-    """Makes the validation of a list stop at its first wrong element.
+class FailFast(pydantic.FailFast):
+    """Makes the validation of a list stop at its first wrong element; hashable, as a member of a union must be."""
 
-    As pydantic's FailFast, which cannot be part of a union because it has no hash.
-    """
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
-        schema = handler(source)
-        assert schema["type"] == "list", f"{source} is not a list"
-        return {**schema, "fail_fast": True}
+    __hash__ = object.__hash__
 
 
 Texts: TypeAlias = Annotated[list[str], FailFast()]
@@ -94,6 +88,7 @@ def example(**content: Any) -> ConfigDict:
 
 Handler = Callable[..., Awaitable[Response]]
 """Takes the call, then `body` if it has one, then the parameters of its path by name."""
+Function = TypeVar("Function", bound=Handler)
 
 
 class NamedRoute(Route):
@@ -149,7 +144,7 @@ class JsonRoute(NamedRoute):
 
 
 class Routes:
-    """Routes of one tag: `@routes.post(path, Answer)` above `async def name(call, body: Model) -> Response`.
+    """Routes of one tag: `@routes.add("POST", path, Answer)` above `async def name(call, body: Model) -> Response`.
 
     The function's name and docstring are the summary and the description in the OpenAPI document.
     """
@@ -161,27 +156,12 @@ class Routes:
     def __iter__(self) -> Iterator[RouteEntry]:
         return iter(self._entries)
 
-    def get(
-        self, path: str, answer: type[BaseModel] | None = None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        return self._add("GET", path, answer, more)
-
-    def post(
-        self, path: str, answer: type[BaseModel] | None = None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        return self._add("POST", path, answer, more)
-
-    def delete(
-        self, path: str, answer: type[BaseModel] | None = None, **more: Any
-    ) -> Callable[[Handler], Handler]:
-        return self._add("DELETE", path, answer, more)
-
-    def _add(
-        self, method: str, path: str, answer: type[BaseModel] | None, more: Mapping[str, Any]
-    ) -> Callable[[Handler], Handler]:
+    def add(
+        self, method: str, path: str, answer: type[BaseModel] | None = None, **more: Any
+    ) -> Callable[[Function], Function]:
         """`more` are fields of RouteEntry."""
 
-        def register(function: Handler) -> Handler:
+        def register(function: Function) -> Function:
             name = more.get("name", function.__name__)
             entry: dict[str, Any] = {
                 "method": method,

@@ -20,7 +20,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from enum import Enum
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -233,19 +232,9 @@ class Counters:
         }
 
 
-# Memory: new work is refused when it is short, and the process ends to be restarted when it is over the limit.
-
-SHED = 0.9  # part of the limit from which new work is refused
+# Memory.
 
 _STATM = Path("/proc/self/statm")
-
-
-class MemoryState(Enum):
-    """Where the memory of the process is, compared with its limit."""
-
-    ENOUGH = "enough"
-    SHORT = "short"
-    OVER = "over"
 
 
 def memory_bytes() -> int:
@@ -255,12 +244,6 @@ def memory_bytes() -> int:
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def memory_state(used: int, limit: int | None) -> MemoryState:
-    if limit is None or used < SHED * limit:
-        return MemoryState.ENOUGH
-    return MemoryState.SHORT if used <= limit else MemoryState.OVER
 
 
 def trim_memory() -> None:

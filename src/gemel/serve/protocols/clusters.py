@@ -78,7 +78,7 @@ class ClustersAnswer(BaseModel):
 ROUTES = Routes("Search", error=PlainError)
 
 
-@ROUTES.post("/clusters", ClustersAnswer)
+@ROUTES.add("POST", "/clusters", ClustersAnswer)
 async def clusters(call: Call, body: ClustersRequest) -> Response:
     """Groups of similar texts, and a map of them."""
     started = perf_counter()

@@ -104,7 +104,7 @@ class OlderRerankAnswer(RerankAnswer):
 ROUTES = Routes("Cohere", error=PlainError)
 
 
-@ROUTES.post("/v2/rerank", RerankAnswer)
+@ROUTES.add("POST", "/v2/rerank", RerankAnswer)
 async def rerank(call: Call, body: RerankRequest) -> Response:
     """Documents by how well they answer a query."""
     check_model(call, body.model, reranks=True)
@@ -113,7 +113,7 @@ async def rerank(call: Call, body: RerankRequest) -> Response:
     return json_response({"id": str(uuid.uuid4()), "results": results, "meta": _meta("2")})
 
 
-@ROUTES.post("/v1/rerank", OlderRerankAnswer, error=OpenAIError)
+@ROUTES.add("POST", "/v1/rerank", OlderRerankAnswer, error=OpenAIError)
 async def older(call: Call, body: OlderRerankRequest) -> Response:
     """Documents by how well they answer a query, in the form that Jina and others share."""
     if body.model is not None:

@@ -73,7 +73,7 @@ class RelationAnswer(BaseModel):
 ROUTES = Routes("Explain", error=PlainError)
 
 
-@ROUTES.post("/explain", ExplainAnswer)
+@ROUTES.add("POST", "/explain", ExplainAnswer)
 async def explain_route(call: Call, body: ExplainRequest) -> Response:
     """Why two texts score as they do. Texts are cut as in encoding."""
     for name in ("left", "right"):
@@ -81,7 +81,7 @@ async def explain_route(call: Call, body: ExplainRequest) -> Response:
     return json_response((await call.work(lambda: _explain(call, body))).to_json())
 
 
-@ROUTES.post("/relation", RelationAnswer)
+@ROUTES.add("POST", "/relation", RelationAnswer)
 async def relation(call: Call, body: RelationRequest) -> Response:
     """Probabilities of labels such as entailment. 404 where nothing that is loaded tells labels apart."""
     if class_labels(call) is None:

@@ -172,7 +172,7 @@ class DocumentsAnswer(BaseModel):
 ROUTES = Routes("Indexes", prefix="/indexes", error=PlainError)
 
 
-@ROUTES.get("", IndexList)
+@ROUTES.add("GET", "", IndexList)
 async def indexes(call: Call) -> Response:
     """The open indexes."""
     opened = call.services.indexes.items()
@@ -180,13 +180,13 @@ async def indexes(call: Call) -> Response:
     return json_response({"indexes": rows})
 
 
-@ROUTES.get("/{name}", IndexDetails)
+@ROUTES.add("GET", "/{name}", IndexDetails)
 async def index(call: Call, name: str) -> Response:
     """One index and how it is laid out."""
     return json_response(await on_index(call, name, lambda index: _details(name, index)))
 
 
-@ROUTES.post("/{name}/search", SearchAnswer)
+@ROUTES.add("POST", "/{name}/search", SearchAnswer)
 async def search(call: Call, body: IndexQuestion, name: str) -> Response:
     """The nearest documents of an index, each with its best passage."""
     call.limits.check_texts([body.query], "query")
@@ -206,7 +206,7 @@ def _writable(call: Call, name: str) -> None:
     index_of(call, name)
 
 
-@ROUTES.post("/{name}/documents", WrittenAnswer, guard=_writable)
+@ROUTES.add("POST", "/{name}/documents", WrittenAnswer, guard=_writable)
 async def add(call: Call, body: AddRequest, name: str) -> Response:
     """Add documents, or replace those of the same ids. Unchanged texts are not encoded again."""
     texts = [document.text for document in body.documents]
@@ -222,7 +222,7 @@ async def add(call: Call, body: AddRequest, name: str) -> Response:
         return json_response(asdict(await on_index(call, name, write, long=True)))
 
 
-@ROUTES.delete("/{name}/documents", DeletedAnswer, guard=_writable)
+@ROUTES.add("DELETE", "/{name}/documents", DeletedAnswer, guard=_writable)
 async def delete(call: Call, body: DeleteRequest, name: str) -> Response:
     """Delete documents by ids or by a condition."""
     check_where(body.where)
@@ -235,7 +235,7 @@ async def delete(call: Call, body: DeleteRequest, name: str) -> Response:
     return json_response({"deleted": deleted})
 
 
-@ROUTES.post("/{name}/get", DocumentsAnswer, guard=_exists)
+@ROUTES.add("POST", "/{name}/get", DocumentsAnswer, guard=_exists)
 async def get(call: Call, body: GetRequest, name: str) -> Response:
     """Documents by their ids."""
     call.limits.check_texts(body.ids, "ids")

@@ -87,7 +87,7 @@ class ModelList(BaseModel):
 ROUTES = Routes("OpenAI", prefix="/v1", error=OpenAIError)
 
 
-@ROUTES.post("/embeddings", EmbeddingsAnswer)
+@ROUTES.add("POST", "/embeddings", EmbeddingsAnswer)
 async def embeddings(call: Call, body: EmbeddingsRequest) -> Response:
     """Vectors of texts."""
     check_model(call, body.model)
@@ -107,13 +107,13 @@ async def embeddings(call: Call, body: EmbeddingsRequest) -> Response:
     )
 
 
-@ROUTES.get("/models", ModelList)
+@ROUTES.add("GET", "/models", ModelList)
 async def models(call: Call) -> Response:
     """What is loaded."""
     return json_response({"object": "list", "data": [_model(call, name) for name in loaded_models(call)]})
 
 
-@ROUTES.get("/models/{name:path}", ModelEntry)
+@ROUTES.add("GET", "/models/{name:path}", ModelEntry)
 async def model(call: Call, name: str) -> Response:
     """One of the loaded models."""
     if name == call.services.cross_name:

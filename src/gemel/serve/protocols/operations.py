@@ -39,24 +39,24 @@ def routes(services: Services, health: Health) -> Routes:
     registry = CollectorRegistry()
     registry.register(ServerCollector(services))
 
-    @route.get("/status", Status, tag="Server", error=PlainError)
+    @route.add("GET", "/status", Status, tag="Server", error=PlainError)
     async def status(call: Call) -> Response:
         """Live figures."""
         return json_response(services.status())
 
-    @route.get("/health/live", summary="The process answers")
+    @route.add("GET", "/health/live", summary="The process answers")
     async def live(call: Call) -> Response:
         return json_response({"live": True})
 
-    @route.get("/health/ready", summary="The model computes", responses={"503": "Not now"})
+    @route.add("GET", "/health/ready", summary="The model computes", responses={"503": "Not now"})
     async def ready(call: Call) -> Response:
         return _answer(await health.ready())
 
-    @route.get("/health", summary="The model computes", responses={"503": "Not now"})
+    @route.add("GET", "/health", summary="The model computes", responses={"503": "Not now"})
     async def plain(call: Call) -> Response:
         return _answer(await health.ready())
 
-    @route.get("/metrics", summary="Figures for Prometheus", media_type=None)
+    @route.add("GET", "/metrics", summary="Figures for Prometheus", media_type=None)
     async def figures(call: Call) -> Response:
         page = generate_latest(registry)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -130,16 +130,15 @@ class ServerCollector:
 
     def _counters(self) -> Iterator[Metric]:
         counters = self._services.counters
-        yield CounterMetricFamily("gemel_texts", "Texts that were answered.", counters.texts.total)
-        yield CounterMetricFamily("gemel_tokens", "Tokens that were computed.", counters.tokens.total)
-        yield CounterMetricFamily("gemel_cache_hits", "Texts answered from memory.", counters.cache_hits)
-        yield CounterMetricFamily("gemel_cache_misses", "Texts that were computed.", counters.cache_misses)
-        yield CounterMetricFamily(
-            "gemel_shared", "Texts already under way for another request.", counters.shared
-        )
-        yield CounterMetricFamily(
-            "gemel_failed_texts", "Texts that the engine failed at.", counters.failed_batches
-        )
+        for name, help, count in (
+            ("texts", "Texts that were answered.", counters.texts.total),
+            ("tokens", "Tokens that were computed.", counters.tokens.total),
+            ("cache_hits", "Texts answered from memory.", counters.cache_hits),
+            ("cache_misses", "Texts that were computed.", counters.cache_misses),
+            ("shared", "Texts already under way for another request.", counters.shared),
+            ("failed_texts", "Texts that the engine failed at.", counters.failed_batches),
+        ):
+            yield CounterMetricFamily(f"gemel_{name}", help, count)
         rejected = CounterMetricFamily("gemel_rejected", "Requests refused, by reason.", labels=["reason"])
         for reason, count in counters.rejected.items():
             rejected.add_metric([reason], count)
@@ -152,17 +151,16 @@ class ServerCollector:
         yield answers
 
     def _gauges(self) -> Iterator[Metric]:
-        services = self._services
-        batcher = services.batcher
-        yield GaugeMetricFamily("gemel_queue_tokens", "Tokens that wait.", batcher.queue_tokens)
-        yield GaugeMetricFamily(
-            "gemel_queue_tokens_limit", "Tokens that may wait.", services.limits.queue_tokens
-        )
-        yield GaugeMetricFamily("gemel_busy_workers", "Workers that compute now.", batcher.workers.busy)
-        yield GaugeMetricFamily("gemel_cache_bytes", "Memory of the kept vectors.", batcher.cache.bytes)
-        yield GaugeMetricFamily("gemel_memory_bytes", "Resident memory of the process.", memory_bytes())
-        seconds = perf_counter() - services.counters.started
-        yield GaugeMetricFamily("gemel_uptime_seconds", "Since the model was loaded.", seconds)
+        services, batcher = self._services, self._services.batcher
+        for name, help, value in (
+            ("queue_tokens", "Tokens that wait.", batcher.queue_tokens),
+            ("queue_tokens_limit", "Tokens that may wait.", services.limits.queue_tokens),
+            ("busy_workers", "Workers that compute now.", batcher.workers.busy),
+            ("cache_bytes", "Memory of the kept vectors.", batcher.cache.bytes),
+            ("memory_bytes", "Resident memory of the process.", memory_bytes()),
+            ("uptime_seconds", "Since the model was loaded.", perf_counter() - services.counters.started),
+        ):
+            yield GaugeMetricFamily(f"gemel_{name}", help, value)
 
 
 def _histograms(

@@ -71,7 +71,7 @@ class PairsAnswer(BaseModel):
 ROUTES = Routes("Search", error=PlainError)
 
 
-@ROUTES.post("/pairs", PairsAnswer)
+@ROUTES.add("POST", "/pairs", PairsAnswer)
 async def pairs(call: Call, body: PairsRequest) -> Response:
     """The most similar pairs: every pair is compared."""
     started = perf_counter()

@@ -104,7 +104,7 @@ class SearchAnswer(BaseModel):
 ROUTES = Routes("Search", error=PlainError)
 
 
-@ROUTES.post("/search", SearchAnswer, name="search")
+@ROUTES.add("POST", "/search", SearchAnswer, name="search")
 async def search_route(call: Call, body: SearchRequest) -> Response:
     """The nearest texts, best first."""
     call.limits.check_texts([body.query], "query")

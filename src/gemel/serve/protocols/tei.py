@@ -225,7 +225,7 @@ class Info(BaseModel):
 ROUTES = Routes("text-embeddings-inference", error=TeiError)
 
 
-@ROUTES.post("/embed", Vectors)
+@ROUTES.add("POST", "/embed", Vectors)
 async def embed(call: Call, body: EmbedRequest) -> Response:
     """A vector for each text."""
     check_dimensions(call, body.dimensions)
@@ -239,7 +239,7 @@ async def embed(call: Call, body: EmbedRequest) -> Response:
     return vectors_response((await call.embed(texts, options)).vectors)
 
 
-@ROUTES.post("/embed_all", TokenVectors)
+@ROUTES.add("POST", "/embed_all", TokenVectors)
 async def embed_all(call: Call, body: EmbedAllRequest) -> Response:
     """The vectors of the tokens, before pooling, marks included."""
     texts = await _input_texts(call, body)
@@ -252,19 +252,19 @@ async def embed_all(call: Call, body: EmbedAllRequest) -> Response:
     )
 
 
-@ROUTES.post("/embed_sparse")
+@ROUTES.add("POST", "/embed_sparse")
 async def embed_sparse(call: Call, body: EmbedAllRequest) -> Response:
     """Always 424: for models with sparse vectors only, which gemel does not load."""
     raise RouteError(424, f"{call.model_name} gives no sparse vectors. Use /embed", code="Backend")
 
 
-@ROUTES.post("/similarity", Similarities)
+@ROUTES.add("POST", "/similarity", Similarities)
 async def similarity(call: Call, body: SimilarityRequest) -> Response:
     """The cosine of one text with others."""
     return await _similarity(call, body.inputs, body.parameters)
 
 
-@ROUTES.post("/", RootAnswer)
+@ROUTES.add("POST", "/", RootAnswer)
 async def root(call: Call, body: RootRequest) -> Response:
     """What clients mean that know only the server's address: /embed or /similarity, by the inputs."""
     if isinstance(body.inputs, Comparison):
@@ -318,7 +318,7 @@ def _token_vectors(call: Call, texts: Sequence[str], body: EmbedAllRequest) -> l
 # Scores and classes.
 
 
-@ROUTES.post("/rerank", Ranks)
+@ROUTES.add("POST", "/rerank", Ranks)
 async def rerank(call: Call, body: RerankRequest) -> Response:
     """Texts by how well they answer a query, best first."""
     call.limits.check_texts([body.query], "query")
@@ -335,7 +335,7 @@ async def rerank(call: Call, body: RerankRequest) -> Response:
     return json_response(rows)
 
 
-@ROUTES.post("/predict", Predictions)
+@ROUTES.add("POST", "/predict", Predictions)
 async def predict(call: Call, body: PredictRequest) -> Response:
     """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
     if class_labels(call) is None:
@@ -383,7 +383,7 @@ def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
 # Tokens, and the model.
 
 
-@ROUTES.post("/tokenize", Tokens)
+@ROUTES.add("POST", "/tokenize", Tokens)
 async def tokenize(call: Call, body: TokenizeRequest) -> Response:
     """The tokens of texts, whole."""
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
@@ -399,7 +399,7 @@ async def tokenize(call: Call, body: TokenizeRequest) -> Response:
     return encoded_list_response(await call.work(work, long=is_long(prompted)))
 
 
-@ROUTES.post("/decode", DecodedTexts)
+@ROUTES.add("POST", "/decode", DecodedTexts)
 async def decode(call: Call, body: DecodeRequest) -> Response:
     """The texts that token ids stand for."""
     if not body.ids:
@@ -411,7 +411,7 @@ async def decode(call: Call, body: DecodeRequest) -> Response:
     )
 
 
-@ROUTES.get("/info", Info)
+@ROUTES.add("GET", "/info", Info)
 async def info(call: Call) -> Response:
     """The loaded model and the limits of a request."""
     model, limits, cross = call.model, call.limits, reranker(call)
