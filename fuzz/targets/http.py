@@ -51,7 +51,6 @@ COVERS = tuple(
         "protocols.cohere",
         "protocols.search",
         "protocols.pairs",
-        "protocols.clusters",
         "protocols.explain",
         "protocols.indexes",
     )

@@ -198,7 +198,7 @@ def test_clusters_by_a_score_without_a_map(http):
 
 
 def test_slow_ways_to_cluster_take_fewer_texts(http, monkeypatch):
-    monkeypatch.setattr("gemel.serve.protocols.clusters.SLOW_TEXTS", 2)
+    monkeypatch.setattr("gemel.serve.protocols.pairs.SLOW_TEXTS", 2)
     for name, value in (("method", "hdbscan"), ("layout", "tsne")):
         answer = http.post("/clusters", json={"texts": TEXTS, name: value})
         assert answer.status_code == 413

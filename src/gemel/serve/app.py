@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -20,11 +21,11 @@ from starlette.routing import Route
 from gemel.serve.access import Keys
 from gemel.serve.middleware import Middleware
 from gemel.serve.options import ServeOptions
-from gemel.serve.protocols import clusters, cohere, explain, indexes, openai, operations, pairs, search, tei
+from gemel.serve.protocols import cohere, explain, indexes, openai, operations, pairs, search, tei
 from gemel.serve.routes import JsonRoute
 from gemel.serve.services import Services
 
-PROTOCOLS = (openai, tei, cohere, search, pairs, clusters, explain, indexes)
+PROTOCOLS = (openai, tei, cohere, search, pairs, explain, indexes)
 """The router tries their routes in this order: the busiest first."""
 
 
@@ -99,8 +100,8 @@ def _operation(route: JsonRoute, reference: Callable[[type[BaseModel]], dict[str
     entry = route.entry
     operation: dict[str, Any] = {
         "tags": [entry.tag],
-        "summary": entry.summary,
-        "description": entry.description,
+        "summary": entry.summary or entry.name.replace("_", " ").title(),
+        "description": inspect.getdoc(entry.function),
     }
     identifier = re.sub(r"\W", "_", entry.name + route.path_format)
     operation["operationId"] = f"{identifier}_{entry.method.lower()}"

@@ -152,20 +152,6 @@ class ClientDisconnected(Exception):
     """The client disconnected before its request was complete."""
 
 
-class RequestBody:
-    """The bytes of one request, which are taken once so that they are freed when they are parsed."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def __len__(self) -> int:
-        return len(self._content)
-
-    def take(self) -> bytes:
-        content, self._content = self._content, b""
-        return content
-
-
 class JsonCount:
     """Counts the parts of JSON that arrives in pieces, and refuses it at the first limit it exceeds.
 
@@ -238,14 +224,14 @@ class JsonCount:
                 )
 
 
-async def read_body(receive: Receive, stated: int | None, limits: Limits, seconds: float) -> RequestBody:
+async def read_body(receive: Receive, stated: int | None, limits: Limits, seconds: float) -> bytes:
     """All of the body within `seconds`. `stated` is its Content-Length, None where it comes in chunks."""
     most = limits.body_bytes
     if stated is not None and stated > most:
         raise TooLarge(f"the body has {stated:,} bytes, at most {most:,} are taken")
     try:
         async with asyncio.timeout(seconds):
-            return RequestBody(await _read_all(receive, limits))
+            return await _read_all(receive, limits)
     except TimeoutError:
         raise RouteError(408, f"the body did not arrive within {seconds:g} s", code="slow_body") from None
 

@@ -204,11 +204,6 @@ class Middleware:
 class RequestState:
     """One request and its answer so far."""
 
-    __slots__ = (
-        *("_scope", "_send", "body", "client", "complete", "disconnected", "id"),
-        *("method", "path", "started", "status"),
-    )
-
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
         self.method, self.path = scope["method"], scope["path"]

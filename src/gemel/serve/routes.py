@@ -10,7 +10,6 @@ twice. Errors are answered by the middleware.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gemel.errors import InputError, did_you_mean
-from gemel.serve.connection import RequestBody
 from gemel.serve.errors import RouteError
 from gemel.serve.services import Call, Services
 from gemel.types import Vectors
@@ -106,18 +104,18 @@ class RouteEntry:
     method: str
     path: str
     function: Handler
-    tag: str
-    name: str
-    summary: str
-    description: str | None
     answer: type[BaseModel] | None
     """None: any JSON."""
+    tag: str
     error: type[BaseModel] | None
+    name: str
+    summary: str | None = None
+    """None: the name."""
     responses: Mapping[str, str] = field(default_factory=dict)
     """Further statuses and their descriptions."""
     media_type: str | None = "application/json"
     """Of the answer; None: not stated."""
-    guard: Callable[..., None] | None = None
+    guard: Callable[..., object] | None = None
     """Called before the body is parsed, with the call and the parameters of the path; raises for a refusal."""
 
 
@@ -162,19 +160,16 @@ class Routes:
         """`more` are fields of RouteEntry."""
 
         def register(function: Function) -> Function:
-            name = more.get("name", function.__name__)
-            entry: dict[str, Any] = {
-                "method": method,
-                "path": self._prefix + path,
-                "function": function,
-                "tag": self._tag,
-                "name": name,
-                "summary": name.replace("_", " ").title(),
-                "description": inspect.getdoc(function),
-                "answer": answer,
-                "error": self._error,
-            }
-            self._entries.append(RouteEntry(**{**entry, **more}))
+            defaults = {"tag": self._tag, "error": self._error, "name": function.__name__}
+            self._entries.append(
+                RouteEntry(
+                    method=method,
+                    path=self._prefix + path,
+                    function=function,
+                    answer=answer,
+                    **{**defaults, **more},
+                )
+            )
             return function
 
         return register
@@ -194,19 +189,20 @@ async def parse_body(request: Request, model: type[Body]) -> Body:
         raise RouteError(
             415, f"the body must be sent as application/json, got {got}", code="unsupported_media_type"
         )
-    body: RequestBody = request.state.body
-    if len(body) <= INLINE_BYTES:
-        return _validated(_parsed(body), model)
+    state = request.scope[
+        "state"
+    ]  # the body is taken from it, so that its bytes are freed when they are parsed
+    if len(state["body"]) <= INLINE_BYTES:
+        return _validated(_parsed(state.pop("body")), model)
     # Two calls, so that other threads get their turn between parsing and validation.
     run = asyncio.get_running_loop().run_in_executor
-    content = await run(_PARSING, _parsed, body)
+    content = await run(_PARSING, _parsed, state.pop("body"))
     return await run(_PARSING, _validated, content, model)
 
 
-def _parsed(body: RequestBody) -> Any:  # noqa: ANN401 - any JSON
-    """The JSON of the body, whose bytes are freed."""
+def _parsed(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     try:
-        return from_json(body.take(), cache_strings="none")
+        return from_json(body, cache_strings="none")
     except ValueError as error:
         raise InputError(f"the body is no JSON that can be read: {error}") from None
 

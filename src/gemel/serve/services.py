@@ -183,7 +183,7 @@ class Jobs:
         self._limits, self._counters, self._threads = limits, counters, threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gemel-work")
         self._waiting = {long: RoundRobin[ThreadJob]() for long in (False, True)}
-        self._running = {False: 0, True: 0}
+        self._running: Counter[bool] = Counter()
         self._closed = False
         self._counts: Counter[tuple[str, bool]] = Counter()
         self._requests: Counter[str] = Counter()
@@ -237,15 +237,14 @@ class Jobs:
 
     def _start(self) -> None:
         """Give free threads to those whose turn it is."""
-        while self._free() and (job := self._next()) is not None:
+        while (
+            not self._closed and self._running.total() < self._threads and (job := self._next()) is not None
+        ):
             job.begun = True
             self._running[job.long] += 1
             loop = job.done.get_loop()
             running = self._pool.submit(job.function)
             running.add_done_callback(partial(self._deliver, loop, job))
-
-    def _free(self) -> bool:
-        return not self._closed and sum(self._running.values()) < self._threads
 
     def _next(self) -> ThreadJob | None:
         """A long job where none runs, else a short one: neither waits for all of the other."""

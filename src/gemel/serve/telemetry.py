@@ -54,13 +54,9 @@ class RequestLog:
         reason = reason_of(error)
         if reason is not None:
             fields["reason"] = reason
-        self.line("failure", error=type(error).__name__, frames=frames_of(error), **fields)
-
-
-def frames_of(error: BaseException) -> list[str]:
-    """The innermost lines of code that the error passed through."""
-    frames = traceback.extract_tb(error.__traceback__)[-8:]
-    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+        innermost = traceback.extract_tb(error.__traceback__)[-8:]
+        frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in innermost]
+        self.line("failure", error=type(error).__name__, frames=frames, **fields)
 
 
 def reason_of(error: BaseException) -> str | None:

@@ -53,9 +53,9 @@ class RerankRequest(ForeignRequest):
     model: str = Field(description="The cross-encoder or the model that is loaded")
     query: str
     documents: Texts
-    top_n: int | None = Field(None, ge=1, description="How many come back; default all")
+    top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
     max_tokens_per_doc: int | None = Field(
-        DOCUMENT_TOKENS, ge=1, description="Of a document that is longer, the beginning counts"
+        DOCUMENT_TOKENS, ge=1, description="Longer documents are truncated"
     )
 
 
@@ -71,7 +71,7 @@ class OlderRerankRequest(ForeignRequest):
     model: str | None = Field(None, description="The cross-encoder or the model that is loaded")
     query: str
     documents: Annotated[list[str | TextDocument], FailFast()]
-    top_n: int | None = Field(None, ge=1, description="How many come back; default all")
+    top_n: int | None = Field(None, ge=1, description="How many are returned; default all")
     return_documents: bool | None = False
 
 
@@ -134,9 +134,9 @@ async def _rank(call: Call, query: str, documents: list[str], top: int | None) -
 
 
 async def _truncate(call: Call, documents: list[str], most: int) -> list[str]:
-    """At most `most` tokens of each document; a token has at least one character."""
+    """At most `most` tokens of each document."""
     call.limits.check_texts(documents, "documents")
-    if all(len(document) <= most for document in documents):
+    if all(len(document) <= most for document in documents):  # a token has at least one character
         return documents
     return await call.work(
         lambda: [first_tokens(call.model, each, most) for each in documents], long=is_long(documents)

@@ -41,7 +41,7 @@ class ExplainRequest(OwnRequest):
 
 
 class ExplainAnswer(BaseModel):
-    """The cells of either table sum to the score; a negative one speaks against."""
+    """The cells of either table sum to the score; a negative cell lowers it."""
 
     left: str
     right: str
@@ -75,7 +75,7 @@ ROUTES = Routes("Explain", error=PlainError)
 
 @ROUTES.add("POST", "/explain", ExplainAnswer)
 async def explain_route(call: Call, body: ExplainRequest) -> Response:
-    """Why two texts score as they do. Texts are cut as in encoding."""
+    """Why two texts score as they do. Texts are truncated as in encoding."""
     for name in ("left", "right"):
         call.limits.check_texts([getattr(body, name)], name)
     return json_response((await call.work(lambda: _explain(call, body))).to_json())
@@ -83,7 +83,7 @@ async def explain_route(call: Call, body: ExplainRequest) -> Response:
 
 @ROUTES.add("POST", "/relation", RelationAnswer)
 async def relation(call: Call, body: RelationRequest) -> Response:
-    """Probabilities of labels such as entailment. 404 where nothing that is loaded tells labels apart."""
+    """Probabilities of labels such as entailment. 404 if neither the model nor the cross-encoder has labels."""
     if class_labels(call) is None:
         raise no_labels(call)
     if len(body.left) != len(body.right):

@@ -117,7 +117,7 @@ class GetRequest(OwnRequest):
 
 
 class IndexRow(BaseModel):
-    """An index in short."""
+    """Summary of an index."""
 
     name: str
     documents: int
@@ -164,7 +164,7 @@ class StoredDocument(BaseModel):
 
 
 class DocumentsAnswer(BaseModel):
-    """In the order asked; ids that are not there are left out."""
+    """In the order of the requested ids; ids that do not exist are left out."""
 
     documents: list[StoredDocument]
 
@@ -191,10 +191,6 @@ async def search(call: Call, body: IndexQuestion, name: str) -> Response:
     """The nearest documents of an index, each with its best passage."""
     call.limits.check_texts([body.query], "query")
     return await search_index(call, name, body)
-
-
-def _exists(call: Call, name: str) -> None:
-    index_of(call, name)
 
 
 def _writable(call: Call, name: str) -> None:
@@ -235,7 +231,7 @@ async def delete(call: Call, body: DeleteRequest, name: str) -> Response:
     return json_response({"deleted": deleted})
 
 
-@ROUTES.add("POST", "/{name}/get", DocumentsAnswer, guard=_exists)
+@ROUTES.add("POST", "/{name}/get", DocumentsAnswer, guard=index_of)
 async def get(call: Call, body: GetRequest, name: str) -> Response:
     """Documents by their ids."""
     call.limits.check_texts(body.ids, "ids")

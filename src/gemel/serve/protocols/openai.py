@@ -41,14 +41,14 @@ class EmbeddingsRequest(ForeignRequest):
     input: str | Texts | TokenIds | TokenLists = Field(
         description="a string, a list of strings, a list of token ids of this model, or a list of such lists"
     )
-    model: str = Field(description="The name of the loaded model, as GET /v1/models says it")
+    model: str = Field(description="The name of the loaded model, as listed by GET /v1/models")
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
     encoding_format: Literal["float", "base64"] | None = Field(
         None, description="base64: little-endian float32; default float"
     )
     user: str | None = Field(None, description="Not used")
     prompt_name: str | None = Field(
-        None, description="Ours: a prompt that the model brings, such as query or document"
+        None, description="Extension: the name of a prompt of the model, such as query or document"
     )
 
 

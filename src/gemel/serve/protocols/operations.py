@@ -41,7 +41,7 @@ def routes(services: Services, health: Health) -> Routes:
 
     @route.add("GET", "/status", Status, tag="Server", error=PlainError)
     async def status(call: Call) -> Response:
-        """Live figures."""
+        """Live statistics."""
         return json_response(services.status())
 
     @route.add("GET", "/health/live", summary="The process answers")

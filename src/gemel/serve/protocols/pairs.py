@@ -1,15 +1,15 @@
-"""POST /pairs: the most similar pairs among texts, with the percentile of each score."""
+"""POST /pairs, the most similar pairs among texts, and POST /clusters, groups of similar texts and a map of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from gemel.errors import InputError
+from gemel.errors import InputError, MissingExtra
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import PlainError
 from gemel.serve.options import TooLarge
@@ -22,6 +22,14 @@ from gemel.vectors.calibration import Calibration
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 
+if TYPE_CHECKING:
+    from gemel.groups.cluster import Clusters
+    from gemel.groups.map import Coordinates
+
+ROUTES = Routes("Search", error=PlainError)
+
+EXAMPLE = ["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."]
+
 MOST = 10_000  # pairs in an answer
 DEFAULT_K = 20
 
@@ -29,19 +37,18 @@ DEFAULT_K = 20
 class PairsRequest(OwnRequest):
     """Texts to compare with one another, or with others."""
 
-    model_config = example(
-        texts=["A man is playing a guitar.", "Someone plays an instrument.", "The stock market fell today."],
-        k=1,
-    )
+    model_config = example(texts=EXAMPLE, k=1)
 
     texts: Texts
     other: Texts | None = Field(None, description="Compare texts with these, not with one another")
-    k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; {DEFAULT_K} if nothing is said")
-    min_score: float | None = Field(None, ge=-1, le=1, description="How near")
+    k: int | None = Field(None, ge=1, le=MOST, description=f"How many pairs; default {DEFAULT_K}")
+    min_score: float | None = Field(None, ge=-1, le=1, description="Minimum cosine")
     expected_false: float | None = Field(
-        None, gt=0, description="How near, as the number of random pairs that may get in (46 texts or more)"
+        None,
+        gt=0,
+        description="Minimum cosine, as the number of random pairs that may reach it (46 texts or more)",
     )
-    relation: bool = Field(False, description="Add the probabilities of the model's relation head")
+    relation: bool = Field(False, description="Add the probabilities of the model's classification head")
 
 
 class PairRow(BaseModel):
@@ -51,7 +58,7 @@ class PairRow(BaseModel):
     right: int
     score: float = Field(description="Cosine")
     percentile: float | None = Field(
-        description="Per cent of random pairs with a lower score; null: too few texts"
+        description="Percentage of random pairs with a lower score; null: too few texts"
     )
     expected_false: float | None = Field(description="Random pairs expected to reach this score")
     left_text: str
@@ -63,12 +70,9 @@ class PairsAnswer(BaseModel):
     """Best first."""
 
     pairs: list[PairRow]
-    complete: bool = Field(description=f"No pair that was asked for is missing; at most {MOST:,} come back")
+    complete: bool = Field(description=f"No requested pair is missing; at most {MOST:,} are returned")
     compared: int
     seconds: float
-
-
-ROUTES = Routes("Search", error=PlainError)
 
 
 @ROUTES.add("POST", "/pairs", PairsAnswer)
@@ -108,7 +112,7 @@ def _find_pairs(call: Call, body: PairsRequest, left: Vectors, right: Vectors | 
     k = DEFAULT_K if body.k is None and floor is None else (body.k or MOST + 1)
     pairs = similar_pairs(left, other=right, k=k, min_score=floor)
     first = replace(pairs, score=pairs.score[:MOST], left=pairs.left[:MOST], right=pairs.right[:MOST])
-    rows = _rows(body, first, calibration)
+    rows = _pair_rows(body, first, calibration)
     if body.relation:
         probabilities = call.model.relation_of(
             left[first.left], (left if right is None else right)[first.right]
@@ -134,7 +138,7 @@ def _floor(
     return threshold if body.min_score is None else max(threshold, body.min_score)
 
 
-def _rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
+def _pair_rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
     second = body.texts if body.other is None else body.other
     rows = []
     for score, one, other in zip(
@@ -153,3 +157,135 @@ def _rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> 
             }
         )
     return rows
+
+
+# Clusters.
+
+TSNE_TEXTS = 1000  # texts that t-SNE lays out within a few seconds; more are laid out by PCA
+SLOW_TEXTS = 2000  # for methods that take far longer with more texts: a running thread cannot be stopped
+SLOW_METHODS = ("agglomerative", "hdbscan")
+MOST_MEANS = 2_000_000  # texts times clusters of k-means
+
+
+class ClustersRequest(OwnRequest):
+    """Texts to group."""
+
+    model_config = example(texts=EXAMPLE, min_score=0.5)
+
+    texts: Texts
+    min_score: float | None = Field(None, ge=-1, le=1, description="Minimum cosine; default 0.75")
+    k: int | None = Field(None, ge=1, description="How many clusters")
+    method: Literal["communities", "k-means", "spherical-k-means", "agglomerative", "hdbscan"] | None = Field(
+        None, description="Default: communities; k-means with k"
+    )
+    min_size: int = Field(2, ge=1, description="Smaller groups are not clusters")
+    layout: Literal["tsne", "pca", "none"] | None = Field(
+        None, description=f"Of the map. Default: tsne up to {TSNE_TEXTS:,} texts, pca for more"
+    )
+
+
+class ClusterRow(BaseModel):
+    """One cluster, the largest first."""
+
+    label: int
+    size: int
+    title: str = Field(description="Words that distinguish it from the others")
+    text: str = Field(description="The most central text")
+    inside: float = Field(description="The mean cosine of two of its texts")
+    members: list[int] = Field(description="Positions of its texts")
+
+
+class Point(BaseModel):
+    """A text on the map; both coordinates from 0 to 1."""
+
+    x: float
+    y: float
+    cluster: int = Field(description="-1: not in a cluster")
+    index: int
+
+
+class ClustersAnswer(BaseModel):
+    clusters: list[ClusterRow]
+    points: list[Point]
+    method: str
+    unassigned: int
+    seconds: float
+
+
+@ROUTES.add("POST", "/clusters", ClustersAnswer)
+async def clusters(call: Call, body: ClustersRequest) -> Response:
+    """Groups of similar texts, and a map of them."""
+    started = perf_counter()
+    call.limits.check_texts(body.texts, "texts", call.limits.pair_texts)
+    _check_work(body)
+    with call.reserve():
+        vectors = (await embed_many(call, body.texts, EmbedOptions())).vectors
+        result = await call.work(lambda: _cluster(body, vectors), long=True)
+    return json_response({**result, "seconds": perf_counter() - started})
+
+
+def _check_work(body: ClustersRequest) -> None:
+    """Refuse a request that would occupy a thread for minutes."""
+    count = len(body.texts)
+    for name, given in (("method", body.method in SLOW_METHODS), ("layout", body.layout == "tsne")):
+        if given and count > SLOW_TEXTS:
+            value = getattr(body, name)
+            raise TooLarge(
+                f"{name} {value!r} takes at most {SLOW_TEXTS:,} texts over the server, got {count:,}"
+            )
+    if body.k is not None and body.k * count > MOST_MEANS:
+        raise TooLarge(f"k may be at most {MOST_MEANS // count:,} for {count:,} texts, got {body.k:,}")
+
+
+def _cluster(body: ClustersRequest, vectors: Vectors) -> dict[str, Any]:
+    """The answer without its seconds. Runs on a worker thread."""
+    from gemel.groups.cluster import cluster  # imported late: a server starts sooner without it
+
+    clusters = cluster(
+        vectors,
+        method=body.method,
+        min_score=body.min_score,
+        k=body.k,
+        min_size=body.min_size,
+        texts=body.texts,
+    )
+    return {
+        "clusters": _cluster_rows(clusters),
+        "points": [] if body.layout == "none" else _points(_layout(body, vectors), clusters),
+        "method": clusters.method,
+        "unassigned": clusters.unassigned,
+    }
+
+
+def _layout(body: ClustersRequest, vectors: Vectors) -> Coordinates:
+    from gemel.groups.map import layout
+
+    if body.layout == "tsne":
+        return layout(vectors, "tsne")
+    if body.layout == "pca" or len(vectors) > TSNE_TEXTS:
+        return layout(vectors, "pca")
+    try:
+        return layout(vectors, "tsne")
+    except MissingExtra:  # t-SNE was only the default
+        return layout(vectors, "pca")
+
+
+def _cluster_rows(clusters: Clusters) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": item.id,
+            "size": item.size,
+            "title": item.name,
+            "text": item.text or "",
+            "inside": item.inside,
+            "members": clusters.members(item.id),
+        }
+        for item in clusters.items
+    ]
+
+
+def _points(coordinates: Coordinates, clusters: Clusters) -> list[dict[str, Any]]:
+    columns = zip(coordinates.tolist(), clusters.labels.tolist(), strict=True)
+    return [
+        {"x": x, "y": y, "cluster": label, "index": index} for index, ((x, y), label) in enumerate(columns)
+    ]

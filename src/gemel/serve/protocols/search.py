@@ -46,12 +46,12 @@ class IndexQuestion(OwnRequest):
     model_config = example(query="Who plays music?", k=3)
 
     query: str
-    k: int = Field(10, ge=1, le=1000, description="Answers")
-    offset: int = Field(0, ge=0, le=10_000, description="Answers to leave out at the top, for pages")
+    k: int = Field(10, ge=1, le=1000, description="Number of results")
+    offset: int = Field(0, ge=0, le=10_000, description="Results to skip, for paging")
     where: Where | None = Field(None, description=WHERE)
     hybrid: bool = Field(False, description="Fuse the ranking by vectors with one by words (BM25)")
     exact: bool = Field(False, description="Compare every passage, however many there are")
-    rerank: bool = Field(False, description="Order the best anew by the cross-encoder")
+    rerank: bool = Field(False, description="Rerank the best results by the cross-encoder")
 
 
 class SearchRequest(IndexQuestion):
@@ -82,13 +82,13 @@ class HitRow(BaseModel):
     score: float = Field(description="What ordered the answers: see scored_by")
     cosine: float = Field(description="Of the query and the text")
     percentile: float | None = Field(
-        description="Per cent of random pairs with a lower cosine; null: unknown"
+        description="Percentage of random pairs with a lower cosine; null: unknown"
     )
     text: str = Field(description="The best passage")
     part: int = Field(description="Which passage of the document it is, from 0")
     fields: dict[str, Any]
     relation: dict[str, float] | None = Field(
-        description="Probabilities of the labels of the model's relation head; null: it keeps none"
+        description="Probabilities of the labels of the model's classification head; null: it has none"
     )
 
 
@@ -253,27 +253,20 @@ async def _query(call: Call, name: str, body: IndexQuestion) -> str | Vectors:
     if body.hybrid or body.rerank:
         return body.query
     wanted = index_of(call, name).query_options_for(call.model)
-    if wanted is None or wanted != _batchable(wanted):
+    options = None if wanted is None else _batched(wanted)
+    if options is None:
         return body.query
-    options = EmbedOptions(
-        prompt=wanted.prompt, prompt_name=wanted.prompt_name, normalize=wanted.normalize, dim=wanted.dim
-    )
     vector: Vectors = (await call.embed([body.query], options)).vectors[0]
     return vector if vector.any() else body.query  # zeros have no direction: the index refuses the query
 
 
-def _batchable(options: EncodeOptions) -> EncodeOptions:
-    """These options with the defaults for everything that the batcher does not offer."""
-    return EncodeOptions(
-        prompt=options.prompt,
-        prompt_name=options.prompt_name,
-        normalize=options.normalize,
-        dim=options.dim,
-        on_long=options.on_long if options.on_long in ("warn", "truncate") else "warn",
-        threads=options.threads,
-        memory=options.memory,
-        progress=options.progress,
-    )
+def _batched(wanted: EncodeOptions) -> EmbedOptions | None:
+    """These options for the batcher; None: they need something that the batcher does not offer."""
+    shared = {name: getattr(wanted, name) for name in ("prompt", "prompt_name", "normalize", "dim")}
+    unimportant = {name: getattr(wanted, name) for name in ("threads", "memory", "progress")}
+    on_long = wanted.on_long if wanted.on_long in ("warn", "truncate") else "warn"
+    same = wanted == EncodeOptions(**shared, **unimportant, on_long=on_long)
+    return EmbedOptions(**shared) if same else None
 
 
 def _calibration(call: Call, name: str, index: Index) -> Calibration | None:

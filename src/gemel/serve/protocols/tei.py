@@ -61,7 +61,7 @@ _TEXTS = ["A man is playing a guitar.", "Someone plays an instrument."]
 class Truncation(ForeignRequest):
     """What to do with texts that are longer than the model reads."""
 
-    truncate: bool | None = Field(None, description="false: refuse them; else they are cut")
+    truncate: bool | None = Field(None, description="false: refuse them; otherwise they are truncated")
     truncation_direction: Direction | None = Field("Right", description="The side that is cut off")
 
     @property
@@ -74,7 +74,7 @@ class EmbedRequest(Truncation):
 
     inputs: Inputs = Field(description=_INPUTS)
     normalize: bool | None = Field(True, description="Vectors of length 1")
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
     dimensions: int | None = Field(None, ge=1, description="Keep only the first numbers of each vector")
 
 
@@ -82,7 +82,7 @@ class EmbedAllRequest(Truncation):
     model_config = example(inputs="A man is playing a guitar.")
 
     inputs: Inputs = Field(description=_INPUTS)
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
 class Comparison(ForeignRequest):
@@ -91,7 +91,7 @@ class Comparison(ForeignRequest):
 
 
 class SimilarityParameters(Truncation):
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
 class SimilarityRequest(ForeignRequest):
@@ -135,7 +135,7 @@ class TokenizeRequest(ForeignRequest):
 
     inputs: str | Texts = Field(description="a string or a list of strings")
     add_special_tokens: bool | None = True
-    prompt_name: str | None = Field(None, description="A prompt that the model brings")
+    prompt_name: str | None = Field(None, description="The name of a prompt of the model")
 
 
 class DecodeRequest(ForeignRequest):
@@ -192,7 +192,7 @@ class SimpleToken(BaseModel):
 
 
 class Tokens(RootModel[list[list[SimpleToken]]]):
-    """Tokens of each text, with their places in it, counted in characters."""
+    """Tokens of each text, with their offsets in characters."""
 
 
 class DecodedTexts(RootModel[list[str]]):
@@ -241,7 +241,7 @@ async def embed(call: Call, body: EmbedRequest) -> Response:
 
 @ROUTES.add("POST", "/embed_all", TokenVectors)
 async def embed_all(call: Call, body: EmbedAllRequest) -> Response:
-    """The vectors of the tokens, before pooling, marks included."""
+    """The vectors of the tokens, before pooling, special tokens included."""
     texts = await _input_texts(call, body)
     with call.reserve():
         tokens = await call.work(lambda: _token_vectors(call, texts, body), long=True)
@@ -266,7 +266,7 @@ async def similarity(call: Call, body: SimilarityRequest) -> Response:
 
 @ROUTES.add("POST", "/", RootAnswer)
 async def root(call: Call, body: RootRequest) -> Response:
-    """What clients mean that know only the server's address: /embed or /similarity, by the inputs."""
+    """/embed or /similarity, depending on the inputs, for clients that know only the server's address."""
     if isinstance(body.inputs, Comparison):
         return await _similarity(call, body.inputs, body.parameters)
     return await embed(call, body)
@@ -337,7 +337,7 @@ async def rerank(call: Call, body: RerankRequest) -> Response:
 
 @ROUTES.add("POST", "/predict", Predictions)
 async def predict(call: Call, body: PredictRequest) -> Response:
-    """How two texts relate: the labels of the relation head or of the cross-encoder, most probable first."""
+    """How two texts relate: the labels of the cross-encoder or the classification head, most probable first."""
     if class_labels(call) is None:
         raise RouteError(424, f"{call.model_name} does not classify pairs of texts", code="Backend")
     pairs = _pairs(body.inputs)
@@ -385,7 +385,7 @@ def _pairs(inputs: str | list[str] | list[list[str]]) -> list[list[str]]:
 
 @ROUTES.add("POST", "/tokenize", Tokens)
 async def tokenize(call: Call, body: TokenizeRequest) -> Response:
-    """The tokens of texts, whole."""
+    """The tokens of texts, without truncation."""
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     call.limits.check_texts(texts, "inputs")
     prompt, special = _prompt(call, body.prompt_name), body.add_special_tokens is not False
