@@ -131,9 +131,9 @@ class Batcher:
             raise
         finally:
             deadline.cancel()
-        self._counters.stage("total", perf_counter() - started)
+        self._counters.stages["total"].add(perf_counter() - started)
         self._counters.texts.add(len(checked))
-        return request.result()
+        return EmbedResult(request.vectors, request.tokens, request.kept)
 
     async def close(self) -> None:
         """End the threads; what waits is never answered."""
@@ -172,7 +172,7 @@ class Batcher:
                 windows = await self._tokenize_in_thread(texts, batch_key)
         finally:
             self._arriving -= estimate
-        self._counters.stage("tokenise", perf_counter() - started)
+        self._counters.stages["tokenise"].add(perf_counter() - started)
         self._limits.check_tokens(sum(window.tokens for window in windows))
         if not urgent:
             self._admit(sum(window.kept for window in windows))
@@ -240,7 +240,7 @@ class Batcher:
         counters, tokens = self._counters, 0
         for text, result in zip(finished.texts, finished.results, strict=True):
             self._in_flight.pop(text.key, None)
-            counters.stage("queue", finished.taken - text.queued)
+            counters.stages["queue"].add(finished.taken - text.queued)
             tokens += text.length
             if isinstance(result, Exception):
                 counters.failed_batches += 1
@@ -252,7 +252,7 @@ class Batcher:
                 self.cache.put(text.key, cached)
             for request, row in text.waiters:
                 request.put(row, cached)
-        counters.stage("compute", finished.seconds)
+        counters.stages["compute"].add(finished.seconds)
         counters.batch_texts.add(len(finished.texts))
         counters.tokens.add(tokens)
 
@@ -339,9 +339,6 @@ class PendingRequest:
         self._texts = []
         return unwanted
 
-    def result(self) -> EmbedResult:
-        return EmbedResult(self.vectors, self.tokens, self.kept)
-
 
 class BatchKeys:
     """The batch key of each combination of options, made once."""
@@ -352,27 +349,24 @@ class BatchKeys:
         self._keys: dict[tuple[object, ...], BatchKey] = {}
 
     def of(self, options: EmbedOptions) -> BatchKey:
-        name = (options.prompt_name, options.prompt, options.normalize, options.dim)
-        key = self._keys.get(name)
+        values = (options.prompt_name, options.prompt, options.normalize, options.dim)
+        key = self._keys.get(values)
         if key is None:
+            prompt_name, prompt, normalize, dim = values
+            single = EncodeOptions(
+                prompt_name=prompt_name,
+                prompt=prompt,
+                normalize=normalize,
+                dim=dim,
+                on_long="truncate",
+                threads=1,
+            )
+            self._check(single)
+            salt = hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
             if len(self._keys) >= MOST_BATCH_KEYS:
                 self._keys.clear()
-            key = self._make(options, repr(name))
-            self._check(key.options)
-            self._keys[name] = key
+            key = self._keys[values] = BatchKey(single, replace(single, threads=self._threads), salt)
         return key
-
-    def _make(self, options: EmbedOptions, name: str) -> BatchKey:
-        single = EncodeOptions(
-            prompt_name=options.prompt_name,
-            prompt=options.prompt,
-            normalize=options.normalize,
-            dim=options.dim,
-            on_long="truncate",
-            threads=1,
-        )
-        salt = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        return BatchKey(single, replace(single, threads=self._threads), salt)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

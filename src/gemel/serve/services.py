@@ -97,14 +97,14 @@ class Services:
 
     def status(self) -> dict[str, object]:
         """The answer of /status: throughput, latency by stage, queue, batches, cache, memory, uptime."""
-        counters, batcher = self.counters, self._batcher
+        counters, batcher = self.counters, self.batcher
         return {
             "model": self.model_name,
             "engine": self.model.kernel,
             **counters.summary(),
             "queue": {
-                "tokens": batcher.queue_tokens if batcher else 0,
-                "texts": len(batcher.workers.queue) if batcher else 0,
+                "tokens": batcher.queue_tokens,
+                "texts": len(batcher.workers.queue),
                 "most_tokens": self.limits.queue_tokens,
                 "jobs": len(self.jobs),
             },
@@ -112,8 +112,8 @@ class Services:
                 "hits": counters.cache_hits,
                 "misses": counters.cache_misses,
                 "shared": counters.shared,
-                "texts": len(batcher.cache) if batcher else 0,
-                "bytes": batcher.cache.bytes if batcher else 0,
+                "texts": len(batcher.cache),
+                "bytes": batcher.cache.bytes,
             },
             "memory_bytes": memory_bytes(),
         }
@@ -179,9 +179,9 @@ class ThreadJob:
 class Jobs:
     """The threads and their queue. Used on one event loop."""
 
-    def __init__(self, limits: Limits, counters: Counters, *, threads: int = THREADS) -> None:
-        self._limits, self._counters, self._threads = limits, counters, threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="gemel-work")
+    def __init__(self, limits: Limits, counters: Counters) -> None:
+        self._limits, self._counters = limits, counters
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gemel-work")
         self._waiting = {long: RoundRobin[ThreadJob]() for long in (False, True)}
         self._running: Counter[bool] = Counter()
         self._closed = False
@@ -201,9 +201,7 @@ class Jobs:
         try:
             yield
         finally:
-            self._requests[client] -= 1
-            if not self._requests[client]:
-                del self._requests[client]
+            self._requests -= Counter([client])  # forgets a client whose count is 0
 
     async def run(self, function: Callable[[], T], *, client: str = "", long: bool = False) -> T:
         """The result of `function`. After its time nobody waits for it, but it keeps its thread."""
@@ -237,9 +235,7 @@ class Jobs:
 
     def _start(self) -> None:
         """Give free threads to those whose turn it is."""
-        while (
-            not self._closed and self._running.total() < self._threads and (job := self._next()) is not None
-        ):
+        while not self._closed and self._running.total() < THREADS and (job := self._next()) is not None:
             job.begun = True
             self._running[job.long] += 1
             loop = job.done.get_loop()
@@ -252,7 +248,7 @@ class Jobs:
             return job
         if (job := self._waiting[False].next()) is not None:
             return job
-        return self._waiting[True].next() if self._running[True] < self._threads - 1 else None
+        return self._waiting[True].next() if self._running[True] < THREADS - 1 else None
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, job: ThreadJob, running: Future[Any]) -> None:
         """On the thread of the job."""
@@ -279,9 +275,7 @@ class Jobs:
                 self._uncount(job)
 
     def _uncount(self, job: ThreadJob) -> None:
-        self._counts[job.client, job.long] -= 1
-        if not self._counts[job.client, job.long]:
-            del self._counts[job.client, job.long]
+        self._counts -= Counter([(job.client, job.long)])
 
     def _check(self, count: int, most: int, total: int) -> None:
         if count >= most or total >= CLIENTS * most:

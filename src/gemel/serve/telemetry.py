@@ -205,9 +205,6 @@ class Counters:
         self.answers: Counter[tuple[str, int]] = Counter()
         """By route and status."""
 
-    def stage(self, name: str, seconds: float) -> None:
-        self.stages[name].add(seconds)
-
     def summary(self) -> dict[str, object]:
         """For /status: rates over the last seconds, totals, percentiles of the recent values."""
         rates = {"requests": self.requests, "texts": self.texts, "tokens": self.tokens}

@@ -140,23 +140,20 @@ def _floor(
 
 def _pair_rows(body: PairsRequest, pairs: Pairs, calibration: Calibration | None) -> list[dict[str, Any]]:
     second = body.texts if body.other is None else body.other
-    rows = []
-    for score, one, other in zip(
-        pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True
-    ):
-        rows.append(
-            {
-                "left": one,
-                "right": other,
-                "score": score,
-                "percentile": None if calibration is None else calibration.percentile(score),
-                "expected_false": None if calibration is None else calibration.expected_false(score),
-                "left_text": body.texts[one],
-                "right_text": second[other],
-                "relation": None,
-            }
-        )
-    return rows
+    columns = zip(pairs.score.tolist(), pairs.left.tolist(), pairs.right.tolist(), strict=True)
+    return [
+        {
+            "left": one,
+            "right": other,
+            "score": score,
+            "percentile": None if calibration is None else calibration.percentile(score),
+            "expected_false": None if calibration is None else calibration.expected_false(score),
+            "left_text": body.texts[one],
+            "right_text": second[other],
+            "relation": None,
+        }
+        for score, one, other in columns
+    ]
 
 
 # Clusters.

@@ -136,12 +136,12 @@ def is_long_ids(lists: Sequence[Sequence[int]]) -> bool:
 
 def decode_ids(call: Call, lists: Sequence[Sequence[int]], name: str, *, special: bool = False) -> list[str]:
     """The texts that lists of token ids stand for. `special`: special tokens are written too."""
-    tokenizer, count = call.model.tokenizer, sum(map(len, lists))
-    if len(lists) > call.limits.texts:
-        raise TooLarge(f"{name} has {len(lists):,} lists; one request takes at most {call.limits.texts:,}")
-    if count > call.limits.tokens:
-        raise TooLarge(f"{name} has {count:,} tokens; one request takes at most {call.limits.tokens:,}")
-    longest = max(1, call.limits.characters // CHARACTERS_PER_TOKEN)
+    tokenizer, limits, count = call.model.tokenizer, call.limits, sum(map(len, lists))
+    if len(lists) > limits.texts:
+        raise TooLarge(f"{name} has {len(lists):,} lists; one request takes at most {limits.texts:,}")
+    if count > limits.tokens:
+        raise TooLarge(f"{name} has {count:,} tokens; one request takes at most {limits.tokens:,}")
+    longest = max(1, limits.characters // CHARACTERS_PER_TOKEN)
     for position, ids in enumerate(lists):
         if len(ids) > longest:
             where = f"{name}[{position}]" if len(lists) > 1 else name
