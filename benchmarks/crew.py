@@ -100,10 +100,10 @@ class Crew:
                 self.exports[what] = self._make_export(what)
             except (InstallError, WorkerError) as error:
                 self.exports[what] = error
-        found = self.exports[what]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.exports[what]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _make_export(self, what: str) -> Path:
         """Made when it is missing, under another name until it is complete."""

@@ -16,7 +16,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from machine import describe
 from run import Run, Settings
 from systems import choose
@@ -27,15 +27,15 @@ from workers import say
 PARTS = ("encode", "latency", "start", "size")
 
 
-def names(known: tuple[str, ...] | None = None):  # noqa: ANN201 - a parser for argparse
+def names(allowed: tuple[str, ...] | None = None):  # noqa: ANN201 - a parser for argparse
     """Comma-separated names, all of them known."""
 
     def parse(text: str) -> list[str]:
-        found = [name.strip() for name in text.split(",") if name.strip()]
-        unknown = [name for name in found if known and name not in known]
-        if unknown or not found:
-            raise argparse.ArgumentTypeError(f"unknown {unknown[:1]}. Known: {', '.join(known or ())}")
-        return found
+        result = [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in result if allowed and name not in allowed]
+        if unknown or not result:
+            raise argparse.ArgumentTypeError(f"unknown {unknown[:1]}. Known: {', '.join(allowed or ())}")
+        return result
 
     return parse
 

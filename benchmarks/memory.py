@@ -47,8 +47,8 @@ def sentence(number: int) -> str:
     # A step that has no factor in common with MOST visits all of them and mixes the lengths.
     number = number * 1_000_003 % MOST
     for part in PARTS:
-        number, place = divmod(number, len(part))
-        words.append(part[place])
+        number, position = divmod(number, len(part))
+        words.append(part[position])
     return " ".join(words) + "."
 
 
@@ -142,16 +142,16 @@ def main(arguments: list[str] | None = None) -> int:
     if done.returncode:
         print("memory: the encoding process failed; start again to go on", file=sys.stderr)
         return 1
-    found = json.loads(done.stdout.splitlines()[-1])
+    actual = json.loads(done.stdout.splitlines()[-1])
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(actual, indent=1) + "\n", encoding="utf-8")
     folder.with_suffix(".peak.json").unlink(missing_ok=True)
     if options.folder is None:
         shutil.rmtree(folder)
-    rate = found["encoded_now"] / found["seconds"]
-    above, model = found["above_model_mb"], found["model_mb"]
+    rate = actual["encoded_now"] / actual["seconds"]
+    above, model = actual["above_model_mb"], actual["model_mb"]
     print(
-        f"{found['texts']:,} sentences, {rate:,.0f}/s: {above:.0f} MB above the loaded model ({model:.0f} MB)"
+        f"{actual['texts']:,} sentences, {rate:,.0f}/s: {above:.0f} MB above the loaded model ({model:.0f} MB)"
     )
     return 0
 

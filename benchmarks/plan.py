@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 SIZES = (50_000, 100_000, 200_000)
 QUERIES = 300
 LOOKS = 200  # for ids that are not there: a write does so twice, for all ids of its block
-CENTRES, ROWS = 500, 5_000
+CENTERS, ROWS = 500, 5_000
 BLOCK = 2048  # documents a commit: what `gemel index add` takes
 sys.path.append(str(HERE / "peers"))  # the reader of this process's memory is the workers'
 
@@ -116,7 +116,7 @@ def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict
             index.get([f"absent {number}"])
 
     ask()
-    rate = CENTRES * ROWS * vectors.shape[1] / _products(vectors)["cpu"]
+    rate = CENTERS * ROWS * vectors.shape[1] / _products(vectors)["cpu"]
     best = min((timed(ask) for _ in range(3)), key=lambda time: time["cpu"])
     return {
         "open": opened,
@@ -130,12 +130,12 @@ def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict
 
 
 def _products(vectors: np.ndarray) -> dict[str, float]:
-    """Rows find the nearest of some centres: what k-means and filling lists consist of."""
+    """Rows find the nearest of some centers: what k-means and filling lists consist of."""
     import faiss
 
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(vectors.shape[1])
-    flat.add(np.ascontiguousarray(vectors[:CENTRES]))
+    flat.add(np.ascontiguousarray(vectors[:CENTERS]))
     rows = np.ascontiguousarray(vectors[-ROWS:])
     return min((timed(lambda: flat.search(rows, 1)) for _ in range(3)), key=lambda time: time["cpu"])
 
@@ -145,12 +145,12 @@ def measure(count: int, data: index_data.Data) -> dict[str, Any]:
         folder = Path(scratch) / "index"
         command = [sys.executable, __file__, "--inside", str(count), "--folder", str(folder)]
         command += ["--vectors", str(data.corpus), "--queries", str(data.queries), "--texts", str(data.texts)]
-        found: dict[str, Any] = {"rows": count}
+        result: dict[str, Any] = {"rows": count}
         for part in ([], ["--ask"]):
             done = subprocess.run([*command, *part], stdout=subprocess.PIPE, text=True, check=True)
-            found |= json.loads(done.stdout.splitlines()[-1])
+            result |= json.loads(done.stdout.splitlines()[-1])
         shutil.rmtree(folder)
-    return found
+    return result
 
 
 def main() -> int:

@@ -83,8 +83,8 @@ def mean_tokens(model: str, texts: list[str]) -> float:
     """As the model reads them, its own two at the ends included."""
     from gemel import load
 
-    found = load(model).tokenizer.content(texts)
-    return round(2 + sum(map(len, found)) / len(texts), 2)
+    result = load(model).tokenizer.content(texts)
+    return round(2 + sum(map(len, result)) / len(texts), 2)
 
 
 class Bench:
@@ -101,15 +101,19 @@ class Bench:
         """One machine with two threads; a running cluster of one node with two cores; a cluster for one command."""
         alone: list[float] = []
         ray: list[float] = []
-        asked = ("encode", self.source, "--model", self.options.model, "-o")
+        encode_arguments = ("encode", self.source, "--model", self.options.model, "-o")
         with RayCluster(cores=2) as cluster:
             on = ("--on", f"ray://{cluster.address}")
             for _ in range(self.options.rounds):
-                alone.append(Job(cluster.environment, *asked, self.out(), "--threads", 2).seconds())
-                ray.append(Job(cluster.environment, *asked, self.out(), *on).seconds())
+                alone.append(
+                    Job(cluster.environment, *encode_arguments, self.out(), "--threads", 2).seconds()
+                )
+                ray.append(Job(cluster.environment, *encode_arguments, self.out(), *on).seconds())
                 say(f"  encode: alone {alone[-1]:.1f} s, on Ray {ray[-1]:.1f} s")
         with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as short:
-            started = Job(os.environ | {"RAY_TMPDIR": short}, *asked, self.out(), "--on", "ray").seconds()
+            started = Job(
+                os.environ | {"RAY_TMPDIR": short}, *encode_arguments, self.out(), "--on", "ray"
+            ).seconds()
         return compared(alone, ray) | {"goal": GOAL, "with_its_own_cluster": round(started, 2)}
 
     def pairs(self) -> dict[str, Any]:
@@ -134,18 +138,18 @@ class Bench:
 
     def kills(self) -> dict[str, Any]:
         """Two nodes of one core each: nothing killed, a worker killed, a node killed."""
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         with RayCluster(cores=1) as cluster:
             for kind in ("nothing", "worker", "node"):
                 node = cluster.nodes[1] if len(cluster.nodes) > 1 else cluster.add_node(cores=1)
-                found[kind] = self._killed(cluster, node, kind)
-                say(f"  killed {kind}: {found[kind]['seconds']:.1f} s")
-        calm = found["nothing"]["seconds"]
+                result[kind] = self._killed(cluster, node, kind)
+                say(f"  killed {kind}: {result[kind]['seconds']:.1f} s")
+        calm = result["nothing"]["seconds"]
         for kind in ("worker", "node"):
-            found[kind]["lost"] = round(found[kind]["seconds"] - calm, 2)
-        left = calm - found["node"]["killed_after"]
-        found["node"]["lost_with_its_core"] = round(max(left, 0.0), 2)
-        return found
+            result[kind]["lost"] = round(result[kind]["seconds"] - calm, 2)
+        left = calm - result["node"]["killed_after"]
+        result["node"]["lost_with_its_core"] = round(max(left, 0.0), 2)
+        return result
 
     def _killed(self, cluster: RayCluster, node: subprocess.Popen[bytes], kind: str) -> dict[str, Any]:
         out, summary = self.out(), self.folder / "summary.json"
@@ -200,12 +204,12 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     if options.quick:
         options.count, options.rounds = min(options.count, 20_000), 1
-    machine, found = describe(), {}
-    with tempfile.TemporaryDirectory(prefix="gemel-scale-") as place:
-        bench = Bench(options, Path(place))
+    machine, result = describe(), {}
+    with tempfile.TemporaryDirectory(prefix="gemel-scale-") as temporary:
+        bench = Bench(options, Path(temporary))
         for part in options.only.split(","):
             say(part)
-            found[part] = getattr(bench, part)()
+            result[part] = getattr(bench, part)()
     made = datetime.now(UTC).isoformat(timespec="seconds")
     whole = {
         "made": made,
@@ -213,12 +217,12 @@ def main(arguments: list[str] | None = None) -> None:
         "count": options.count,
         "model": options.model,
         "mean_tokens": mean_tokens(options.model, varied(options.count)),
-        "results": found,
+        "results": result,
     }
     out = options.out or (None if options.quick else HERE / "results" / "scale.json")
     if out:
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import gemel
-from asked import WORK, comparison, environments_of, result_file
+from comparison_flags import WORK, comparison, environments_of, result_file
 from crew import without_paths
 from environments import InstallError
 from machine import describe
@@ -89,10 +89,10 @@ def faults(
     """Bad clients, then kill -9; the texts are few, so that their vectors can be compared."""
     some = texts[:500]
     expected = model.encode(some, on_long="truncate")
-    found = {"bad_clients": bad_clients(server, some, expected, minutes=options.minutes)}
+    actual = {"bad_clients": bad_clients(server, some, expected, minutes=options.minutes)}
     seconds = 6.0 if options.quick else 30.0
-    found["killed"] = killed(server, some, expected, seconds=seconds, times=1 if options.quick else 3)
-    return found
+    actual["killed"] = killed(server, some, expected, seconds=seconds, times=1 if options.quick else 3)
+    return actual
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     texts = data.sets[MANY][: 500 if options.quick else None]
     work = WORK / "work"
     work.mkdir(parents=True, exist_ok=True)
-    asked = environments_of(options)
-    environments = replace(asked, install=asked.install and not options.quick)
+    requested = environments_of(options)
+    environments = replace(requested, install=requested.install and not options.quick)
     result: dict[str, Any] = {"texts": data.source, "threads": options.threads, "systems": {}}
     result["offline_per_second"] = round(offline(folder, texts, options.threads), 1)
     say(f"offline: {result['offline_per_second']} texts/s")
@@ -115,10 +115,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             say(f"{name}: FAILED, {error}")
             continue
         try:
-            found = result["systems"][name] = measure(server, texts, options.seconds)
-            say(f"{name}: {json.dumps(found[f'{CLIENTS}_clients'])}")
+            actual = result["systems"][name] = measure(server, texts, options.seconds)
+            say(f"{name}: {json.dumps(actual[f'{CLIENTS}_clients'])}")
             if name == "gemel":
-                found |= faults(server, model, texts, options)
+                actual |= faults(server, model, texts, options)
         finally:
             server.close()
     result["ratios"] = ratios(result)
@@ -127,29 +127,29 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def ratios(result: dict[str, Any]) -> dict[str, Any]:
     """What the run says in a few numbers, beside the targets."""
-    systems = {name: found for name, found in result["systems"].items() if "failed" not in found}
+    systems = {name: actual for name, actual in result["systems"].items() if "failed" not in actual}
     if "gemel" not in systems:
         return {}
-    speed = {name: found[f"{CLIENTS}_clients"]["per_second"] for name, found in systems.items()}
+    speed = {name: actual[f"{CLIENTS}_clients"]["per_second"] for name, actual in systems.items()}
     speed = {name: rate for name, rate in speed.items() if rate}  # one that answered nothing is no peer
     ours = systems["gemel"]
     right = [
         part["good"] if "good" in part else part["requests"] for part in (ours["bad_clients"], ours["killed"])
     ]
-    found = {
+    actual = {
         "throughput_of_offline": round(speed["gemel"] / result["offline_per_second"], 3),
         "mixed_p95_ratio": ours["mixed_p95_ratio"],
         "wrong_answers": sum(part.get("WRONG", 0) for part in right),
         **{f"times_{name}": round(speed["gemel"] / speed[name], 2) for name in speed if name != "gemel"},
     }
-    found["targets"] = {
-        "throughput_of_offline": found["throughput_of_offline"] >= TARGETS["throughput_of_offline"],
-        "mixed_p95_ratio": not math.isnan(found["mixed_p95_ratio"])
-        and found["mixed_p95_ratio"] <= TARGETS["mixed_p95_ratio"],
-        "wrong_answers": found["wrong_answers"] == 0,
+    actual["targets"] = {
+        "throughput_of_offline": actual["throughput_of_offline"] >= TARGETS["throughput_of_offline"],
+        "mixed_p95_ratio": not math.isnan(actual["mixed_p95_ratio"])
+        and actual["mixed_p95_ratio"] <= TARGETS["mixed_p95_ratio"],
+        "wrong_answers": actual["wrong_answers"] == 0,
         "alive": ours["bad_clients"]["alive"],
     }
-    return found
+    return actual
 
 
 def main(arguments: list[str] | None = None) -> None:

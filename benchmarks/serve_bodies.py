@@ -229,7 +229,7 @@ def _status(pid: int, name: str) -> int:
 
 def main(arguments: list[str] | None = None) -> None:
     import gemel
-    from asked import WORK, comparison, environments_of, result_file
+    from comparison_flags import WORK, comparison, environments_of, result_file
     from machine import describe
     from serve_systems import start
 
@@ -240,14 +240,14 @@ def main(arguments: list[str] | None = None) -> None:
     folder = Path(gemel.load(options.model, offline=True).checkpoint.folder)
     (WORK / "work").mkdir(parents=True, exist_ok=True)
     server = start("gemel", folder, options.threads, environments_of(options), WORK / "work")
-    found: list[BodyResult] = []
+    result: list[BodyResult] = []
     try:
         address = f"127.0.0.1:{server.port}"
         post(address, "/embed", b'{"inputs": ["warm", "up"]}')
         for kind in kinds():
             if options.only in kind.name:
-                found.append(send(address, kind, server.pid))
-                print(json.dumps(asdict(found[-1])), file=sys.stderr, flush=True)
+                result.append(send(address, kind, server.pid))
+                print(json.dumps(asdict(result[-1])), file=sys.stderr, flush=True)
         alive = server.alive()
     finally:
         server.close()
@@ -256,8 +256,8 @@ def main(arguments: list[str] | None = None) -> None:
         "machine": describe(),
         "goals": GOALS,
         "alive": alive,
-        "worst": {name: max(getattr(each, name) for each in found) for name in GOALS},
-        "bodies": [asdict(each) for each in found],
+        "worst": {name: max(getattr(each, name) for each in result) for name in GOALS},
+        "bodies": [asdict(each) for each in result],
     }
     if out := None if options.only else result_file(options):
         out.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

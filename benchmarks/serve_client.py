@@ -75,10 +75,10 @@ async def keep_asking(
     connection = Connection(port, model)
     try:
         while time.perf_counter() < end:
-            asked = next_input()
+            inputs = next_input()
             start = time.perf_counter()
             try:
-                status, _ = await connection.embed(asked, **fields)
+                status, _ = await connection.embed(inputs, **fields)
             except (OSError, asyncio.IncompleteReadError) as error:
                 load.errors[type(error).__name__] = load.errors.get(type(error).__name__, 0) + 1
                 connection.close()

@@ -132,13 +132,13 @@ class Writer:
 
     def acknowledged(self) -> dict[str, str]:
         """Id to text of every document that was acknowledged; a line that a kill cut short does not count."""
-        found: dict[str, str] = {}
+        actual: dict[str, str] = {}
         for line in self.log.read_bytes().split(b"\n")[:-1]:
             batch = json.loads(line)
-            found.update(batch["written"])
+            actual.update(batch["written"])
             for name in batch["deleted"]:
-                found.pop(name, None)
-        return found
+                actual.pop(name, None)
+        return actual
 
 
 def environment() -> dict[str, str]:
@@ -241,11 +241,11 @@ def prepare(model: Any, location: Path) -> Expected:  # noqa: ANN401 - a gemel.M
     vectors = model.encode(texts, on_long="truncate")
     with gemel.open_index(location, model, fields={"part": "int"}) as index:
         index.add(texts, ids=[f"stable-{n}" for n in range(STABLE)], fields={"part": [0] * STABLE})
-        found = []
+        actual = []
         for text in texts[:40]:
             answer = index.search(text, 5, where="part = 0", exact=True)
-            found.append([(hit.id, float(hit.score)) for hit in answer.hits])
-    return Expected(texts, vectors, found, "part = 0")
+            actual.append([(hit.id, float(hit.score)) for hit in answer.hits])
+    return Expected(texts, vectors, actual, "part = 0")
 
 
 _WORDS = [
@@ -381,23 +381,23 @@ def figures(watched: Watched) -> dict[str, Any]:
 
 
 def problems(result: dict[str, Any], seen: dict[str, Seen], watched: Watched, minutes: float) -> list[str]:
-    found = [f"{name}: {wrong}" for name, each in seen.items() for wrong in each.wrong[:3]]
-    found += watched.deaths
+    actual = [f"{name}: {wrong}" for name, each in seen.items() for wrong in each.wrong[:3]]
+    actual += watched.deaths
     if result["ended_with"] != 0:
-        found.append(f"after SIGTERM the server ended with {result['ended_with']}")
+        actual.append(f"after SIGTERM the server ended with {result['ended_with']}")
     documents = result["documents"]
     if documents["missing"] or documents["stable"] != STABLE:
-        found.append(
+        actual.append(
             f"{documents['missing']} acknowledged documents are missing, {documents['stable']} of {STABLE} stable ones"
         )
-    found += [f"gemel index verify: {each}" for each in documents.get("failed_checks", [])]
+    actual += [f"gemel index verify: {each}" for each in documents.get("failed_checks", [])]
     if minutes >= 5:
         for name, row in result["server"]["without_kills"].items():
             if row["last_third"] > STEADY * row["first_third"] + 5:
-                found.append(
+                actual.append(
                     f"{name} grew from {row['first_third']} to {row['last_third']} in the half without kills"
                 )
-    return found
+    return actual
 
 
 def picture(watched: Watched, result: dict[str, Any]) -> str:

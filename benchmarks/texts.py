@@ -62,10 +62,10 @@ def _long(
     bodies: Iterator[str], tokens: Callable[[list[str]], list[int]], max_length: int, documents: int
 ) -> list[str]:
     """The first `documents` bodies that fill the length; a few at a time, as few are needed."""
-    found: list[str] = []
-    while len(found) < documents and (block := list(islice(bodies, 500))):
-        found += [text for text, n in zip(block, tokens(block), strict=True) if n >= max_length]
-    return found[:documents]
+    result: list[str] = []
+    while len(result) < documents and (block := list(islice(bodies, 500))):
+        result += [text for text, n in zip(block, tokens(block), strict=True) if n >= max_length]
+    return result[:documents]
 
 
 def _with_queries(sets: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -52,21 +52,21 @@ def main() -> None:
     quick = parser.parse_args().quick
     import torch
 
-    found = []
+    actual = []
     for title, (kind, settings) in SHAPES.items():
         with tempfile.TemporaryDirectory() as folder:
             engine = _engine(Path(folder), kind, settings)
             for length in LENGTHS[:3] if quick else LENGTHS:
-                found.append({"network": title, "tokens": length, **_bits(engine, length)})
-                print(found[-1], flush=True)
+                actual.append({"network": title, "tokens": length, **_bits(engine, length)})
+                print(actual[-1], flush=True)
             speed = _speed(engine, rounds=1 if quick else 5)
-            found.append({"network": title, **speed})
-            print(found[-1], flush=True)
+            actual.append({"network": title, **speed})
+            print(actual[-1], flush=True)
     result = {
         "machine": describe(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "rows": found,
+        "rows": actual,
     }
     if not quick:
         target = Path(__file__).parent / "results" / "torch_batches.json"

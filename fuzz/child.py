@@ -132,8 +132,8 @@ def _measure(given: argparse.Namespace, folder: Path) -> None:
             if time.monotonic() > end:
                 break
     could = lines.executable()
-    found = {"lines": len(lines.seen & could), "of": len(could), "kept_inputs": len(inputs)}
-    (given.work / "coverage.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    result = {"lines": len(lines.seen & could), "of": len(could), "kept_inputs": len(inputs)}
+    (given.work / "coverage.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
     job.close()
 
 

@@ -16,12 +16,14 @@ SEEDS = 150
 
 def files_of(folder: Path) -> list[str]:
     """Paths below the folder, in an order that does not depend on random parts of names: there by age."""
-    found = [
+    result = [
         (path.relative_to(folder).as_posix(), path.stat().st_mtime_ns)
         for path in folder.rglob("*")
         if path.is_file()
     ]
-    return [name for name, _ in sorted(found, key=lambda each: (_RANDOM.sub("#", each[0]), each[1], each[0]))]
+    return [
+        name for name, _ in sorted(result, key=lambda each: (_RANDOM.sub("#", each[0]), each[1], each[0]))
+    ]
 
 
 def seeds(files: list[str]) -> list[bytes]:

@@ -69,15 +69,15 @@ def _changed_tree(holder: list[Any], rng: random.Random) -> bytes:
 
 def _positions(node: list[Any]) -> list[tuple[Any, Any]]:
     """(container, key) of every value, at most some thousands."""
-    found: list[tuple[Any, Any]] = []
+    result: list[tuple[Any, Any]] = []
     waiting: list[Any] = [node]
-    while waiting and len(found) < 5000:
+    while waiting and len(result) < 5000:
         current = waiting.pop()
         for key in current if isinstance(current, dict) else range(len(current)):
-            found.append((current, key))
+            result.append((current, key))
             if isinstance(current[key], dict | list):
                 waiting.append(current[key])
-    return found
+    return result
 
 
 def _lines(data: bytes, rng: random.Random) -> bytes:

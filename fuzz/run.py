@@ -103,8 +103,8 @@ def _about(engine: str) -> str:
 def _say(name: str, outcome: Outcome) -> None:
     covered = outcome.coverage
     lines = f", {covered['lines']}/{covered['of']} lines" if "of" in covered else ""
-    found = "".join(f"\n    {each['what'][:150]} at {each['where']}" for each in outcome.findings)
-    print(f"{name}: {outcome.inputs:,} inputs, {outcome.refused:,} refused{lines}{found}", flush=True)
+    result = "".join(f"\n    {each['what'][:150]} at {each['where']}" for each in outcome.findings)
+    print(f"{name}: {outcome.inputs:,} inputs, {outcome.refused:,} refused{lines}{result}", flush=True)
 
 
 # ---- one target of Python ----

@@ -41,18 +41,18 @@ def _table(rows: Rows, sources: Sequence[Path]) -> Table:
     tables = [_read(source) for source in sources]
     if rows.shape == "texts":
         texts = dict.fromkeys(text for table in tables for text in _texts(table))
-        found = [{"text": text} for text in texts]
+        result = [{"text": text} for text in texts]
     else:
         shared = [name for name in tables[0][0] if all(name in table[0] for table in tables)]
-        found = [{name: row[name] for name in shared} for table in tables for row in table]
+        result = [{name: row[name] for name in shared} for table in tables for row in table]
     if rows.shape in SHAPES:
-        found = [SHAPES[rows.shape](row) for row in found]
+        result = [SHAPES[rows.shape](row) for row in result]
     if rows.fold:
-        found = _fold(found, *rows.fold, held=rows.held)
+        result = _fold(result, *rows.fold, held=rows.held)
     if rows.count:
-        random.Random(rows.seed).shuffle(found)
-        found = found[: rows.count]
-    return found
+        random.Random(rows.seed).shuffle(result)
+        result = result[: rows.count]
+    return result
 
 
 def _graded(row: dict[str, str]) -> dict[str, str]:

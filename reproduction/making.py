@@ -67,22 +67,22 @@ def _made(model: Made, folders: Folders) -> dict[str, Any]:
     record, words = out / "made.json", command(model, folders)
     line = command_line(words, folders)
     if record.exists():
-        found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-        if found["command"] != line:
+        result: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        if result["command"] != line:
             raise InputError(
-                f"{out} was made by another command: {found['command']}. Remove the folder to make it again"
+                f"{out} was made by another command: {result['command']}. Remove the folder to make it again"
             )
-        return {**found, **_journal(out)}
+        return {**result, **_journal(out)}
     begin = time.monotonic()
     _run(words, model, out, folders)
-    found = {
+    result = {
         "command": line,
         "seconds": round(time.monotonic() - begin, 1),
         "seed": model.seed,
     }
-    record.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    record.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     _thin(out)
-    return {**found, **_journal(out)}
+    return {**result, **_journal(out)}
 
 
 def _run(words: list[str], model: Made, out: Path, folders: Folders) -> None:

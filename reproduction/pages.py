@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reproduction import paper
-from reproduction.found import Content, Line, lines_of
 from reproduction.plan import CONCATS, POOLINGS
+from reproduction.stored_results import Content, Line, lines_of
 
 NONE = "–"
 

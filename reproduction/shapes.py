@@ -69,10 +69,10 @@ def _copy_tokenizer(start: Path, out: Path) -> None:
 
 def sentences(folders: Folders, count: int) -> list[str]:
     """The first distinct sentences of STSb, in the order of its files."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for part in ("train", "dev", "test"):
         path = Path(folders.data) / "sts" / f"stsb-{part}.tsv.gz"
         with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
             for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
-                found |= dict.fromkeys((row["sentence1"], row["sentence2"]))
-    return list(found)[:count]
+                result |= dict.fromkeys((row["sentence1"], row["sentence2"]))
+    return list(result)[:count]

@@ -21,11 +21,11 @@ def table7(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
     threads = folders.threads or os.cpu_count() or 1
     count = 1000 if scale.name == "small" else 10_000
     texts = sentences(folders, count)
-    found = _timed("Avg. GloVe", {"glove": _glove(folders)}, texts) if folders.glove else []
+    result = _timed("Avg. GloVe", {"glove": _glove(folders)}, texts) if folders.glove else []
     for shape in shapes(folders):
         part = texts[: max(64, int(shape.share * len(texts)))]
-        found += _timed(shape.name, _systems(shape, threads), part)
-    return [{**entry, "threads": threads} for entry in found]
+        result += _timed(shape.name, _systems(shape, threads), part)
+    return [{**entry, "threads": threads} for entry in result]
 
 
 def _timed(model: str, systems: dict[str, Encode], texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def headline(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
     texts = sentences(folders, 2000 if scale.name == "small" else 10_000)
     count, threads = len(texts), folders.threads or os.cpu_count() or 1
     crosses = {BASE: base_shape(folders, cross=True), shapes(folders)[0].name: start_cross(folders)}
-    found = []
+    result = []
     for shape in shapes(folders):
         if scale.name == "small" and shape.name == BASE:
             continue
@@ -103,8 +103,8 @@ def headline(scale: Scale, folders: Folders) -> list[dict[str, Any]]:
         if shape.name in crosses:
             entry["cross_sample"] = min(500 if shape.name == BASE else 1000, count // 2)
             ways.append(_cross(str(crosses[shape.name]), texts, entry["cross_sample"], threads))
-        found.append(entry | _in_turns(ways))
-    return found
+        result.append(entry | _in_turns(ways))
+    return result
 
 
 def _in_turns(ways: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:

@@ -219,22 +219,22 @@ def test_a_sigmoid_of_a_large_number_is_quiet(folder):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = _sigmoid(np.array([-1000, -20, 0, 20, 1000], np.float32))
-    np.testing.assert_allclose(found, [0, 2.0611537e-09, 0.5, 1, 1], rtol=1e-6)
+        result = _sigmoid(np.array([-1000, -20, 0, 20, 1000], np.float32))
+    np.testing.assert_allclose(result, [0, 2.0611537e-09, 0.5, 1, 1], rtol=1e-6)
 
 
 def test_labels_have_names_and_probabilities_that_add_up(nli):
     model = gemel.load_cross(nli)
     assert model.labels == ("entailment", "neutral", "contradiction")
-    found = model.probabilities(LEFT, RIGHT)
-    assert found.shape == (len(LEFT), 3)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
-    np.testing.assert_array_equal(found.argmax(axis=1), model.logits(LEFT, RIGHT).argmax(axis=1))
+    result = model.probabilities(LEFT, RIGHT)
+    assert result.shape == (len(LEFT), 3)
+    np.testing.assert_allclose(result.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(result.argmax(axis=1), model.logits(LEFT, RIGHT).argmax(axis=1))
 
 
 def test_the_task_nli_scores_a_cross_encoder(nli, tmp_path):
     model = gemel.load_cross(nli)
-    best = [model.labels[place] for place in model.probabilities(LEFT[:3], RIGHT[:3]).argmax(axis=1)]
+    best = [model.labels[position] for position in model.probabilities(LEFT[:3], RIGHT[:3]).argmax(axis=1)]
     rows = zip(LEFT[:2], RIGHT[:2], best[:2], strict=True)
     lines = ["premise\thypothesis\tlabel", *("\t".join(row) for row in rows)]
     (tmp_path / "nli.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -253,12 +253,12 @@ def test_rank_gives_the_best_documents_first(folder):
     model = gemel.load_cross(folder)
     documents = [*RIGHT, "a man"]
     scores = model.scores(["hello"] * len(documents), documents)
-    found = model.rank("hello", documents)
-    np.testing.assert_array_equal(found.score, np.sort(scores)[::-1])
-    np.testing.assert_array_equal(scores[found.index], found.score)
-    same = [place for place in found.index if documents[place] == "a man"]
+    result = model.rank("hello", documents)
+    np.testing.assert_array_equal(result.score, np.sort(scores)[::-1])
+    np.testing.assert_array_equal(scores[result.index], result.score)
+    same = [position for position in result.index if documents[position] == "a man"]
     assert same == [4, 5, 6]
-    assert model.rank("hello", documents, k=2).index.tolist() == found.index[:2].tolist()
+    assert model.rank("hello", documents, k=2).index.tolist() == result.index[:2].tolist()
     assert len(model.rank("hello", documents, k=100)) == len(documents)
 
 

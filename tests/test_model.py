@@ -179,11 +179,13 @@ def test_a_stream_reads_no_further_than_it_must(plain):
 
 
 def test_token_vectors_average_to_the_text_vector(plain):
-    (found,) = plain.tokens(["a man plays"])
-    mean = found.vectors.mean(axis=0)
+    (result,) = plain.tokens(["a man plays"])
+    mean = result.vectors.mean(axis=0)
     np.testing.assert_allclose(mean / np.linalg.norm(mean), plain.encode(["a man plays"])[0], atol=1e-6)
     assert (
-        found.tokens[0] == "[CLS]" and found.tokens[-1] == "[SEP]" and len(found.tokens) == len(found.vectors)
+        result.tokens[0] == "[CLS]"
+        and result.tokens[-1] == "[SEP]"
+        and len(result.tokens) == len(result.vectors)
     )
 
 
@@ -193,9 +195,9 @@ def test_token_vectors_average_to_the_text_vector(plain):
 def test_truncation_is_warned_of_once_with_numbers(plain):
     with pytest.warns(
         TruncationWarning, match="2 of 3 texts are longer than 64 tokens and lost 176 tokens"
-    ) as said:
+    ) as caught:
         plain.encode(["q " * 150, "short", "z " * 150])
-    assert len(said) == 1 and said[0].filename == __file__
+    assert len(caught) == 1 and caught[0].filename == __file__
 
 
 def test_truncate_says_nothing_and_keeps_the_first_tokens(plain):
@@ -272,12 +274,14 @@ def test_chunks_leave_out_the_prompt_and_nothing_else(tmp_path, prompt):
     text = "cat dog guitar flute street sofa rain stock market fell rose sharply today hello world " * 3
     options = EncodeOptions(prompt=prompt, on_long="chunk")
     (window,) = model.prepare([text], options).windows
-    asked, room = len(model.tokenizer.content([prompt])[0]), 14
+    prompt_length, room = len(model.tokenizer.content([prompt])[0]), 14
     total, weights = 0, 0
     for number, piece in enumerate(window.pieces):
         states = model.engine.hidden(piece[None])[0]
-        held = max(0, asked - number * (room - int(room * 0.25)))  # the mark before it goes with the prompt
-        total = total + states[held + 1 if held else 0 :].mean(axis=0) * window.weights[number]
+        prompt_left = max(
+            0, prompt_length - number * (room - int(room * 0.25))
+        )  # the mark before it goes with the prompt
+        total = total + states[prompt_left + 1 if prompt_left else 0 :].mean(axis=0) * window.weights[number]
         weights += window.weights[number]
     np.testing.assert_allclose(model.encode([text], options)[0], total / weights, atol=1e-5)
     both = model.encode(["short", text], options)
@@ -454,10 +458,10 @@ def test_preparing_refuses_what_encoding_refuses(plain):
 def test_similarity_compares_all_rows(tmp_path):
     model = gemel.load(tiny_bert(tmp_path / "m"))
     left, right = model.encode(["a man", "a dog"]), model.encode(["a man", "a woman", "the dog"])
-    found = model.similarity(left, right)
-    assert found.shape == (2, 3) and found.dtype == np.float32
-    assert found[0, 0] == pytest.approx(1)
-    assert np.array_equal(found, scores(left, right, "cosine"))
+    result = model.similarity(left, right)
+    assert result.shape == (2, 3) and result.dtype == np.float32
+    assert result[0, 0] == pytest.approx(1)
+    assert np.array_equal(result, scores(left, right, "cosine"))
     np.testing.assert_allclose(model.similarity(left, right, "dot"), left @ right.T, rtol=1e-5)
     assert model.similarity(left, right, metric="euclidean")[0, 0] == pytest.approx(0)
     with pytest.raises(InputError, match="unknown metric 'near'"):

@@ -59,12 +59,12 @@ class Gemel:
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
         where = {None: None, "one_percent": {"tag": 0}, "half": {"half": 0}}[only]
-        found = self._index.search(query, k=k, where=where, exact=setting == "exact")
-        return [int(hit.id) for hit in found]
+        result = self._index.search(query, k=k, where=where, exact=setting == "exact")
+        return [int(hit.id) for hit in result]
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
-        found = self._index.search_many(queries, k=k, exact=setting == "exact")
-        return [[int(hit.id) for hit in answer] for answer in found]
+        result = self._index.search_many(queries, k=k, exact=setting == "exact")
+        return [[int(hit.id) for hit in answer] for answer in result]
 
     def add(self, first: int, rows: np.ndarray) -> None:
         texts = {i: f"new row {i}" for i in range(first, first + len(rows))}
@@ -128,12 +128,12 @@ class FaissHnsw:
         return self._faiss.SearchParametersHNSW(efSearch=setting, **selector)
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
-        found: list[int] = self._index.search(query[None], k, params=self._how(setting, only))[1][0].tolist()
-        return found
+        result: list[int] = self._index.search(query[None], k, params=self._how(setting, only))[1][0].tolist()
+        return result
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
-        found: list[list[int]] = self._index.search(queries, k, params=self._how(setting, None))[1].tolist()
-        return found
+        result: list[list[int]] = self._index.search(queries, k, params=self._how(setting, None))[1].tolist()
+        return result
 
     def add(self, first: int, rows: np.ndarray) -> None:
         self._index.add(rows)
@@ -190,13 +190,13 @@ class Usearch:
         if only is not None:
             raise NotImplementedError("no filters in the Python package")
         self._index.expansion_search = setting
-        found: list[int] = self._index.search(query, k, threads=1).keys.tolist()
-        return found
+        result: list[int] = self._index.search(query, k, threads=1).keys.tolist()
+        return result
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
         self._index.expansion_search = setting
-        found: list[list[int]] = self._index.search(queries, k, threads=self._threads).keys.tolist()
-        return found
+        result: list[list[int]] = self._index.search(queries, k, threads=self._threads).keys.tolist()
+        return result
 
     def add(self, first: int, rows: np.ndarray) -> None:
         self._index.add(np.arange(first, first + len(rows)), rows, threads=self._threads)
@@ -246,12 +246,12 @@ class LanceDb:
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
         probes, ef = setting
-        found = (
+        result = (
             self._table.search(query).distance_type("dot").nprobes(probes).ef(ef).refine_factor(2).limit(k)
         )
         if only is not None:
-            found = found.where({"one_percent": "tag = 0", "half": "half = 0"}[only], prefilter=True)
-        return [int(row["id"]) for row in found.select(["id", "text", "tag"]).to_list()]
+            result = result.where({"one_percent": "tag = 0", "half": "half = 0"}[only], prefilter=True)
+        return [int(row["id"]) for row in result.select(["id", "text", "tag"]).to_list()]
 
     def ask_all(self, queries: np.ndarray, k: int, setting: Any) -> list[list[int]]:  # noqa: ANN401
         return [self.ask(query, k, setting, None) for query in queries]
@@ -338,8 +338,8 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, answer
 
 
-def recall(found: list[list[int]], truth: np.ndarray) -> float:
-    return float(np.mean([np.isin(row, got).mean() for got, row in zip(found, truth, strict=True)]))
+def recall(result: list[list[int]], truth: np.ndarray) -> float:
+    return float(np.mean([np.isin(row, got).mean() for got, row in zip(result, truth, strict=True)]))
 
 
 class Peer:
@@ -376,20 +376,20 @@ class Peer:
         gc.collect()
         for query in self._queries[:20]:
             self._system.ask(query, 10, setting, only)
-        times, found = [], []
+        times, result = [], []
         for query in self._queries[:count]:
             seconds, rows = timed(lambda query=query: self._system.ask(query, 10, setting, only))
             times.append(seconds * 1e3)
-            found.append(rows)
+            result.append(rows)
         p50, p95 = np.percentile(times, [50, 95])
-        return {"p50_ms": p50, "p95_ms": p95, "recall": recall(found, truth), "setting": str(setting)}
+        return {"p50_ms": p50, "p95_ms": p95, "recall": recall(result, truth), "setting": str(setting)}
 
     def sweep(self, request: Answer) -> Answer:
         """All queries in one call for each setting: queries a second against recall."""
         points = []
         for setting in self._system.settings:
-            seconds, found = timed(lambda s=setting: self._system.ask_all(self._queries, 10, s))
-            part = recall(found, self._truth["all"])
+            seconds, result = timed(lambda s=setting: self._system.ask_all(self._queries, 10, s))
+            part = recall(result, self._truth["all"])
             points.append(
                 {"setting": str(setting), "recall": part, "per_second": len(self._queries) / seconds}
             )

@@ -1,6 +1,6 @@
 """The conversation of a worker with the runner: one JSON object a line, in and out.
 
-    prepare  make files for a peer (an ONNX export, a quantised graph), then leave
+    prepare  make files for a peer (an ONNX export, a quantized graph), then leave
     load     read the model and the texts
     tune     try batch sizes on a few texts of a set, keep the fastest
     encode   texts of a set -> vectors; the time, and the vectors in a file when asked
@@ -139,10 +139,10 @@ def answer_requests(handle: Callable[[str, Answer], Answer]) -> None:
 def serve(make: Callable[[Answer], Peer], prepare: Callable[[Answer], None] | None = None) -> None:
     """Be a worker for the peer that `make` makes."""
     worker = Worker(make, prepare)
-    known = {"prepare", "load", "tune", "encode", "latency"}
+    verbs = {"prepare", "load", "tune", "encode", "latency"}
 
     def handle(verb: str, request: Answer) -> Answer:
-        assert verb in known, f"unknown request {verb!r}"
+        assert verb in verbs, f"unknown request {verb!r}"
         reply: Answer = getattr(worker, verb)(request)
         return reply
 

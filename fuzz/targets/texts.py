@@ -188,8 +188,8 @@ def _word_vectors(path: Path, seeds: list[bytes], read_from: Path | None = None)
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        found = read_word_vectors(read_from or path)
-        if not np.isfinite(found.table).all() or max(found.index.values()) >= len(found.table):
+        result = read_word_vectors(read_from or path)
+        if not np.isfinite(result.table).all() or max(result.index.values()) >= len(result.table):
             raise WrongAnswerError("vectors that are not finite, or words without one")
 
     return Job(seeds, read)

@@ -49,9 +49,9 @@ def test_in_place_the_numbers_are_the_same_and_the_old_file_stays(tmp_path, lega
         read_checkpoint(folder)
     result = convert(folder)
     assert result.written == (folder / "model.safetensors", folder / "2_Dense" / "model.safetensors")
-    found = numbers(folder)
-    assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    actual = numbers(folder)
+    assert actual.keys() == expected.keys()
+    assert all(np.array_equal(actual[name], expected[name]) for name in expected)
     assert (folder / "pytorch_model.bin").is_file()
     assert convert(folder).written == ()
 
@@ -149,9 +149,9 @@ def test_shards_become_one_file(tmp_path):
     ],
 )
 def test_advice_to_switch_safety_off_is_not_passed_on(message, reason):
-    said = reason_of(ValueError(message))
-    assert said.startswith(reason)
-    assert not any(word in said for word in ("weights_only", "trust_remote_code", "allow_pickle", "\n"))
+    shown = reason_of(ValueError(message))
+    assert shown.startswith(reason)
+    assert not any(word in shown for word in ("weights_only", "trust_remote_code", "allow_pickle", "\n"))
 
 
 class Evil:

@@ -81,10 +81,10 @@ def test_pip_installs_it_and_load_finds_it_by_name(tmp_path, source, monkeypatch
 def test_a_program_of_its_own_finds_it_too(tmp_path, source):
     install(build_model_wheel(source, tmp_path, model="org/mine").path, tmp_path / "site")
     code = "import gemel; print(gemel.load('org/mine', offline=True).encode(['hello']).shape)"
-    places = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
+    paths = os.pathsep.join([str(tmp_path / "site"), str(ROOT / "src")])
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": places},
+        env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,
@@ -109,8 +109,8 @@ def test_the_record_names_every_file_with_its_hash(tmp_path, source):
         assert [row[0] for row in rows] == archive.namelist()
         for name, digest, size in rows[:-1]:
             content = archive.read(name)
-            found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            assert (digest, size) == (f"sha256={found}", str(len(content)))
+            actual = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            assert (digest, size) == (f"sha256={actual}", str(len(content)))
         assert rows[-1] == [f"{info}/RECORD", "", ""]
         metadata = archive.read(f"{info}/METADATA").decode()
         assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE.txt"} <= set(archive.namelist())

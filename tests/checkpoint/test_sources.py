@@ -87,9 +87,9 @@ def fake_hub(monkeypatch, answer):
 def test_a_path_is_a_folder_and_needs_nothing_else(tmp_path, carried):
     folder = tiny_bert(tmp_path / "tiny")
     for path in (folder, str(folder), "./tiny", "tiny/", Path("tiny")):
-        found = sources.find_model(path)
-        assert found.resolve() == folder
-        assert sources.given_name(path, found) is None
+        result = sources.find_model(path)
+        assert result.resolve() == folder
+        assert sources.given_name(path, result) is None
     assert sources.cached_models() == []
 
 
@@ -97,9 +97,9 @@ def test_a_path_is_a_folder_and_needs_nothing_else(tmp_path, carried):
 def test_a_known_name_wins_over_a_folder_with_a_warning(tmp_path, home, carried, name):
     tiny_bert(tmp_path / name, seed=7)
     with pytest.warns(UserWarning, match=rf"the folder '{name}' is here, but .*write '\./{name}'"):
-        found = sources.find_model(name)
-    assert found == home / "models" / "tiny"
-    assert sources.given_name(name, found) == name
+        result = sources.find_model(name)
+    assert result == home / "models" / "tiny"
+    assert sources.given_name(name, result) == name
 
 
 def test_a_name_of_the_cache_wins_over_a_folder(tmp_path, home):
@@ -155,22 +155,22 @@ def test_every_entry_point_takes_the_model_and_not_the_folder(tmp_path, replaced
     from gemel.integrations.framework import QueryDocumentEncoder
     from gemel.sklearn import SentenceVectors
 
-    known, _ = replaced
-    right = gemel.load(known).weights_hash
+    cached, _ = replaced
+    right = gemel.load(cached).weights_hash
     with pytest.warns(UserWarning, match="the folder 'tiny' is here"):
         assert gemel.load("tiny").weights_hash == right
         assert gemel.load("tiny").name == "tiny"
         assert gemel.load("./tiny").weights_hash != right
         assert QueryDocumentEncoder("tiny", {}).model().weights_hash == right
         vectors = SentenceVectors("tiny").fit_transform(["a man"])
-        assert (vectors == gemel.load(known).encode(["a man"])).all()
+        assert (vectors == gemel.load(cached).encode(["a man"])).all()
         with gemel.open_index(tmp_path / "kept", model="tiny") as index:
             assert index.model.weights_hash == right
         assert main(["encode", "texts.txt", "--model", "tiny", "-o", "vectors", "--no-progress"]) == 0
     import json
 
-    found = json.loads((tmp_path / "vectors" / "manifest.json").read_text(encoding="utf-8"))
-    assert right in json.dumps(found)
+    result = json.loads((tmp_path / "vectors" / "manifest.json").read_text(encoding="utf-8"))
+    assert right in json.dumps(result)
 
 
 def test_a_folder_has_no_revision(tmp_path):

@@ -60,8 +60,13 @@ def test_a_vocabulary_with_case_keeps_case(tmp_path):
     (folder / "tokenizer.json").unlink()
     vocabulary = ["<pad>", "<unk>", "<s>", "</s>", "Cat", "cat"]
     (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    marks = {"unk_token": "<unk>", "cls_token": {"content": "<s>"}, "sep_token": "</s>", "pad_token": "<pad>"}
-    (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    special_tokens = {
+        "unk_token": "<unk>",
+        "cls_token": {"content": "<s>"},
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+    }
+    (folder / "special_tokens_map.json").write_text(json.dumps(special_tokens))
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     assert load_tokenizer(read_checkpoint(folder)).encode("Cat cat").ids == [2, 4, 5, 3]
 
@@ -126,18 +131,18 @@ def test_an_empty_vocabulary_is_a_model_error(tmp_path, kind, static):
         model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     edit(folder / "tokenizer.json", model=model, added_tokens=[], post_processor=None)
     try:
-        found = gemel.load(folder).encode(["a man"])
+        result = gemel.load(folder).encode(["a man"])
     except ModelError:
         return
-    assert static and kind == "BPE" and not found.any()  # no token, as of an empty text
+    assert static and kind == "BPE" and not result.any()  # no token, as of an empty text
 
 
-@pytest.mark.parametrize("place", ["word", "special"])
+@pytest.mark.parametrize("where", ["word", "special"])
 @pytest.mark.parametrize("number", [2**32 - 1, 2**31])
-def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, place):
+def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, where):
     folder = tiny_bert(tmp_path / "model")
     content = json.loads((folder / "tokenizer.json").read_text())
-    if place == "word":
+    if where == "word":
         content["model"]["vocab"]["man"] = number
     else:
         content["post_processor"]["special_tokens"]["[SEP]"]["ids"] = [number]

@@ -224,17 +224,17 @@ def test_an_output_that_cannot_be_written_is_one_line(line, capsys):
     code = main(line.format("texts.txt/below").split())
     shown = capsys.readouterr()
     assert code in (1, 2)
-    assert "texts.txt" in said(shown.err)
+    assert "texts.txt" in message_of(shown.err)
 
 
 def refused(words, capsys, *mentioned):
     assert main(words) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert any(each in said(shown.err) for each in mentioned), shown.err
+    assert any(each in message_of(shown.err) for each in mentioned), shown.err
 
 
-def said(text):
+def message_of(text):
     """The last line, which is the error; no line is a traceback's."""
     assert "Traceback" not in text
     last = text.splitlines()[-1]

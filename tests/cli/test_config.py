@@ -301,10 +301,10 @@ def test_the_user_s_file_is_where_the_system_keeps_settings(
     monkeypatch.setenv("HOME", str(tmp_path))
     if variable:
         monkeypatch.setenv(variable, str(tmp_path / "there"))
-    found = config_files.user_file()
-    assert found is not None
-    assert found.as_posix().endswith(ending)
-    assert found.is_relative_to(tmp_path / "there" if variable else tmp_path)
+    result = config_files.user_file()
+    assert result is not None
+    assert result.as_posix().endswith(ending)
+    assert result.is_relative_to(tmp_path / "there" if variable else tmp_path)
 
 
 def test_without_a_home_there_is_no_user_s_file(monkeypatch, encoded):

@@ -123,13 +123,13 @@ def test_shared_options_are_of_one_kind_in_all_their_verbs():
 
 
 def test_every_exception_is_an_option():
-    known = {f"{' '.join(words)} {key}" for words, _, key, option in OPTIONS}
-    assert known >= NOT_SHARED
+    available = {f"{' '.join(words)} {key}" for words, _, key, option in OPTIONS}
+    assert available >= NOT_SHARED
 
 
 def test_flags_that_a_project_file_may_set_were_reviewed():
-    found = {key for _, _, key, option in OPTIONS if option.is_flag and rule_of(key, option).who == "all"}
-    assert found == HARMLESS
+    result = {key for _, _, key, option in OPTIONS if option.is_flag and rule_of(key, option).who == "all"}
+    assert result == HARMLESS
 
 
 def test_no_path_may_come_from_a_project_file():

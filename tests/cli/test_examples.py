@@ -65,13 +65,13 @@ def parts(line):
     """The line at its pipes, each part as words."""
     reader = shlex.shlex(line, posix=True, punctuation_chars="|>")
     reader.whitespace_split = True
-    found = [[]]
+    result = [[]]
     for word in reader:
         if word == "|":
-            found.append([])
+            result.append([])
         else:
-            found[-1].append(word)
-    return found
+            result[-1].append(word)
+    return result
 
 
 def run(line, monkeypatch):

@@ -55,10 +55,10 @@ def key(option):
 
 
 def by_key():
-    found = defaultdict(dict)
+    result = defaultdict(dict)
     for words, option in EVERY:
-        found[key(option)][words] = option
-    return found
+        result[key(option)][words] = option
+    return result
 
 
 @pytest.mark.parametrize("name", TABLE)

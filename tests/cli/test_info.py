@@ -67,9 +67,9 @@ def test_extras_are_listed_with_missing_packages(monkeypatch):
     monkeypatch.setattr(info_extras.sys, "platform", "linux")
     monkeypatch.setattr(info_extras, "metadata", lambda _: Facts())
     monkeypatch.setattr(info_extras, "version_of", lambda name: "1" if name == "here" else None)
-    found = info_extras.extras()
-    assert found == [info_extras.Extra("small", ()), info_extras.Extra("large", ("gone",))]
-    assert [extra.installed for extra in found] == [True, False]
+    result = info_extras.extras()
+    assert result == [info_extras.Extra("small", ()), info_extras.Extra("large", ("gone",))]
+    assert [extra.installed for extra in result] == [True, False]
 
 
 def test_a_gemel_that_is_not_installed_has_no_extras(monkeypatch):

@@ -194,12 +194,12 @@ def test_formulas_are_escaped_on_request(tmp_path, kind):
         path = tmp_path / f"{escape}.{kind}"
         write_rows(path, rows, escape_formulas=escape)
         with path.open(encoding="utf-8", newline="") as file:
-            found = list(csv.reader(file, delimiter="," if kind == "csv" else "\t"))
+            result = list(csv.reader(file, delimiter="," if kind == "csv" else "\t"))
         mark = "'" if escape else ""
-        assert found[0][2] == f"{mark}=name"
+        assert result[0][2] == f"{mark}=name"
         expected = FORMULAS if kind == "csv" else [text.replace("\t", " ") for text in FORMULAS]
-        assert [row[0] for row in found[1:]] == [*(f"{mark}{text}" for text in expected), "plain", "a=b", ""]
-        assert {row[1] for row in found[1:]} == {"-0.5"}
+        assert [row[0] for row in result[1:]] == [*(f"{mark}{text}" for text in expected), "plain", "a=b", ""]
+        assert {row[1] for row in result[1:]} == {"-0.5"}
 
 
 def test_jsonl_and_parquet_are_never_changed(tmp_path):

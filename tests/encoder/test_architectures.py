@@ -119,8 +119,8 @@ def test_rotary_angles_are_those_of_the_reference_at_every_position(theta):
         for name in ("full_attention", "sliding_attention")
     }
     config = ModernBertConfig(hidden_size=128, num_attention_heads=2, rope_parameters=kinds)
-    places = torch.arange(8192)[None]
-    wanted = ModernBertRotaryEmbedding(config)(torch.zeros(1), places, "full_attention")
+    positions = torch.arange(8192)[None]
+    wanted = ModernBertRotaryEmbedding(config)(torch.zeros(1), positions, "full_attention")
     for ours, theirs in zip(rotary_tables(theta, 64, 8192), wanted, strict=True):
         np.testing.assert_allclose(ours, theirs[0, :, :32].numpy(), rtol=0, atol=2e-7)
 

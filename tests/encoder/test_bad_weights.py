@@ -121,8 +121,8 @@ def test_other_weights_of_the_same_size_and_date_are_quantized_again(tmp_path):
     first = gemel.load(folder, precision="int8").encode(["a man"])
     same_size_and_date(folder / "model.safetensors", other / "model.safetensors")
     wanted = gemel.load(other, precision="int8").encode(["a man"])
-    found = gemel.load(folder, precision="int8").encode(["a man"])
-    assert np.array_equal(found, wanted) and not np.allclose(found, first, atol=1e-2)
+    result = gemel.load(folder, precision="int8").encode(["a man"])
+    assert np.array_equal(result, wanted) and not np.allclose(result, first, atol=1e-2)
 
 
 @INT8

@@ -63,10 +63,10 @@ def folder(tmp_path):
 @pytest.mark.parametrize("bias", [True, False])
 def test_probabilities_are_the_softmax_over_the_joined_parts(concat, bias):
     kept, u, v = head(8, concat, bias=bias), vectors(5, 8), vectors(5, 8, seed=2)
-    found = classification_probabilities(kept, u, v)
-    assert found.dtype == np.float32
-    assert np.allclose(found, by_hand(kept, u, v), atol=1e-6)
-    assert np.allclose(found.sum(axis=1), 1)
+    result = classification_probabilities(kept, u, v)
+    assert result.dtype == np.float32
+    assert np.allclose(result, by_hand(kept, u, v), atol=1e-6)
+    assert np.allclose(result.sum(axis=1), 1)
 
 
 def test_a_pair_has_the_same_bits_alone_and_among_thousands():
@@ -80,8 +80,8 @@ def test_a_pair_has_the_same_bits_alone_and_among_thousands():
 
 
 def test_large_numbers_do_not_overflow():
-    found = classification_probabilities(head(4), 1e4 * vectors(3, 4), 1e4 * vectors(3, 4, seed=2))
-    assert np.isfinite(found).all()
+    result = classification_probabilities(head(4), 1e4 * vectors(3, 4), 1e4 * vectors(3, 4, seed=2))
+    assert np.isfinite(result).all()
 
 
 def test_no_pairs_have_no_rows():
@@ -258,12 +258,12 @@ def test_another_pooling_loses_the_head(folder):
 def test_relation_is_the_head_on_what_encode_gives(folder):
     model = gemel.load(folder)
     assert model.labels == LABELS
-    found = model.relation(LEFT, RIGHT)
-    assert found.shape == (3, 3)
-    assert np.array_equal(found, model.relation_of(model.encode(LEFT), model.encode(RIGHT)))
+    result = model.relation(LEFT, RIGHT)
+    assert result.shape == (3, 3)
+    assert np.array_equal(result, model.relation_of(model.encode(LEFT), model.encode(RIGHT)))
     kept = model.checkpoint.relation
-    assert np.allclose(found, by_hand(kept, model.encode(LEFT), model.encode(RIGHT)), atol=1e-5)
-    assert np.array_equal(model.relation(LEFT[1:2], RIGHT[1:2], threads=1)[0], found[1])
+    assert np.allclose(result, by_hand(kept, model.encode(LEFT), model.encode(RIGHT)), atol=1e-5)
+    assert np.array_equal(model.relation(LEFT[1:2], RIGHT[1:2], threads=1)[0], result[1])
     assert model.relation([], []).shape == (0, 3)
 
 

@@ -53,7 +53,7 @@ def test_hidden_states_equal_the_reference(folder, level):
         np.testing.assert_allclose(engine.hidden(ids), states.last_hidden_state.numpy(), rtol=0, atol=1e-5)
 
 
-def turning(width=32, places=3000):
+def turning(width=32, length=3000):
     """One block with rotary positions and loud queries and keys: a small angle shows."""
     random = np.random.default_rng(0)
 
@@ -78,7 +78,7 @@ def turning(width=32, places=3000):
         blocks=(block,),
         heads=1,
         activation="gelu",
-        max_positions=places,
+        max_positions=length,
         prenorm=True,
         gated=True,
         final_norm=norm,

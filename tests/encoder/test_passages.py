@@ -21,8 +21,8 @@ TEXT = (
 
 def words(text):
     """Each word and each sign is a token."""
-    found = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    result = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
 def characters(text):
@@ -32,24 +32,24 @@ def characters(text):
 
 def spaced(text):
     """A word has the white space before it, as SentencePiece has it."""
-    found = [match.span() for match in re.finditer(r"\s*\w+|\s*[^\w\s]", text)]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    result = [match.span() for match in re.finditer(r"\s*\w+|\s*[^\w\s]", text)]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
 def letters(text):
     """Only some characters are in a token, as where a tokenizer drops what it does not know."""
-    found = [match.span() for match in re.finditer(r"ab|a|b|!", text)]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    result = [match.span() for match in re.finditer(r"ab|a|b|!", text)]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
 def bytes_of(text):
     """Each byte is a token: a character has up to four, all at one place."""
-    found = [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    result = [(i, i + 1) for i, character in enumerate(text) for _ in character.encode()]
+    return np.array(result, dtype=np.int64).reshape(-1, 2)
 
 
-def passages(text, places, room):
-    return [span.of(text) for span in split(text, places(text), room)]
+def passages(text, token_offsets, room):
+    return [span.of(text) for span in split(text, token_offsets(text), room)]
 
 
 READABLE = st.text(st.sampled_from("ab. !?\n,é日本。😀\t'”"), max_size=200)
@@ -57,11 +57,11 @@ READABLE = st.text(st.sampled_from("ab. !?\n,é日本。😀\t'”"), max_size=2
 
 @settings(max_examples=300, deadline=None)
 @given(READABLE, st.integers(1, 30), st.sampled_from([words, characters, spaced, letters]))
-def test_passages_are_the_text_and_have_room(text, room, places):
-    parts = passages(text, places, room)
+def test_passages_are_the_text_and_have_room(text, room, token_offsets):
+    parts = passages(text, token_offsets, room)
     assert "".join(parts) == text
     assert all(parts) or parts == [""]
-    assert all(len(places(part)) <= room for part in parts)
+    assert all(len(token_offsets(part)) <= room for part in parts)
 
 
 @settings(max_examples=200, deadline=None)
@@ -174,9 +174,9 @@ def test_every_passage_fits_alone(tokenizer, text, most, prompt):
 
 def test_offsets_are_those_of_the_content(tokenizer):
     for text in (TEXT, "", "ﬁnal 😀"):
-        places = tokenizer.offsets(text)
-        assert len(places) == len(tokenizer.content([text])[0])
-        assert all(0 <= start <= stop <= len(text) for start, stop in places.tolist())
+        token_offsets = tokenizer.offsets(text)
+        assert len(token_offsets) == len(tokenizer.content([text])[0])
+        assert all(0 <= start <= stop <= len(text) for start, stop in token_offsets.tolist())
 
 
 # With a model.

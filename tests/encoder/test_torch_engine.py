@@ -291,8 +291,8 @@ def test_experts_and_long_texts_do_not_change_what_encode_gives(tmp_path):
 
 
 def extra_layer(weights, word):
-    found = {k: v for k, v in weights.items() if word in k}
-    return {k.replace(word, word.replace("1", "2")): v for k, v in found.items()}
+    result = {k: v for k, v in weights.items() if word in k}
+    return {k.replace(word, word.replace("1", "2")): v for k, v in result.items()}
 
 
 def test_a_layer_too_many_is_refused_by_the_native_engine_too(tmp_path):
@@ -331,8 +331,8 @@ def test_an_mpnet_with_another_number_of_buckets(tmp_path, buckets):
     ids = some_ids(1, 40)
     with torch.no_grad():
         wanted = reference(input_ids=torch.from_numpy(ids).long()).last_hidden_state
-    found = open_engine(read_checkpoint(folder)).hidden(ids)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=0, atol=1e-5)
+    result = open_engine(read_checkpoint(folder)).hidden(ids)
+    np.testing.assert_allclose(result, wanted.numpy(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("values", [{"is_decoder": True}, {"hidden_act": "gelu_fast"}])

@@ -179,9 +179,9 @@ def test_tfidf_ranks_as_its_vectors_do():
     hits = TfIdf().rank(["red sky"], corpus, 4)
     vectors = TfIdf().fitted(corpus)
     near = vectors.encode(["red sky"]) @ vectors.encode(corpus).T
-    found = np.argsort(-near[0], kind="stable")[:3]
-    assert hits.index[0].tolist() == [*found.tolist(), -1]
-    np.testing.assert_allclose(hits.score[0, :3], near[0, found], rtol=1e-5)
+    result = np.argsort(-near[0], kind="stable")[:3]
+    assert hits.index[0].tolist() == [*result.tolist(), -1]
+    np.testing.assert_allclose(hits.score[0, :3], near[0, result], rtol=1e-5)
 
 
 def test_tfidf_learns_from_a_file_or_says_how(tmp_path):

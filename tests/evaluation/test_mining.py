@@ -75,12 +75,12 @@ def test_average_precision_is_that_of_scikit_learn_over_all_pairs(tmp_path):
     rows = [f"1\tt{i}\tt{j}" for i, j in sorted(pairs)]
     task = task_of("mining", write_pairs(tmp_path, *rows))
     scores = task.score(Known(table))
-    found = similar_pairs(Known(table).encode(task.texts), k=10_000)
-    gold = [pair in task.gold for pair in zip(found.left.tolist(), found.right.tolist(), strict=True)]
+    result = similar_pairs(Known(table).encode(task.texts), k=10_000)
+    gold = [pair in task.gold for pair in zip(result.left.tolist(), result.right.tolist(), strict=True)]
     assert scores.values["average-precision"].value == pytest.approx(
-        100 * sklearn.average_precision_score(gold, found.score)
+        100 * sklearn.average_precision_score(gold, result.score)
     )
-    precision, recall, _ = sklearn.precision_recall_curve(gold, found.score)
+    precision, recall, _ = sklearn.precision_recall_curve(gold, result.score)
     best = max(2 * p * r / (p + r) for p, r in zip(precision, recall, strict=True) if p + r)
     assert scores.values["f1"].value == pytest.approx(100 * best)
 

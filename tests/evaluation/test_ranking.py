@@ -16,7 +16,7 @@ from gemel.evaluation.metrics import (
 )
 
 # What is at each of twelve places, and the gains of relevant documents that were not found.
-PLACES = {
+GAINS = {
     "q1": [0, 3, 0, 1, 2, 0, 0, 0, 0, 0, 1, 0],
     "q2": [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     "q3": [0] * 11 + [1],
@@ -49,10 +49,10 @@ OURS = {
 }
 
 
-def lists_of(places, missed):
+def lists_of(ranked_gains, missed):
     """Documents 0, 1, 2 ... are at the ranks of their numbers; the missed ones come after them in the corpus."""
-    index = np.tile(np.arange(12), (len(places), 1))
-    gains = [dict(enumerate([*places[name], *missed[name]])) for name in places]
+    index = np.tile(np.arange(12), (len(ranked_gains), 1))
+    gains = [dict(enumerate([*ranked_gains[name], *missed[name]])) for name in ranked_gains]
     return ranked(index, gains)
 
 
@@ -62,7 +62,7 @@ def one(gains, ideal):
 
 @pytest.mark.parametrize("name", TREC_EVAL)
 def test_numbers_are_those_of_trec_eval(name):
-    np.testing.assert_allclose(OURS[name](lists_of(PLACES, MISSED)), TREC_EVAL[name], atol=5e-7)
+    np.testing.assert_allclose(OURS[name](lists_of(GAINS, MISSED)), TREC_EVAL[name], atol=5e-7)
 
 
 def test_random_lists_agree_with_trec_eval_where_it_is_installed():
@@ -70,15 +70,15 @@ def test_random_lists_agree_with_trec_eval_where_it_is_installed():
         "pytrec_eval", reason="pytrec_eval is not installed; its golden table is tested"
     )
     random = np.random.default_rng(0)
-    places = {f"q{i}": random.choice([0, 0, 0, 1, 2, 3], 12).tolist() for i in range(50)}
-    missed = {name: random.choice([1, 2], random.integers(1, 4)).tolist() for name in places}
-    run = {name: {f"d{i}": float(99 - i) for i in range(12)} for name in places}
-    judged = {n: {f"d{i}": g for i, g in enumerate([*places[n], *missed[n]])} for n in places}
+    ranked_gains = {f"q{i}": random.choice([0, 0, 0, 1, 2, 3], 12).tolist() for i in range(50)}
+    missed = {name: random.choice([1, 2], random.integers(1, 4)).tolist() for name in ranked_gains}
+    run = {name: {f"d{i}": float(99 - i) for i in range(12)} for name in ranked_gains}
+    judged = {n: {f"d{i}": g for i, g in enumerate([*ranked_gains[n], *missed[n]])} for n in ranked_gains}
     cuts = {"ndcg_cut.5,10", "map_cut.10", "map", "recip_rank", "recall.5,10", "P.5,10"}
     theirs = trec.RelevanceEvaluator(judged, cuts).evaluate(run)
     for name, ours in OURS.items():
         np.testing.assert_allclose(
-            ours(lists_of(places, missed)), [theirs[q][name] for q in places], atol=1e-9
+            ours(lists_of(ranked_gains, missed)), [theirs[q][name] for q in ranked_gains], atol=1e-9
         )
 
 

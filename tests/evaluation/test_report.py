@@ -448,34 +448,34 @@ def test_calibration_by_gold_is_mean_and_spread_of_each_level():
 def test_many_levels_of_gold_fall_into_ten_bins():
     gold = np.linspace(0, 1, 101)
     bins = by_gold(ScatterPoints(gold, gold))
-    assert [found.items for found in bins] == [10] * 9 + [11]
+    assert [actual.items for actual in bins] == [10] * 9 + [11]
 
 
 def test_reliability_is_the_share_of_yes_with_its_wilson_interval():
     points = ScatterPoints(np.array([1.0] * 8 + [0.0] * 2), np.full(10, 0.7))
-    (found,) = by_score(points)
-    assert (found.x, found.y, found.items) == pytest.approx((0.7, 0.8, 10))
-    assert (found.low, found.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    (actual,) = by_score(points)
+    assert (actual.x, actual.y, actual.items) == pytest.approx((0.7, 0.8, 10))
+    assert (actual.low, actual.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
 def test_reliability_has_equally_full_bins_however_the_scores_crowd():
     scores = 1 - np.linspace(0, 1, 100) ** 8
     bins = by_score(ScatterPoints(np.ones(100), scores))
-    assert [found.items for found in bins] == [10] * 10
+    assert [actual.items for actual in bins] == [10] * 10
 
 
 def test_equal_scores_stay_in_one_bin():
     bins = by_score(ScatterPoints(np.ones(100), np.repeat([0.1, 0.5, 0.9], [5, 90, 5])))
-    assert sum(found.items for found in bins) == 100
-    assert len({found.x for found in bins}) == len(bins)
+    assert sum(actual.items for actual in bins) == 100
+    assert len({actual.x for actual in bins}) == len(bins)
 
 
 def test_reliability_intervals_are_those_of_scipy():
     stats = pytest.importorskip("scipy.stats")
     for yes, items in ((0, 3), (8, 10), (50, 50), (7, 2000)):
-        (found,) = by_score(ScatterPoints(np.arange(items) < yes, np.full(items, 0.7)))
+        (actual,) = by_score(ScatterPoints(np.arange(items) < yes, np.full(items, 0.7)))
         expected = stats.binomtest(yes, items).proportion_ci(method="wilson")
-        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-4)
+        assert (actual.low, actual.high) == pytest.approx((expected.low, expected.high), abs=1e-4)
 
 
 def test_points_that_are_not_finite_or_too_few_are_left_out():

@@ -78,10 +78,10 @@ def test_two_models_are_compared_in_points(folder):
     bad = evaluate(Noise(), task="sts", data=folder, rounds=0)
     good = evaluate(Angles(), task="sts", data=folder, rounds=0)
     for one, two in zip(bad, good, strict=True):
-        found = compare_models(one, two, rounds=200)
-        assert found.difference == pytest.approx(two.values["spearman"].value - one.values["spearman"].value)
-        assert found.sure
-        assert found.p_value < 0.05
+        actual = compare_models(one, two, rounds=200)
+        assert actual.difference == pytest.approx(two.values["spearman"].value - one.values["spearman"].value)
+        assert actual.sure
+        assert actual.p_value < 0.05
     named = compare_with(bad, good[-1], rounds=50)
     assert [(each.first, each.second, each.dataset, each.better) for each in named] == [
         ("Noise", "angles", "average", "angles")

@@ -99,19 +99,19 @@ def test_a_weighted_sample_of_an_undefined_part_is_undefined():
 
 def test_the_better_model_is_found_and_the_difference_turns_its_sign(pairs):
     gold, good, bad = pairs
-    found = compare(CorrelationSample(gold, bad), CorrelationSample(gold, good), rounds=500)
-    assert found.sure
-    assert found.low < found.difference < found.high
-    assert found.p_value < 0.01
+    result = compare(CorrelationSample(gold, bad), CorrelationSample(gold, good), rounds=500)
+    assert result.sure
+    assert result.low < result.difference < result.high
+    assert result.p_value < 0.01
     turned = compare(CorrelationSample(gold, good), CorrelationSample(gold, bad), rounds=500)
-    assert turned.difference == -found.difference
-    assert (turned.low, turned.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+    assert turned.difference == -result.difference
+    assert (turned.low, turned.high) == (pytest.approx(-result.high), pytest.approx(-result.low))
 
 
 def test_a_model_is_not_better_than_itself(pairs):
     sample = CorrelationSample(pairs[0], pairs[1])
-    found = compare(sample, sample, rounds=200)
-    assert (found.difference, found.p_value, found.sure) == (0, 1, False)
+    result = compare(sample, sample, rounds=200)
+    assert (result.difference, result.p_value, result.sure) == (0, 1, False)
 
 
 def test_equally_good_models_are_rarely_told_apart():
@@ -121,16 +121,16 @@ def test_equally_good_models_are_rarely_told_apart():
     for case in range(20):
         gold = random.normal(size=60)
         one, two = gold + random.normal(size=60), gold + random.normal(size=60)
-        found = compare(CorrelationSample(gold, one), CorrelationSample(gold, two), rounds=100, seed=case)
-        wrong += found.p_value < 0.05
+        result = compare(CorrelationSample(gold, one), CorrelationSample(gold, two), rounds=100, seed=case)
+        wrong += result.p_value < 0.05
     assert wrong <= 4
 
 
 def test_pairing_makes_a_small_but_steady_difference_sure():
     values = np.random.default_rng(0).uniform(0, 0.9, 200)
-    found = compare(MeanSample(values), MeanSample(values + 0.01), rounds=200)
-    assert found.sure
-    assert found.difference == pytest.approx(0.01)
+    result = compare(MeanSample(values), MeanSample(values + 0.01), rounds=200)
+    assert result.sure
+    assert result.difference == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(

@@ -111,33 +111,35 @@ def test_a_probe_equals_a_grid_search_of_scikit_learn():
 
     vectors, labels = two_classes(120, gap=0.5)
     test, _ = two_classes(40, gap=0.5, seed=1)
-    found = probe_inner(vectors, labels, test, folds=5, seed=0)
+    result = probe_inner(vectors, labels, test, folds=5, seed=0)
     search = GridSearchCV(
         LogisticRegression(tol=1e-5, max_iter=1000),
         {"C": list(GRID)},
         cv=PredefinedSplit(deal_folds(labels, 5, 0)),
     )
     search.fit(vectors, labels)
-    assert found.chosen == (search.best_params_["C"],)
-    assert (found.predicted == search.predict(test)).mean() >= 0.975  # stops of the two fits differ by a hair
+    assert result.chosen == (search.best_params_["C"],)
+    assert (
+        result.predicted == search.predict(test)
+    ).mean() >= 0.975  # stops of the two fits differ by a hair
 
 
 def test_folds_predict_rows_that_their_fit_did_not_see():
     vectors, labels = two_classes(100, gap=0.0)  # nothing to learn: a fit that saw its rows would beat chance
     wide = np.concatenate([vectors, RANDOM.normal(size=(100, 60)).astype(np.float32)], axis=1)
-    found = probe_folds(wide, labels, folds=5, seed=0)
-    assert len(found.chosen) == 5
-    assert (found.predicted == labels).mean() < 0.65
+    result = probe_folds(wide, labels, folds=5, seed=0)
+    assert len(result.chosen) == 5
+    assert (result.predicted == labels).mean() < 0.65
 
 
 def test_dev_rows_choose_the_penalty():
     vectors, labels = two_classes(80)
     dev, dev_labels = two_classes(40, seed=1)
     test, gold = two_classes(40, seed=2)
-    found = probe_dev(vectors, labels, dev, dev_labels, test)
-    assert found.chosen[0] in GRID
-    assert len(found.predicted) == 40
-    assert (found.predicted == gold).mean() > 0.9
+    result = probe_dev(vectors, labels, dev, dev_labels, test)
+    assert result.chosen[0] in GRID
+    assert len(result.predicted) == 40
+    assert (result.predicted == gold).mean() > 0.9
 
 
 def test_small_numbers_are_fitted_to_the_end():
@@ -158,8 +160,8 @@ def test_several_classes_are_told_apart():
 
 def test_a_training_part_of_one_label_predicts_that_label():
     labels = np.array([0, 0, 0, 0, 0, 1])
-    found = probe_folds(np.eye(6, dtype=np.float32), labels, folds=2, seed=0)
-    assert found.predicted.shape == (6,)
+    result = probe_folds(np.eye(6, dtype=np.float32), labels, folds=2, seed=0)
+    assert result.predicted.shape == (6,)
 
 
 # the task

@@ -132,10 +132,10 @@ def test_transformers_reads_the_tokenizer(exported):
     transformers = pytest.importorskip("transformers", reason="in the train extra")
     folder = exported / "float32"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    found = tokenizer(TEXTS, padding=True, truncation=True)
+    actual = tokenizer(TEXTS, padding=True, truncation=True)
     ours = Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(TEXTS)
-    assert found["input_ids"] == [encoding.ids for encoding in ours]
-    assert max(map(len, found["input_ids"])) == 64
+    assert actual["input_ids"] == [encoding.ids for encoding in ours]
+    assert max(map(len, actual["input_ids"])) == 64
 
 
 def static_folder(folder, *, model2vec):

@@ -43,7 +43,7 @@ def parquet(tmp_path):
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
@@ -54,10 +54,10 @@ def parquet(tmp_path):
         ("in.tsv", ["n\ttext", "1\tone", "2\t", "3\tzwei ü"]),
     ],
 )
-def test_every_text_format_gives_the_same_rows(tmp_path, name, lines, mark, newline, ending):
+def test_every_text_format_gives_the_same_rows(tmp_path, name, lines, bom, newline, ending):
     expected = [Row("0", "one"), Row("1", ""), Row("2", "zwei ü")]
     for last in ("", newline):  # a newline at the end is no extra row
-        path = write(tmp_path, name + ending, mark + newline.join(lines) + last)
+        path = write(tmp_path, name + ending, bom + newline.join(lines) + last)
         assert list(read_rows(path)) == expected
 
 

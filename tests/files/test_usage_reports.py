@@ -74,10 +74,18 @@ NEEDS = {
 @cache
 def tracer() -> tuple[str, ...]:
     """strace, where processes may be traced."""
-    found = shutil.which("strace")
-    command = (found or "", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o")
+    result = shutil.which("strace")
+    command = (
+        result or "",
+        "-f",
+        "--seccomp-bpf",
+        "-qq",
+        "-e",
+        "trace=connect,sendto,sendmsg,sendmmsg",
+        "-o",
+    )
     if (
-        not found
+        not result
         or subprocess.run([*command, os.devnull, "true"], capture_output=True, check=False).returncode
     ):
         return ()

@@ -60,20 +60,20 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("change,said", OTHERS.values(), ids=list(OTHERS))
-def test_another_model_is_refused_with_both_named(location, tmp_path, change, said):
+@pytest.mark.parametrize("change,message", OTHERS.values(), ids=list(OTHERS))
+def test_another_model_is_refused_with_both_named(location, tmp_path, change, message):
     other = gemel.load(tiny_bert(tmp_path / "second", **{"prompts": PROMPTS, **change}))
-    with pytest.raises(ModelError, match=said) as refused:
+    with pytest.raises(ModelError, match=message) as refused:
         open_index(location, other)
     assert "made by 'first'" in str(refused.value)
     assert "opened with 'second'" in str(refused.value)
     assert "index.migrate(model)" in str(refused.value)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         open_index(location, tmp_path / "second")
 
 
 @pytest.mark.parametrize(
-    "options,said",
+    "options,message",
     [
         (EncodeOptions(dim=16), "dim: 32 in the index, 16 now"),
         (EncodeOptions(prompt="x "), "prompt: 'the ' in the index, 'x ' now"),
@@ -81,8 +81,8 @@ def test_another_model_is_refused_with_both_named(location, tmp_path, change, sa
         (EncodeOptions(on_long="chunk"), "on_long: 'cut' in the index, 'chunk' now"),
     ],
 )
-def test_other_options_are_refused(location, model, options, said):
-    with pytest.raises(ModelError, match=said):
+def test_other_options_are_refused(location, model, options, message):
+    with pytest.raises(ModelError, match=message):
         open_index(location, model, options=options)
 
 
@@ -143,9 +143,9 @@ def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tm
     pytest.importorskip("lance")
     with open_index(tmp_path / "notes", model, passage_tokens=20, fields={"n": "int"}) as index:
         index.add([*TEXTS, LONG], ids=range(61), fields={"n": range(61)})
-        found = index.search("a man", 20, where="n < 50", hybrid=True).hits
+        result = index.search("a man", 20, where="n < 50", hybrid=True).hits
     with open_index(str(tmp_path / "notes"), read_only=True) as again:
-        assert again.search("a man", 20, where="n < 50", hybrid=True).hits == found
+        assert again.search("a man", 20, where="n < 50", hybrid=True).hits == result
         assert again.verify(sample=1000).ok
         assert (again.fields, again.stats().passage_tokens) == ({"n": "int"}, 20)
     other = gemel.load(tiny_bert(tmp_path / "second", seed=1, prompts=PROMPTS))
@@ -223,9 +223,9 @@ def bad(verified):
 
 
 def test_a_whole_index_is_verified(location):
-    found = open_index(location).verify(sample=1000)
-    assert found.ok
-    assert [check.name for check in found.checks] == [
+    result = open_index(location).verify(sample=1000)
+    assert result.ok
+    assert [check.name for check in result.checks] == [
         "header",
         "counts",
         "passages",
@@ -238,16 +238,16 @@ def test_a_whole_index_is_verified(location):
         "splitting",
         "vectors",
     ]
-    assert all(line.startswith("ok") for line in found.lines())
-    assert json.loads(json.dumps(found.to_json()))["ok"] is True
+    assert all(line.startswith("ok") for line in result.lines())
+    assert json.loads(json.dumps(result.to_json()))["ok"] is True
 
 
 def test_canaries_that_sing_otherwise_are_heard(location):
     binding = Binding.from_json(location.open().header.bound)
     off = replace(binding, canaries=binding.canaries + np.float32(2e-4))
-    found = open_index(with_bound(location, **off.to_json())).verify()
-    assert bad(found) == ["canaries"]
-    assert "BAD  canaries" in "\n".join(found.lines())
+    result = open_index(with_bound(location, **off.to_json())).verify()
+    assert bad(result) == ["canaries"]
+    assert "BAD  canaries" in "\n".join(result.lines())
 
 
 def test_vectors_of_another_model_are_found_out(location):
@@ -265,9 +265,9 @@ def test_a_changed_text_is_found_out(location):
         texts[0] += " x"
         return PassageRows(rows.id, rows.part, texts, rows.digest, rows.vector, rows.fields)
 
-    found = open_index(with_rows(location, other)).verify()
-    assert bad(found) == ["digests"]
-    assert "1 documents are not what their digest says" in "\n".join(found.lines())
+    result = open_index(with_rows(location, other)).verify()
+    assert bad(result) == ["digests"]
+    assert "1 documents are not what their digest says" in "\n".join(result.lines())
 
 
 def test_a_vector_of_another_length_is_found_out(location):

@@ -104,8 +104,8 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
                 model.hear(line)
         table = LanceStore(folder, **SIZES).open()
         model.settle(table)
-        found = table.nearest(np.eye(DIM, dtype=np.float32)[:3], 5)
-        assert all(set(each.id) <= model.documents.keys() for each in found)
+        result = table.nearest(np.eye(DIM, dtype=np.float32)[:3], 5)
+        assert all(set(each.id) <= model.documents.keys() for each in result)
     assert len(model.documents) > 5
 
 

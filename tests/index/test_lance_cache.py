@@ -111,8 +111,8 @@ def test_a_damaged_cache_is_built_anew(folder, file, left):
     os.truncate(path, int(path.stat().st_size * left))
     table = opened(folder)
     assert recall(table, names(0, ROWS)) >= 0.98
-    found = table.nearest(QUERIES, 3)[0]
-    assert list(found.text) == list(table.get(found.id).text)
+    result = table.nearest(QUERIES, 3)[0]
+    assert list(result.text) == list(table.get(result.id).text)
     assert len(list((folder / "cache").glob("rows-1-*"))) == 1  # the damaged one is gone
 
 
@@ -171,11 +171,11 @@ def test_many_new_passages_are_put_into_the_lists(folder, no_build, monkeypatch)
 
     monkeypatch.setattr(snapshot, "_TAIL", 50)
     table = opened(folder)
-    held = table.nearest(QUERIES[:1], 5)[0]
+    open_rows = table.nearest(QUERIES[:1], 5)[0]
     table.write(some(ROWS, ROWS + 200), replace=False)
     assert recall(table, names(0, ROWS + 200)) >= 0.98
     assert table.stats().unindexed == 0
-    assert len(held.id) == 5
+    assert len(open_rows.id) == 5
 
 
 def test_threads_search_while_lists_are_built(folder):
@@ -184,9 +184,9 @@ def test_threads_search_while_lists_are_built(folder):
 
     def ask():
         for _ in range(20):
-            found = table.nearest(VECTORS[100:101], 1)[0]
-            if list(found.id) != ["doc-0100"]:
-                wrong.append(found.id)
+            result = table.nearest(VECTORS[100:101], 1)[0]
+            if list(result.id) != ["doc-0100"]:
+                wrong.append(result.id)
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:

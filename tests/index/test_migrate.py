@@ -65,17 +65,17 @@ class Counting:
 
 def same_as_made_anew(index, model):
     """Every document, passage and vector is that of an index which the new model made."""
-    anew = open_index(":memory:", model)
+    rebuilt = open_index(":memory:", model)
     documents = index.get(sorted(hit.id for hit in index.search("a", 1000)))
-    anew.add_fields(index.fields)
-    anew.add(
+    rebuilt.add_fields(index.fields)
+    rebuilt.add(
         [document.text for document in documents],
         ids=[document.id for document in documents],
         fields=[document.fields for document in documents],
     )
     for query in ("a man", TEXTS[4], "rain"):
-        assert index.search(query, 100).hits == anew.search(query, 100).hits
-    assert index.count() == anew.count()
+        assert index.search(query, 100).hits == rebuilt.search(query, 100).hits
+    assert index.count() == rebuilt.count()
     assert index.verify(sample=1000).ok
 
 
@@ -220,15 +220,15 @@ def test_writes_during_the_switch_go_to_the_new_table(location, models, monkeypa
         """The table is asked, and before the answer is used the switch has begun."""
         answer = digests(ids)
         if ids == ["cat"]:
-            asked.set()
+            queried.set()
             switched.wait()
         return answer
 
-    asked, switched, switch = threading.Event(), threading.Event(), store.switch
+    queried, switched, switch = threading.Event(), threading.Event(), store.switch
 
     def announced():
         writer.start()
-        asked.wait()
+        queried.wait()
         table = switch()
         switched.set()
         return table

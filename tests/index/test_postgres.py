@@ -175,7 +175,7 @@ def test_the_graph_is_what_answers_when_many_rows_count(make):
     def scans():
         return int(store.execute(used, [f"{store.name}-%~%"])[0][0])
 
-    def asked(where, **settings):
+    def count_plans(where, **settings):
         before = scans()
         table.nearest(vectors[:3], 10, where=where, **settings)
         session = table._server.read(lambda connection: connection.info.backend_pid)
@@ -184,10 +184,10 @@ def test_the_graph_is_what_answers_when_many_rows_count(make):
             pass  # a session tells its counts when it ends
         return scans() - before
 
-    assert asked(None) == 3
-    assert asked(Compare("group", "<", 25)) == 3
-    assert asked(Compare("group", "=", 7)) == 0
-    assert asked(None, exact=True) == 0
+    assert count_plans(None) == 3
+    assert count_plans(Compare("group", "<", 25)) == 3
+    assert count_plans(Compare("group", "=", 7)) == 0
+    assert count_plans(None, exact=True) == 0
 
 
 def test_a_condition_that_leaves_less_than_was_thought_is_answered_exactly(make):

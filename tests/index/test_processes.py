@@ -113,9 +113,9 @@ def test_faiss_starts_no_threads_where_those_of_the_parent_are_gone(monkeypatch)
 
     monkeypatch.setattr(lists, "_threads", {"used": True, "lost": False})
     lists._lose_threads()
-    asked = []
-    lists._use_threads(type("Faiss", (), {"omp_set_num_threads": asked.append}), 8)
-    assert asked == [1]
+    thread_counts = []
+    lists._use_threads(type("Faiss", (), {"omp_set_num_threads": thread_counts.append}), 8)
+    assert thread_counts == [1]
 
 
 @pytest.mark.slow  # Lance does not promise to survive forks; by hand, on a quiet machine
@@ -298,9 +298,9 @@ def builder(folder, seconds):
 def test_of_several_cold_readers_one_builds(tmp_path):
     filled(tmp_path / "notes").close()
     readers = [builder(tmp_path / "notes", 2) for _ in range(3)]
-    said = [each.communicate(timeout=120)[0].decode().split() for each in readers]
-    assert sorted(len(each) for each in said) == [1, 1, 2]
-    assert {each[-1] for each in said} == {"d0000"}
+    outputs = [each.communicate(timeout=120)[0].decode().split() for each in readers]
+    assert sorted(len(each) for each in outputs) == [1, 1, 2]
+    assert {each[-1] for each in outputs} == {"d0000"}
     assert len(list((tmp_path / "notes" / "cache").glob("*rows-1-*"))) == 1
 
 
@@ -337,13 +337,13 @@ def test_vectors_of_old_versions_are_let_go(tmp_path):
     table.write(some(0, 200), replace=False)
     table.nearest(VECTORS[:1], 1)
     first = weakref.ref(table._snapshots._now.copies)
-    held = []
+    sizes = []
     for number in range(20):
         table.write(some(0, 200, sign=(-1) ** (number + 1)), replace=True)
         near = table.nearest(VECTORS[:3], 1, exact=number % 2 == 0)
-        held.append(len(table._snapshots._now.copies))
+        sizes.append(len(table._snapshots._now.copies))
     assert [list(each.id) for each in near] == [[each] for each in names(0, 3)]
-    assert max(held) <= 200 + 1024 + 200
+    assert max(sizes) <= 200 + 1024 + 200
     gc.collect()
     assert first() is None
     assert list(table.nearest(VECTORS[7:8], 1)[0].text) == ["text about topic0 number7"]

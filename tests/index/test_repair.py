@@ -271,9 +271,9 @@ def test_a_damaged_index_of_words_is_seen_and_healed(folder, damage):
     for path in word_files(folder):
         damage(path)
     with gemel.open_index(folder, read_only=True) as index:
-        found = index.verify()
-        assert not found.ok
-        assert [check.name for check in found.checks if not check.ok] == ["structures"]
+        result = index.verify()
+        assert not result.ok
+        assert [check.name for check in result.checks if not check.ok] == ["structures"]
     reader = opened(folder, read_only=True)
     with pytest.warns(RecoveredWarning, match=r"counted in memory.*gemel index compact"):
         assert list(reader.by_words("number250", 5).id) == ["d0250"]

@@ -90,10 +90,10 @@ class TestS3(TableContract):
     """The laws that a store could break; with `-m slow` the others too."""
 
 
-def later(law):
-    @functools.wraps(law)
+def later(test):
+    @functools.wraps(test)
     def same(*arguments, **named):
-        return law(*arguments, **named)
+        return test(*arguments, **named)
 
     return pytest.mark.slow(same)
 
@@ -256,11 +256,11 @@ def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
     table = store.handle().create(Header(DIM, {}, {}))
     vectors = some_vectors(300)
     table.write(rows_of([f"d{n:03}" for n in range(300)], vectors=vectors), replace=False)
-    found = table.nearest(vectors[:1], 3)[0]
+    result = table.nearest(vectors[:1], 3)[0]
     kept = Bucket(store.url).cache
     assert [path.name for path in kept.iterdir()], "nothing was kept"
     again = store.handle().open()
-    assert again.nearest(vectors[:1], 3)[0].id == found.id
+    assert again.nearest(vectors[:1], 3)[0].id == result.id
     assert again.stats().layout != "exact"
 
 
@@ -286,8 +286,8 @@ def test_other_locations_are_refused(location):
 
 def test_the_environment_says_where_the_server_is():
     assert storage_options("s3://b/p", {}) == {}
-    asked = {"AWS_ENDPOINT_URL": "http://h:1", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-1"}
-    assert storage_options("s3://b/p", asked) == {
+    settings = {"AWS_ENDPOINT_URL": "http://h:1", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-1"}
+    assert storage_options("s3://b/p", settings) == {
         "aws_endpoint": "http://h:1",
         "allow_http": "true",
         "aws_region": "eu-1",
@@ -299,21 +299,23 @@ def test_the_environment_says_where_the_server_is():
 def test_wrong_keys_a_missing_bucket_and_no_server_are_named_without_secrets(store, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     store.handle().create(Header(DIM, {}, {}))
-    said = []
+    messages = []
     with pytest.raises(WorkError, match="keys and the bucket") as caught:
         LanceStore("s3://nobodys-bucket/notes").exists()
-    said.append(str(caught.value))
+    messages.append(str(caught.value))
     with monkeypatch.context() as changed:
         changed.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret-32")
         with pytest.raises(WorkError, match="keys") as caught:
             store.handle().open()
-        said.append(str(caught.value))
+        messages.append(str(caught.value))
     with monkeypatch.context() as changed:
         changed.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         with pytest.raises(WorkError, match="AWS_ENDPOINT_URL") as caught:
             store.handle().open()
-        said.append(str(caught.value))
-    assert not any(secret in text for text in [*said, caplog.text] for secret in (SECRET, "wrong-secret-32"))
+        messages.append(str(caught.value))
+    assert not any(
+        secret in text for text in [*messages, caplog.text] for secret in (SECRET, "wrong-secret-32")
+    )
 
 
 @needs_server

@@ -103,9 +103,9 @@ def parse(where, fields=FIELDS):
     ],
 )
 def test_strings_are_read(where, tree):
-    found = parse(where)
-    assert found == tree
-    assert show(found) == show(tree)  # 1 == 1.0 == True, but they are not shown alike
+    result = parse(where)
+    assert result == tree
+    assert show(result) == show(tree)  # 1 == 1.0 == True, but they are not shown alike
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_pushed_not_changes_no_truth(condition, row):
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "expected_message"),
     [
         ("tags = 'new'", "tags is a list of text: write tags contains 'new', or tags is null"),
         ("tags in ('new')", "write tags contains 'new'"),
@@ -350,6 +350,6 @@ def test_a_pushed_not_changes_no_truth(condition, row):
         ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "after 9999"),
     ],
 )
-def test_lists_and_times_are_refused_with_the_way_to_write_them(where, said):
-    with pytest.raises(InputError, match=re.escape(said)):
+def test_lists_and_times_are_refused_with_the_way_to_write_them(where, expected_message):
+    with pytest.raises(InputError, match=re.escape(expected_message)):
         parse(where)

@@ -65,12 +65,12 @@ def test_topics_are_found_and_asked_for(backend_class, model, tmp_path):
     )
     groups = {frozenset(np.flatnonzero(np.array(numbers) == topic)) for topic in set(numbers)}
     assert groups == {frozenset(np.flatnonzero(expected.labels_ == label)) for label in (0, 1)}
-    found, scores = topics.find_topics("a woman", top_n=1)
-    assert found[0] in numbers
+    result, scores = topics.find_topics("a woman", top_n=1)
+    assert result[0] in numbers
     assert -1 <= scores[0] <= 1.001
     topics.save(tmp_path / "topics", serialization="safetensors")
     again = BERTopic.load(tmp_path / "topics", embedding_model=backend_class(model))
-    assert again.find_topics("a woman", top_n=1)[0] == found
+    assert again.find_topics("a woman", top_n=1)[0] == result
 
 
 def test_what_cannot_be_encoded_is_refused_at_once(backend_class, model):

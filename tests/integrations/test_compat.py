@@ -75,9 +75,9 @@ def test_without_torch_a_tensor_is_a_missing_extra(model, monkeypatch):
 
 
 def test_token_vectors_are_a_list_of_arrays_of_the_tokens(model):
-    found = model.encode(TEXTS[:2], output_value="token_embeddings")
-    assert [each.shape for each in found] == [(7, 32), (8, 32)]
-    assert np.array_equal(model.encode(TEXTS[0], output_value="token_embeddings"), found[0])
+    result = model.encode(TEXTS[:2], output_value="token_embeddings")
+    assert [each.shape for each in result] == [(7, 32), (8, 32)]
+    assert np.array_equal(model.encode(TEXTS[0], output_value="token_embeddings"), result[0])
     with pytest.raises(InputError, match="tokens"):
         model.encode(TEXTS, output_value=None)
 
@@ -318,9 +318,9 @@ def test_scores_of_util_are_those_of_the_names():
 
 def test_semantic_search_gives_a_list_of_dicts_for_each_query():
     corpus = np.eye(3, dtype=np.float32)
-    found = util.semantic_search(np.array([[0.0, 2.0, 1.0]]), corpus, top_k=2)
-    assert [[hit["corpus_id"] for hit in hits] for hits in found] == [[1, 2]]
-    assert found[0][0]["score"] == pytest.approx(2 / np.sqrt(5))
+    result = util.semantic_search(np.array([[0.0, 2.0, 1.0]]), corpus, top_k=2)
+    assert [[hit["corpus_id"] for hit in hits] for hits in result] == [[1, 2]]
+    assert result[0][0]["score"] == pytest.approx(2 / np.sqrt(5))
     assert len(util.semantic_search(corpus[0], corpus)[0]) == 3
     by_dot = util.semantic_search(np.array([0.0, 2.0, 1.0]), corpus, top_k=1, score_function=util.dot_score)
     assert by_dot == [[{"corpus_id": 1, "score": 2.0}]]
@@ -329,23 +329,23 @@ def test_semantic_search_gives_a_list_of_dicts_for_each_query():
 
 
 def test_paraphrase_mining_gives_every_pair_once_best_first(model):
-    found = util.paraphrase_mining(model, TEXTS)
-    assert [found[i][0] for i in range(6)] == sorted((score for score, _, _ in found), reverse=True)
-    assert {(i, j) for _, i, j in found} == {(i, j) for i in range(4) for j in range(i + 1, 4)}
-    assert util.paraphrase_mining(model, TEXTS, max_pairs=2) == found[:2]
+    result = util.paraphrase_mining(model, TEXTS)
+    assert [result[i][0] for i in range(6)] == sorted((score for score, _, _ in result), reverse=True)
+    assert {(i, j) for _, i, j in result} == {(i, j) for i in range(4) for j in range(i + 1, 4)}
+    assert util.paraphrase_mining(model, TEXTS, max_pairs=2) == result[:2]
     assert util.paraphrase_mining(model, TEXTS[:1]) == []
 
 
 def test_top_k_bounds_the_partners_of_a_text_not_of_its_partners():
     vectors = np.array([[1, 0], [1, 0.1], [1, 0.3]], dtype=np.float32)
-    found = util.paraphrase_mining_embeddings(vectors, top_k=1)
-    assert [pair[1:] for pair in found] == [[0, 1], [1, 2]]  # 2 is nearest to 1, though 1 has a nearer one
+    result = util.paraphrase_mining_embeddings(vectors, top_k=1)
+    assert [pair[1:] for pair in result] == [[0, 1], [1, 2]]  # 2 is nearest to 1, though 1 has a nearer one
 
 
 def test_many_equal_texts_are_still_pairs_of_two_different_places():
-    found = util.paraphrase_mining_embeddings(np.ones((6, 4)), top_k=2)
-    assert found
-    assert all(i < j for _, i, j in found)
+    result = util.paraphrase_mining_embeddings(np.ones((6, 4)), top_k=2)
+    assert result
+    assert all(i < j for _, i, j in result)
 
 
 def test_communities_are_lists_of_positions_with_the_centre_first():

@@ -54,12 +54,12 @@ def test_search_in_sql_ranks_as_gemel_does(connection, model):
     connection.execute(
         "CREATE TABLE kept AS SELECT *, embed(body) AS vector FROM notes WHERE body IS NOT NULL"
     )
-    found = connection.execute(
+    result = connection.execute(
         "SELECT id, array_cosine_similarity(vector, embed('a dog')) AS score FROM kept ORDER BY score DESC"
     ).fetchall()
     hits = gemel.search(model.encode(["a dog"]), model.encode(TEXTS), k=3)
-    assert [row[0] for row in found] == hits.index[0].tolist()
-    assert [row[1] for row in found] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
+    assert [row[0] for row in result] == hits.index[0].tolist()
+    assert [row[1] for row in result] == pytest.approx(hits.score[0].tolist(), abs=1e-6)
 
 
 def test_rows_come_in_blocks_and_a_text_of_the_query_is_encoded_once(connection):

@@ -88,11 +88,11 @@ def test_the_head_alone_learns_on_the_model_as_it_is(alone, folder):
 
 
 def test_probabilities_sum_to_1_and_name_the_same_class(alone):
-    found = alone.predict_proba(TEXTS)
-    assert found.shape == (12, 3)
-    assert np.allclose(found.sum(axis=1), 1)
-    assert np.array_equal(alone.classes_[found.argmax(axis=1)], alone.predict(TEXTS))
-    assert np.allclose(probabilities(alone.decision_function(TEXTS)), found)
+    result = alone.predict_proba(TEXTS)
+    assert result.shape == (12, 3)
+    assert np.allclose(result.sum(axis=1), 1)
+    assert np.array_equal(alone.classes_[result.argmax(axis=1)], alone.predict(TEXTS))
+    assert np.allclose(probabilities(alone.decision_function(TEXTS)), result)
 
 
 def test_the_head_is_scikit_learns_logistic_regression(alone, folder):
@@ -112,9 +112,9 @@ def test_a_text_has_the_same_probabilities_in_any_company(alone):
 
 
 def test_labels_may_be_numbers(folder):
-    found = FewShotClassifier(folder, tune=False).fit(TEXTS, [7] * 4 + [3] * 8)
-    assert found.classes_.tolist() == [3, 7]
-    assert found.predict(MUSIC[:1]).tolist() == [7]
+    result = FewShotClassifier(folder, tune=False).fit(TEXTS, [7] * 4 + [3] * 8)
+    assert result.classes_.tolist() == [3, 7]
+    assert result.predict(MUSIC[:1]).tolist() == [7]
 
 
 # tuning
@@ -173,9 +173,9 @@ def test_without_the_train_extra_the_head_alone_is_fitted(folder, monkeypatch):
 
 
 def test_the_prompt_is_part_of_what_is_learnt(folder):
-    asked = FewShotClassifier(folder, tune=False, prompt_name="query").fit(TEXTS, LABELS)
+    named = FewShotClassifier(folder, tune=False, prompt_name="query").fit(TEXTS, LABELS)
     written = FewShotClassifier(folder, tune=False).fit(["how " + text for text in TEXTS], LABELS)
-    assert np.allclose(asked.head_.weight, written.head_.weight)
+    assert np.allclose(named.head_.weight, written.head_.weight)
 
 
 # a folder to keep it in

@@ -89,8 +89,8 @@ def test_the_command_of_llm_embeds(llm, cache, tmp_path):
 def test_folders_and_names_of_the_environment_are_models_too(llm, tmp_path, monkeypatch):
     folder = tiny_bert(tmp_path / "mine", seed=1)
     monkeypatch.setenv("GEMEL_LLM_MODELS", f"{folder}, some/model ,")
-    found = llm.get_embedding_model("gemel/mine").embed("a cat")
-    assert np.float32(found).tolist() == gemel.load(folder).encode(["a cat"])[0].tolist()
+    result = llm.get_embedding_model("gemel/mine").embed("a cat")
+    assert np.float32(result).tolist() == gemel.load(folder).encode(["a cat"])[0].tolist()
     missing = llm.get_embedding_model("gemel/some/model")
     with pytest.raises(llm.ModelError, match="some/model") as failed:
         missing.embed("a cat")

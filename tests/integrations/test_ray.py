@@ -90,10 +90,10 @@ def on_fake(folder, ray, block_tokens=64, workers=3):
 def test_vectors_are_those_of_one_machine_whoever_dies(folder, here, texts, dies):
     ray = FakeRay(dies)
     model = on_fake(folder, ray)
-    found, expected = model.encode_report(texts), here.encode_report(texts)
-    assert np.array_equal(found.vectors, expected.vectors)
-    assert np.array_equal(found.tokens, expected.tokens)
-    assert found.duplicates == expected.duplicates
+    result, expected = model.encode_report(texts), here.encode_report(texts)
+    assert np.array_equal(result.vectors, expected.vectors)
+    assert np.array_equal(result.tokens, expected.tokens)
+    assert result.duplicates == expected.duplicates
     assert ray.calls > 30
 
 
@@ -265,11 +265,11 @@ QUESTIONS = [
 ]
 
 
-def same_pairs(found, expected):
+def same_pairs(result, expected):
     for name in ("score", "left", "right"):
-        assert np.array_equal(getattr(found, name), getattr(expected, name))
-    assert found.compared == expected.compared
-    assert found.complete and expected.complete
+        assert np.array_equal(getattr(result, name), getattr(expected, name))
+    assert result.compared == expected.compared
+    assert result.complete and expected.complete
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
@@ -279,9 +279,9 @@ def test_pairs_are_those_of_one_machine_to_the_bit(vectors, question, across):
     if question.get("k") == 10**9:
         question = {**question, "k": 15_000_000}
     expected = gemel.similar_pairs(vectors, **question)
-    found = pairs_on_ray(RayCluster(FakeRay(every(3)), 3, 1), vectors, **question)
+    result = pairs_on_ray(RayCluster(FakeRay(every(3)), 3, 1), vectors, **question)
     assert len(expected)
-    same_pairs(found, expected)
+    same_pairs(result, expected)
 
 
 @pytest.mark.parametrize("question", [{"k": 300}, {"min_score": 0.97}, {"k": 40, "min_score": 0.9}], ids=str)
@@ -293,8 +293,8 @@ def test_pairs_in_a_folder_go_on_after_any_stop_and_end_as_the_same_bytes(vector
             dies = lambda ref, count, stop=stop: count > 1 + stop  # noqa: E731
             pairs_on_ray(RayCluster(FakeRay(dies), 1, 1), vectors, out=out, **question)
         again = FakeRay()
-        found = pairs_on_ray(RayCluster(again, 1, 1), vectors, out=out, **question)
-        same_pairs(found, expected)
+        result = pairs_on_ray(RayCluster(again, 1, 1), vectors, out=out, **question)
+        same_pairs(result, expected)
         same_files(tmp_path / "one", out)
 
 
@@ -333,10 +333,10 @@ def test_what_cannot_be_compared_is_said_as_on_one_machine(vectors):
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_hits_are_those_of_one_machine_to_the_bit(vectors, metric):
     ray = FakeRay(every(4))
-    found = search_on_ray(RayCluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
+    result = search_on_ray(RayCluster(ray, 3, 1), vectors, vectors[:800], 9, metric)
     expected = gemel.search(vectors, vectors[:800], 9, metric)
-    assert np.array_equal(found.index, expected.index)
-    assert np.array_equal(found.score, expected.score)
+    assert np.array_equal(result.index, expected.index)
+    assert np.array_equal(result.score, expected.score)
     assert ray.calls > 10
 
 
@@ -395,17 +395,17 @@ def test_a_folder_is_filled_by_one_run_at_a_time(vectors, tmp_path, monkeypatch)
     expected, refused = gemel.similar_pairs(vectors, min_score=0.97, out=tmp_path / "one"), []
     real = TileStore.save
 
-    def save(self, tile, found):
-        real(self, tile, found)
+    def save(self, tile, result):
+        real(self, tile, result)
         for again in (gemel.similar_pairs, partial(pairs_on_ray, RayCluster(FakeRay(), 1, 1))):
             with pytest.raises(InputError, match="another run is writing pairs to") as error:
                 again(vectors, min_score=0.97, out=tmp_path / "two")
             refused.append(error)
 
     monkeypatch.setattr(TileStore, "save", save)
-    found = pairs_on_ray(RayCluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
+    result = pairs_on_ray(RayCluster(FakeRay(), 1, 1), vectors, min_score=0.97, out=tmp_path / "two")
     assert refused
-    same_pairs(found, expected)
+    same_pairs(result, expected)
     same_files(tmp_path / "one", tmp_path / "two")
 
 
@@ -417,9 +417,9 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
     loaded, real = [], TileStore.load
 
     def load(self, tile, top, bottom):
-        found = real(self, tile, top, bottom)
-        loaded.append((top, len(found)))
-        return found
+        result = real(self, tile, top, bottom)
+        loaded.append((top, len(result)))
+        return result
 
     monkeypatch.setattr(TileStore, "load", load)
     with PairFolder(tmp_path, {}) as folder:

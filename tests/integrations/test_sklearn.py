@@ -59,8 +59,8 @@ def test_every_parameter_is_an_option_of_encode(folder):
         "precision": "int8",
         "threads": 1,
     }
-    found = SentenceVectors(folder, **options).fit_transform(TEXTS)
-    assert np.array_equal(found, gemel.load(folder).encode(TEXTS, **options))
+    result = SentenceVectors(folder, **options).fit_transform(TEXTS)
+    assert np.array_equal(result, gemel.load(folder).encode(TEXTS, **options))
     named = SentenceVectors(folder, prompt_name="query").fit_transform(TEXTS)
     assert np.array_equal(named, gemel.load(folder).encode(TEXTS, prompt_name="query"))
 
@@ -103,9 +103,9 @@ def test_a_pipeline_learns_and_a_search_tries_its_settings(folder):
     pipeline = make_pipeline(SentenceVectors(folder, threads=1), LogisticRegression())
     assert pipeline.fit(TEXTS, LABELS).predict(TEXTS).tolist() == LABELS
     grid = {"sentencevectors__dim": [4, None], "sentencevectors__normalize": [True, False]}
-    found = GridSearchCV(pipeline, grid, cv=2).fit(TEXTS * 2, LABELS * 2)
-    assert set(found.best_params_) == set(grid)
-    assert len(found.cv_results_["params"]) == 4
+    result = GridSearchCV(pipeline, grid, cv=2).fit(TEXTS * 2, LABELS * 2)
+    assert set(result.best_params_) == set(grid)
+    assert len(result.cv_results_["params"]) == 4
 
 
 @pytest.mark.parametrize("column", ["body", ["body"]])
@@ -113,11 +113,11 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
     pandas = pytest.importorskip("pandas", reason="needs pandas")
     table = pandas.DataFrame({"body": TEXTS, "size": [1.0, 2.0, 3.0, 4.0]}, index=list("abcd"))
     both = ColumnTransformer([("text", SentenceVectors(folder), column), ("rest", "passthrough", ["size"])])
-    found = both.set_output(transform="pandas").fit_transform(table)
-    assert found.columns[0] == "text__sentencevectors0"
-    assert found.columns[-1] == "rest__size"
-    assert found.index.tolist() == list("abcd")
-    assert np.array_equal(found.iloc[:, :32].to_numpy(np.float32), vectors)
+    result = both.set_output(transform="pandas").fit_transform(table)
+    assert result.columns[0] == "text__sentencevectors0"
+    assert result.columns[-1] == "rest__size"
+    assert result.index.tolist() == list("abcd")
+    assert np.array_equal(result.iloc[:, :32].to_numpy(np.float32), vectors)
 
 
 # what goes wrong

@@ -136,13 +136,13 @@ def test_the_benchmark_table_has_its_place():
 
 def test_no_file_speaks_of_one_machine():
     # Written in pieces, so that this file does not find itself.
-    places = [re.escape("/" + name + "/") for name in ("root", "work", "home", "Users")]
-    pattern = re.compile(rf"(?<![\w.~\-])(?:{'|'.join(places)})\w")
+    roots = [re.escape("/" + name + "/") for name in ("root", "work", "home", "Users")]
+    pattern = re.compile(rf"(?<![\w.~\-])(?:{'|'.join(roots)})\w")
     wrong = [
-        f"{path.relative_to(ROOT)}: {found.group()}"
+        f"{path.relative_to(ROOT)}: {result.group()}"
         for path in tracked()
         if path.suffix in {".py", ".md", ".toml", ".txt", ".cpp", ".h", ".json", ".yml", ".cfg", ""}
-        for found in [pattern.search(text_of(path))]
-        if found
+        for result in [pattern.search(text_of(path))]
+        if result
     ]
     assert not wrong

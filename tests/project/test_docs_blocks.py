@@ -41,7 +41,7 @@ QUICK = {
 """Pages whose blocks are part of every run; `make test-slow` runs those of all others."""
 
 
-def marked(page):
+def comments(page):
     return page if name(page) in QUICK else pytest.param(page, marks=pytest.mark.slow)
 
 
@@ -88,7 +88,7 @@ def run_page(page, folder, small_model):
 
 
 @pytest.mark.timeout(SECONDS + 50)
-@pytest.mark.parametrize("page", [marked(page) for page in STORIES], ids=map(name, STORIES))
+@pytest.mark.parametrize("page", [comments(page) for page in STORIES], ids=map(name, STORIES))
 def test_the_blocks_of_a_page_run(page, tmp_path, small_model):
     if "\ncurl " in page.read_text(encoding="utf-8") and shutil.which("curl") is None:
         pytest.skip("curl is not installed")

@@ -123,9 +123,9 @@ def test_the_runner_finds_what_was_planted(tmp_path, monkeypatch):
         for name in expected:
             TARGETS.pop(f"planted-{name}", None)
         sys.modules.pop("fuzz_planted", None)
-    found = json.loads((tmp_path / "results.json").read_text())["targets"]
+    result = json.loads((tmp_path / "results.json").read_text())["targets"]
     for name, word in expected.items():
-        assert any(word in each for each in found[f"planted-{name}"]["findings"]), found
+        assert any(word in each for each in result[f"planted-{name}"]["findings"]), result
         inputs = [path.read_bytes() for path in (tmp_path / f"planted-{name}" / "findings").glob("*.input")]
         assert inputs and not {b"good", b"GOOD"} & set(inputs)
 

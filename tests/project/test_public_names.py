@@ -157,9 +157,9 @@ def classes_of(thing):
     for annotation in getattr(thing, "__annotations__", {}).values():
         for name in re.findall(r"[A-Za-z_][\w.]*", str(annotation)):
             home, original = imported.get(name, (module.__name__, name))
-            found = getattr(import_module(home), original, None) if home.startswith("gemel") else None
-            if inspect.isclass(found) and found.__module__.startswith("gemel"):
-                yield found.__name__
+            result = getattr(import_module(home), original, None) if home.startswith("gemel") else None
+            if inspect.isclass(result) and result.__module__.startswith("gemel"):
+                yield result.__name__
 
 
 @pytest.mark.parametrize("name", PUBLIC)

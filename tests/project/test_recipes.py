@@ -26,14 +26,14 @@ class Recipe:
 
     def run(self, code, package=None):
         """What a program prints as JSON after the new folder was added to `package`."""
-        found = f"import {package} as p\np.__path__.append({str(self.new)!r})\n" if package else ""
+        result = f"import {package} as p\np.__path__.append({str(self.new)!r})\n" if package else ""
         start = (
             f"import json, sys\nsys.path.insert(0, {str(self.new)!r})\n"
             if not package
             else "import json, sys\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", start + found + dedent(code)],
+            [sys.executable, "-c", start + result + dedent(code)],
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -55,8 +55,8 @@ def test_what_is_missing_or_too_much_in_a_wheel_is_named():
     missing = [
         name for name in WHEEL if "avx2" not in name and "py.typed" not in name and "NOTICE" not in name
     ]
-    found = wrong_in_wheel([*missing, "tests/test_a.py", "gemel/__pycache__/a.pyc"], "x86_64")
-    assert found == [
+    result = wrong_in_wheel([*missing, "tests/test_a.py", "gemel/__pycache__/a.pyc"], "x86_64")
+    assert result == [
         "missing: gemel/py.typed",
         "not compiled: gemel/encoder/native/_avx2",
         "not compiled: gemel/vectors/scan/native/_avx2",

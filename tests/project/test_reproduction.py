@@ -19,13 +19,13 @@ from reproduction import (  # noqa: E402
     claims,
     derived,
     differences,
-    found,
     making,
     measuring,
     paper,
     plan,
     render,
     run,
+    stored_results,
     timing,
 )
 from reproduction.pages import PARTS  # noqa: E402
@@ -132,9 +132,9 @@ def test_a_verdict_follows_from_the_interval(within, low, high, expected):
 
 
 def test_a_difference_over_seeds_has_students_interval():
-    found = differences.over_seeds([1.0, 2.0, 3.0])
-    assert (found["difference"], found["count"]) == (2.0, 3)
-    assert found["low"] == pytest.approx(2 - 4.303 / 3**0.5, abs=0.01)
+    result = differences.over_seeds([1.0, 2.0, 3.0])
+    assert (result["difference"], result["count"]) == (2.0, 3)
+    assert result["low"] == pytest.approx(2 - 4.303 / 3**0.5, abs=0.01)
     assert differences.over_seeds([1.0])["low"] is None
 
 
@@ -147,14 +147,14 @@ def test_differences_are_taken_within_a_seed_and_only_where_both_lines_have_it(f
     first, last = entry("(u,v,|u-v|)", 0, 60.0), entry("(u,v,|u-v|)", 2, 99.0)
     assert differences.differences("6", planned, [first, entry("(u,v)", 1, 58.0)], folders) == {}
     rows = [first, entry("(u,v)", 0, 50.0), entry("(u,v,|u-v|)", 1, 70.0), entry("(u,v)", 1, 58.0), last]
-    [(name, found)] = differences.differences("6", planned, rows, folders).items()
-    assert (name, found["difference"], found["count"]) == ("difference-matters", 11.0, 2)
+    [(name, result)] = differences.differences("6", planned, rows, folders).items()
+    assert (name, result["difference"], result["count"]) == ("difference-matters", 11.0, 2)
 
 
 def test_a_line_that_is_planned_once_stands_against_every_seed(folders):
     rows = [entry("bi-encoder, NLI", 0, 50.0), *(entry("bi-encoder, STSb", n, 60.0 + n) for n in range(3))]
-    found = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
-    assert (found["stsb-beats-nli"]["difference"], found["stsb-beats-nli"]["count"]) == (11.0, 3)
+    result = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
+    assert (result["stsb-beats-nli"]["difference"], result["stsb-beats-nli"]["count"]) == (11.0, 3)
 
 
 def test_a_draw_of_rows_is_the_same_for_a_seed_and_other_for_another(folders):
@@ -280,7 +280,7 @@ def test_the_page_says_what_the_results_say(tmp_path):
 
 
 def test_every_result_has_its_command_versions_and_seconds():
-    for path in found.RESULTS.glob("table-*.json"):
+    for path in stored_results.RESULTS.glob("table-*.json"):
         content = json.loads(path.read_text(encoding="utf-8"))
         assert content["command"].startswith("python -m reproduction.run")
         assert "gemel" in content["versions"]
@@ -289,9 +289,9 @@ def test_every_result_has_its_command_versions_and_seconds():
 
 
 def test_a_line_over_seeds_is_a_mean_and_a_deviation_and_a_single_one_has_its_interval():
-    line = found.Line("x", [entry("x", 0, 1.0), entry("x", 1, 3.0)])
+    line = stored_results.Line("x", [entry("x", 0, 1.0), entry("x", 1, 3.0)])
     assert line.cell() == "2.00 ± 1.41"
-    assert found.Line("x", [entry("x", 0, 0.5)]).cell() == "0.50 [0.0, 1.0]"
+    assert stored_results.Line("x", [entry("x", 0, 0.5)]).cell() == "0.50 [0.0, 1.0]"
     assert np.isclose(line.mean(), 2.0)
 
 

@@ -48,9 +48,9 @@ def test_a_wrong_answer_a_500_and_growing_memory_are_problems():
     good.note(500, 0.0)
     good.note(503, 0.0)
     good.wrong.append("other bits for rows [1]")
-    found = soak.problems(result(seen), {"good": good}, seen, 10)
-    assert [each.partition(":")[0] for each in found[:2]] == ["good", "good"]
-    assert "status 500" in found[0] and "memory_mb grew" in found[2]
+    actual = soak.problems(result(seen), {"good": good}, seen, 10)
+    assert [each.partition(":")[0] for each in actual[:2]] == ["good", "good"]
+    assert "status 500" in actual[0] and "memory_mb grew" in actual[2]
     assert good.report()["answers"] == {"500": 1, "503": 1}
 
 

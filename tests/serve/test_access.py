@@ -75,8 +75,8 @@ def test_a_key_may_be_read_only(tmp_path):
     file = tmp_path / "keys.txt"
     file.write_text(f"a:{WRITER}\nb:{READER}:read-only\nc:{READER}c:60:read-only\nd:{READER}d:read-only:60\n")
     keys = read_keys(file, f"e:{READER}e:read-only", None)
-    found = [keys.find(key) for key in (WRITER, *(READER + end for end in ("", "c", "d", "e")))]
-    assert [(key.name, key.read_only, key.bucket is not None) for key in found] == [
+    result = [keys.find(key) for key in (WRITER, *(READER + end for end in ("", "c", "d", "e")))]
+    assert [(key.name, key.read_only, key.bucket is not None) for key in result] == [
         ("a", False, False),
         ("b", True, False),
         ("c", True, True),

@@ -205,10 +205,10 @@ def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
     with serving(tiny_bert(tmp_path / "tiny"), "--log", "none", "--name", "m") as (process, address):
         assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
         for kind in hostile:
-            found = serve_bodies.send(address, kind, process.pid, settle=0.0)
-            assert found.status in (200, 400, 404, 413, 424), found
-            assert found.live_ms < 1000 * SECONDS, found
-            assert found.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, found
+            result = serve_bodies.send(address, kind, process.pid, settle=0.0)
+            assert result.status in (200, 400, 404, 413, 424), result
+            assert result.live_ms < 1000 * SECONDS, result
+            assert result.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, result
         assert process.poll() is None
         assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
 

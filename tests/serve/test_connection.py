@@ -31,16 +31,16 @@ def soon(monkeypatch):
 
 def answer(one):
     """The next answer's first line; empty where the connection was closed."""
-    found = b""
-    while b'"live":true}' not in found:
+    result = b""
+    while b'"live":true}' not in result:
         try:
             more = one.recv(10_000)
         except ConnectionResetError:  # closed, with bytes that nobody read
             more = b""
         if not more:
             break
-        found += more
-    return found.partition(b"\r\n")[0]
+        result += more
+    return result.partition(b"\r\n")[0]
 
 
 def test_headers_of_a_usual_size_pass(open_):
@@ -51,11 +51,11 @@ def test_headers_of_a_usual_size_pass(open_):
 
 def test_requests_in_one_go_are_all_answered(open_):
     open_.sendall(b"\r\n" + (LIVE + b"\r\n") * 3)
-    found = b""
-    while found.count(b'"live":true}') < 3:
+    result = b""
+    while result.count(b'"live":true}') < 3:
         more = open_.recv(10_000)
-        assert more, found
-        found += more
+        assert more, result
+        result += more
 
 
 @pytest.mark.parametrize("start", [b"", LIVE + b"\r\n"])

@@ -143,8 +143,8 @@ def test_after_the_end_nothing_is_begun():
         jobs.close()
         assert len(jobs) == 1
         gates.gates["runs"].set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        return found[0], type(found[1]), gates.begun
+        result = await asyncio.gather(*tasks, return_exceptions=True)
+        return result[0], type(result[1]), gates.begun
 
     assert asyncio.run(run()) == ("runs", asyncio.CancelledError, ["runs"])
 
@@ -173,13 +173,13 @@ def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, mon
             ]
             while not services.working:
                 await asyncio.sleep(0.001)
-            found = await asyncio.wait_for(
+            result = await asyncio.wait_for(
                 http.post("/search", json={"query": "a", "texts": ["a", "b"]}, headers={"x-api-key": BEN}), 10
             )
             gate.set()
             statuses = [answer.status_code for answer in await asyncio.gather(*greedy)]
         await services.close()
-        return found.status_code, statuses.count(429)
+        return result.status_code, statuses.count(429)
 
     status, refused = asyncio.run(go())
     assert status == 200

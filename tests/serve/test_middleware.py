@@ -479,8 +479,8 @@ def test_options_that_cannot_be_are_refused():
 
 
 def test_only_addresses_of_this_machine_are_loopback():
-    known = {"127.0.0.1": True, "localhost": True, "::1": True, "0.0.0.0": False, "example.org": False}
-    assert {host: ServeOptions(host=host).loopback for host in known} == known
+    hosts = {"127.0.0.1": True, "localhost": True, "::1": True, "0.0.0.0": False, "example.org": False}
+    assert {host: ServeOptions(host=host).loopback for host in hosts} == hosts
 
 
 def test_indexes_have_names():

@@ -185,6 +185,6 @@ def test_one_of_two_servers_of_an_index_is_killed_and_no_request_is_lost(tmp_pat
     assert dies.returncode == -signal.SIGKILL
     vectors = gemel.load(model).encode([text for text, _, _ in done], normalize=True)
     np.testing.assert_allclose([vector for _, vector, _ in done], vectors, atol=1e-6)
-    assert all(found for _, _, found in done)
+    assert all(result for _, _, result in done)
     with gemel.open_index(index) as after:
         assert len(after) == 50 + 4 * ROUNDS

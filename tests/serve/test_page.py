@@ -138,9 +138,9 @@ def test_the_files_name_no_other_place_and_write_no_markup():
 
 
 def test_every_file_of_the_page_is_used():
-    known = page_files()
-    sources = {name: file.body.decode() for name, file in known.items()}
-    for name in known:
+    files = page_files()
+    sources = {name: file.body.decode() for name, file in files.items()}
+    for name in files:
         others = "".join(source for other, source in sources.items() if other != name)
         assert name == "index.html" or name in others, f"nothing loads {name}"
 
@@ -274,8 +274,8 @@ def test_a_file_gives_its_texts(opened, server, name, content):
     page.wait_for_selector("#clusters .file b")
     page.click("#clusters [type=submit]")
     page.wait_for_selector("#clusters .map")
-    found = [text.replace("\n", " ") for text in server.bodies("/clusters")[-1]["texts"]]
-    assert found == ["first text", "second text"]
+    result = [text.replace("\n", " ") for text in server.bodies("/clusters")[-1]["texts"]]
+    assert result == ["first text", "second text"]
 
 
 @browser_needed

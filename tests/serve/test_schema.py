@@ -68,8 +68,8 @@ def address(tmp_path_factory):
     with open_index(":memory:", model) as index:
         index.add(["the cat is sleeping", "hello world"], ids=["a", "b"], fields={"year": [2020, 2021]})
         services = make_services(model, cross=cross, indexes={"notes": index}, limits=Limits(texts=100))
-        with live(app_of(services)) as found:
-            yield found
+        with live(app_of(services)) as result:
+            yield result
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ def test_the_document_is_the_one_that_clients_were_generated_from(document):
 
 
 def test_every_route_of_the_protocols_is_asked(document):
-    known = [(method.upper(), path) for path, item in document["paths"].items() for method in item]
+    documented = [(method.upper(), path) for path, item in document["paths"].items() for method in item]
     health = {"/metrics", "/health", "/health/live", "/health/ready"}
-    assert sorted(each for each in known if each[1] not in health) == sorted(OPERATIONS)
+    assert sorted(each for each in documented if each[1] not in health) == sorted(OPERATIONS)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])

@@ -121,8 +121,8 @@ def read(folder, seed):
     while os.read(0, 1) if can_read() else True:
         for rows in table.scan():
             check_whole(rows)
-        for found in table.nearest(chance.normal(size=(1, DIM)).astype(np.float32), 20):
-            for name, part, text in zip(found.id, found.part, found.text, strict=True):
+        for result in table.nearest(chance.normal(size=(1, DIM)).astype(np.float32), 20):
+            for name, part, text in zip(result.id, result.part, result.text, strict=True):
                 assert text.startswith(f"passage {part} of {name} as "), text
         table.by_words("passage", 5)
         say("ack")

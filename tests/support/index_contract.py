@@ -184,7 +184,7 @@ def brute_force(query, rows, k):
     return [(rows.id[i], int(rows.part[i])) for i in order]
 
 
-def found(passages):
+def actual(passages):
     return list(zip(passages.id, [int(part) for part in passages.part], strict=True))
 
 
@@ -325,7 +325,7 @@ class TableContract:
         table.write(rows_of(["a", "b", "c"]), replace=False)
         table.write(document("long", ["p0", "p1", "p2"]), replace=False)
         got = table.get(["c", "missing", "long", "a"])
-        assert found(got) == [("c", 0), ("long", 0), ("long", 1), ("long", 2), ("a", 0)]
+        assert actual(got) == [("c", 0), ("long", 0), ("long", 1), ("long", 2), ("a", 0)]
         assert got.text[1:4] == ["p0", "p1", "p2"]
 
     def test_replacing_drops_the_old_parts(self, create, reopen):
@@ -338,8 +338,8 @@ class TableContract:
             assert contents(each.get(["a"])) == contents(new)
             assert each.count() == Count(2, 2)
             assert each.digests(["a"]) == {"a": "new"}
-            assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"a", "b"}
-            assert found(each.by_words("three two", 5)) == []
+            assert {name for name, _ in actual(each.nearest(some_vectors(1), 10)[0])} == {"a", "b"}
+            assert actual(each.by_words("three two", 5)) == []
 
     def test_replacing_writes_what_was_not_there_too(self, create):
         table = create()
@@ -366,8 +366,8 @@ class TableContract:
         for each in (table, reopen()):
             assert each.count() == Count(2, 2)
             assert sorted(each.digests(["a", "b", "c", "long"])) == ["b", "c"]
-            assert {name for name, _ in found(each.nearest(some_vectors(1), 10)[0])} == {"b", "c"}
-            assert found(each.by_words("one", 5)) == []
+            assert {name for name, _ in actual(each.nearest(some_vectors(1), 10)[0])} == {"b", "c"}
+            assert actual(each.by_words("one", 5)) == []
         table.write(rows_of(["a"], digests=["back"], seed=2), replace=False)
         assert table.digests(["a"]) == {"a": "back"}
 
@@ -507,7 +507,7 @@ class TableContract:
         first = Compare("year", "=", 1)
         assert table.count(first) == Count(1, 3)
         assert table.count(Not(first)) == Count(0, 0)
-        assert sorted(found(table.nearest(some_vectors(1), 9, where=first)[0])) == [
+        assert sorted(actual(table.nearest(some_vectors(1), 9, where=first)[0])) == [
             ("long", i) for i in range(3)
         ]
         assert table.delete_where(Compare("id", "<", "m")) == 1
@@ -554,7 +554,7 @@ class TableContract:
             for exact in (True, False):
                 answers = each.nearest(queries, 10, exact=exact)
                 for query, answer in zip(queries, answers, strict=True):
-                    assert found(answer) == brute_force(query, rows, 10)
+                    assert actual(answer) == brute_force(query, rows, 10)
                     stored = each.get(answer.id)
                     assert np.array_equal(answer.vector, stored.vector)
                     assert list(answer.text) == list(stored.text)
@@ -571,7 +571,7 @@ class TableContract:
         table.write(long, replace=False)
         for exact in (True, False):
             hits = table.nearest(some_vectors(1), 5, exact=exact)[0]
-            assert found(hits) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
+            assert actual(hits) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0)]
 
     def test_asking_for_more_than_there_is_gives_all(self, create):
         table = create()
@@ -665,12 +665,12 @@ class TableContract:
         rules = table.header.words
 
         def found_for(query):
-            asked = set(rules.query(query))
+            query_words = set(rules.query(query))
             return {
                 f"{name}{n}"
                 for n in range(5)
                 for name, text in zip(ids, texts, strict=True)
-                if asked & set(rules.document(text))
+                if query_words & set(rules.document(text))
             }
 
         for query in QUERIES:
@@ -678,10 +678,10 @@ class TableContract:
 
         @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
         @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | MIXED_QUERIES)
-        def law(query):
+        def check(query):
             assert set(table.by_words(query, 99).id) == found_for(query), query
 
-        law()
+        check()
 
     def test_scripts_without_spaces_are_found_by_their_parts(self, create, reopen):
         table = create()
@@ -698,7 +698,7 @@ class TableContract:
         table.write(rows_of([f"x{n:02}" for n in range(30)], texts=["filler"] * 30, seed=1), replace=False)
         table.compact()
         for each in (table, reopen()):
-            asked = {
+            query_words = {
                 "東京": "a",
                 "タワー": "a",
                 "寺": "b",
@@ -708,7 +708,7 @@ class TableContract:
                 "भाषा": "f",
                 "カフェ": "g",
             }
-            for query, name in asked.items():
+            for query, name in query_words.items():
                 assert list(each.by_words(query, 10).id) == [name], query
             assert set(each.by_words("京", 10).id) == {"a", "b", "c"}
             assert list(each.by_words("o2", 10).id) == ["g"]
@@ -770,7 +770,7 @@ class TableContract:
                 rows = rows_of(ids, vectors=vectors, fields={"writer": [writer] * each})
                 table.write(rows, replace=number % 2 == 0)
                 assert set(table.digests(ids)) == set(ids)
-                assert found(table.nearest(vectors[:1], 1)[0]) == [(ids[0], 0)]
+                assert actual(table.nearest(vectors[:1], 1)[0]) == [(ids[0], 0)]
                 if number % 4 == 3:
                     assert table.delete(name(writer, number - 1)) == each
 
@@ -857,14 +857,14 @@ class TableContract:
         table.delete(rows.id[::4])
         before = everything(table)
         query = some_vectors(1, seed=4)
-        nearest = found(table.nearest(query, 30)[0])
-        words = set(found(table.by_words("common word1", 30)))
+        nearest = actual(table.nearest(query, 30)[0])
+        words = set(actual(table.by_words("common word1", 30)))
         table.compact()
         table.compact()
         for each in (table, reopen()):
             assert everything(each) == before
-            assert found(each.nearest(query, 30)[0]) == nearest
-            assert set(found(each.by_words("common word1", 30))) == words
+            assert actual(each.nearest(query, 30)[0]) == nearest
+            assert set(actual(each.by_words("common word1", 30))) == words
 
     def test_the_stats_count_and_the_version_moves(self, create):
         table = create()
@@ -948,10 +948,10 @@ class TableContract:
         table.compact()
         queries = some_vectors(40, dim, seed=12)
         for where in (None, Compare("group", "=", 0)):
-            whole = [found(each) for each in table.nearest(queries, 300, where=where)]
+            whole = [actual(each) for each in table.nearest(queries, 300, where=where)]
             assert all(len(set(each)) == 300 for each in whole)
             for k in (1, 10, 11, 50, 60, 250):
-                part = [found(each) for each in table.nearest(queries, k, where=where)]
+                part = [actual(each) for each in table.nearest(queries, k, where=where)]
                 assert part == [each[:k] for each in whole], k
 
     def test_equal_vectors_come_by_id_however_many(self, create):
@@ -1000,7 +1000,7 @@ class TableContract:
             many = table.nearest(queries, 10, where=where, exact=True)
             for query, answer in zip(queries, many, strict=True):
                 one = table.nearest(query[None], 10, where=where, exact=True)[0]
-                assert found(answer) == found(one)
+                assert actual(answer) == actual(one)
                 assert (answer.score.tolist(), answer.text, answer.fields) == (
                     one.score.tolist(),
                     one.text,

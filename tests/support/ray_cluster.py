@@ -115,10 +115,10 @@ def processes():
 def until(met, limit=LIMIT):
     """Wait until a condition on other processes is true."""
     end = time.monotonic() + limit
-    while not (found := met()):
+    while not (result := met()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
-    return found
+    return result
 
 
 def free_port():

@@ -49,5 +49,5 @@ if __name__ == "__main__":
         "contend": contend,
         "persist": persist,
     }
-    for said in verbs[verb](LanceStore(url).open(), *rest):
-        print(said, flush=True)
+    for line in verbs[verb](LanceStore(url).open(), *rest):
+        print(line, flush=True)

@@ -111,12 +111,12 @@ def figures(case: Case, arrays: Iterable[tuple[str, NDArray[np.float64]]]) -> di
     for name, array in sorted(arrays):
         if not name.endswith(case.without_gradient):
             groups.setdefault(group_of(name), []).append(array.astype(np.float64).ravel())
-    found = {}
+    result = {}
     for group, parts in groups.items():
         values = np.concatenate(parts)
         signs = np.random.default_rng(len(values)).choice([-1.0, 1.0], size=(3, len(values)))
-        found[group] = [short(float(each)) for each in (np.linalg.norm(values), *(signs @ values))]
-    return found
+        result[group] = [short(float(each)) for each in (np.linalg.norm(values), *(signs @ values))]
+    return result
 
 
 def group_of(name: str) -> str:

@@ -198,15 +198,15 @@ def written(content: dict[str, Any]) -> str:
     return re.sub(r"\[[^\[\]{}]*\]|\[\s*(?:\[[^\[\]{}]*\],?\s*)+\]", flat, whole) + "\n"
 
 
-def flat(found: re.Match[str]) -> str:
-    return re.sub(r"\s+", " ", found[0]).replace("[ ", "[").replace(" ]", "]")
+def flat(result: re.Match[str]) -> str:
+    return re.sub(r"\s+", " ", result[0]).replace("[ ", "[").replace(" ]", "]")
 
 
 def main() -> None:
     torch.set_num_threads(1)
     packages = (sentence_transformers, transformers, torch, accelerate)
-    with tempfile.TemporaryDirectory() as place:
-        folder = start_model(Path(place) / "model")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = start_model(Path(temporary) / "model")
         content = {
             "versions": {package.__name__: package.__version__.split("+")[0] for package in packages},
             "cases": {name: run(case, folder) for name, case in CASES.items()},

@@ -40,11 +40,11 @@ def test_the_likelihood_rises_while_training(fitted):
 
 def test_before_training_the_likelihood_is_that_of_a_round_gaussian():
     vectors = bent()
-    found = fit_flow(vectors, couplings=2, hidden=4, epochs=0)
+    result = fit_flow(vectors, couplings=2, hidden=4, epochs=0)
     variance = vectors.astype(np.float64).var(axis=0, ddof=1).mean()
     gaps = vectors - vectors.mean(axis=0, dtype=np.float64)
     expected = -0.5 * (gaps**2).mean() / variance - 0.5 * np.log(2 * np.pi * variance)
-    assert found.log_likelihood == (pytest.approx(expected, abs=1e-4),)
+    assert result.log_likelihood == (pytest.approx(expected, abs=1e-4),)
 
 
 def test_numpy_gives_what_torch_gives(fitted):

@@ -66,14 +66,14 @@ def ranking(*rows):
 
 
 def test_fusion_adds_reciprocal_ranks():
-    found = fuse([ranking([3, 1, 2]), ranking([1, 4, -1])], 3)
-    assert found.index.tolist() == [[1, 3, 4]]
-    np.testing.assert_allclose(found.score[0], [1 / 62 + 1 / 61, 1 / 61, 1 / 62], rtol=1e-6)
+    result = fuse([ranking([3, 1, 2]), ranking([1, 4, -1])], 3)
+    assert result.index.tolist() == [[1, 3, 4]]
+    np.testing.assert_allclose(result.score[0], [1 / 62 + 1 / 61, 1 / 61, 1 / 62], rtol=1e-6)
 
 
 def test_fusion_breaks_ties_on_the_lower_position_and_fills_with_nothing():
-    found = fuse([ranking([5]), ranking([2])], 4)
-    assert found.index.tolist() == [[2, 5, -1, -1]]
+    result = fuse([ranking([5]), ranking([2])], 4)
+    assert result.index.tolist() == [[2, 5, -1, -1]]
 
 
 def test_fusion_of_one_ranking_keeps_its_order():

@@ -129,8 +129,8 @@ def in_the_middle(monkeypatch, act):
     """`act` is done once, after the first block of a run was counted."""
     real, done = PairFolder.append, []
 
-    def append(self, found, next_row):
-        real(self, found, next_row)
+    def append(self, result, next_row):
+        real(self, result, next_row)
         if not done:
             done.append(True)
             act()

@@ -310,9 +310,9 @@ def test_lengths_without_a_compiler_take_little_memory():
     rows = np.random.default_rng(0).normal(size=(9000, 64)).astype(np.float32)
     center = rows.mean(axis=0, dtype=np.float64)
     tracemalloc.start()
-    found = numpy_squares(rows, center)
+    result = numpy_squares(rows, center)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < rows.nbytes * 1.5  # two blocks in float64; all rows would be twice what they are
-    np.testing.assert_allclose(found, np.square(rows - center).sum(axis=1))
+    np.testing.assert_allclose(result, np.square(rows - center).sum(axis=1))
     assert numpy_squares(rows[:0], center).shape == (0,)

@@ -42,7 +42,7 @@ def walk(name: str) -> str:
     pairs = similar_pairs(vectors, k=1)
     assert np.array_equal(normalize(pooled)[0], vectors[0])
     assert np.array_equal(model.encode([first])[0], vectors[0])
-    found = " · ".join(
+    result = " · ".join(
         f"{score:.3f} “{TEXTS[index + 1]}”" for index, score in zip(hits.index[0], hits.score[0], strict=True)
     )
     rows = [
@@ -83,7 +83,7 @@ def walk(name: str) -> str:
             f"starts {_numbers(vectors[0])}",
         ),
         ("`model.py`", "rows back in the caller's order", f"`{vectors.shape}` {vectors.dtype}"),
-        ("`vectors/search.py: search`", "the other three, nearest first", found),
+        ("`vectors/search.py: search`", "the other three, nearest first", result),
         (
             "`vectors/pairs.py: similar_pairs`",
             f"the nearest of {pairs.compared} pairs",

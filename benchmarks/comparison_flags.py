@@ -37,5 +37,5 @@ def environments_of(options: argparse.Namespace) -> Environments:
 
 def result_file(options: argparse.Namespace) -> Path | None:
     """Where the results go; None: nowhere."""
-    found: Path | None = options.out or (None if options.quick else options.results)
-    return found
+    result: Path | None = options.out or (None if options.quick else options.results)
+    return result
