@@ -28,7 +28,7 @@ PARTS = ("encode", "latency", "start", "size")
 
 
 def names(allowed: tuple[str, ...] | None = None):  # noqa: ANN201 - a parser for argparse
-    """Comma-separated names, all of them known."""
+    """Comma-separated names, all of which must be allowed."""
 
     def parse(text: str) -> list[str]:
         result = [name.strip() for name in text.split(",") if name.strip()]
@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"encode: {error}", file=sys.stderr)
         return 2
-    if hasattr(os, "sched_setaffinity"):  # a wider machine gives no peer more cores than asked for
+    if hasattr(os, "sched_setaffinity"):  # a larger machine gives no peer more cores than requested
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     before = time.monotonic()
     results = {
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"wrote {out}")
     print(render(results))
     ours = [entry for entry in results["systems"].values() if entry["role"] == "ours"]
-    return 1 if any(entry["failed"] for entry in ours) else 0  # a peer's failure is a line of the report
+    return 1 if any(entry["failed"] for entry in ours) else 0  # the failure of a peer is a line of the report
 
 
 if __name__ == "__main__":

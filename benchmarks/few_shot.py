@@ -1,4 +1,4 @@
-"""What tuning on pairs gains over the head alone: few-shot classification of banking77, eight examples a class.
+"""What tuning on pairs gains over the head alone: few-shot classification of banking77, eight examples per class.
 
     python benchmarks/few_shot.py
 

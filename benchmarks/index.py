@@ -1,11 +1,11 @@
-"""The index, ours and the peers in one run: the same vectors, threads and questions.
+"""The index, ours and the peers in one run: the same vectors, threads and queries.
 
     python benchmarks/index.py                        everything
     python benchmarks/index.py --only 200000 --systems gemel,faiss-hnsw
     python benchmarks/index.py --only 1000000 --systems gemel --out benchmarks/results/index-1m.json
     python benchmarks/index.py --quick                does everything work? 10,000 rows, few queries, no results file
 
-Every system runs in a process of its own, stopped while another is measured; building and asking are different
+Every system runs in its own process, stopped while another is measured; building and querying are separate
 processes, so that opening is measured cold. Index libraries (faiss, usearch) keep vectors and numbers only; the others
 give texts and fields with each answer.
 """
@@ -61,7 +61,7 @@ class Run:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def size(self, count: int) -> dict[str, Any]:
-        # Encoding half a million sentences would take longer than all that is measured.
+        # Encoding half a million sentences would take longer than all measurements.
         made = None
         if count <= _MOST_SENTENCES and not self._options.synthetic:
             made = index_data.sentences(count, self._folder, self._options.data, self._options.model)
@@ -143,7 +143,7 @@ def _best(answers: Any) -> dict[str, Any]:  # noqa: ANN401 - an iterator of answ
 
 
 def _setting(curve: list[dict[str, Any]], *, ours: bool) -> int:
-    """Ours: what it chose by itself. Peers: the fastest setting with a recall of 0.98, or their most thorough."""
+    """gemel: its default. Peers: the fastest setting with a recall of 0.98, or their most thorough one."""
     if ours:
         return 0
     good = [at for at, point in enumerate(curve) if point["recall"] >= 0.98]

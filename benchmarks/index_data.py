@@ -1,4 +1,4 @@
-"""What every system of index.py holds and is asked: real sentences and their vectors, made once and kept.
+"""The rows and queries of index.py: real sentences and their vectors, made once and kept.
 
 Captions (Flickr30k), inference pairs (SNLI, MultiNLI), news and question pairs, distinct, shuffled. The queries are
 other sentences of the same kinds, none of them in the corpus.
@@ -35,7 +35,7 @@ class Data:
     corpus: Path
     queries: Path
     texts: Path
-    """One a line: `count` of the corpus, then those of the queries."""
+    """One per line: `count` of the corpus, then those of the queries."""
     count: int
 
 

@@ -6,7 +6,7 @@
 
 Recall@10 is the part of the ten documents of an exact search that a search finds, for queries given as texts and for
 their vectors (a vector does not tell how many words the query has). Times are of single searches by vector, median and
-95th percentile; read them only if `load_before` in the results says that the machine did nothing else.
+95th percentile; they are valid only if `load_before` in the results shows that the machine was idle.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "recall=0.99": {"recall": 0.99},
     "exact": {"exact": True},
 }
-_COMMON = 3  # times that a word occurs in the stored sentences, at least
-_LONG_LINE = 20  # characters of a line of code, at least
+_COMMON = 3  # minimum number of occurrences of a word in the stored sentences
+_LONG_LINE = 20  # minimum number of characters of a line of code
 
 
 @dataclass(frozen=True)

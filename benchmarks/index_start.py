@@ -1,4 +1,4 @@
-"""How soon a new process answers from an index, and how fast batches of queries are beside `gemel.search`.
+"""Time to the first answer of a new process from an index, and speed of batches of queries next to `gemel.search`.
 
     python benchmarks/index_start.py            # some minutes; writes results/index_start.json
     python benchmarks/index_start.py --quick    # does it work? small, nothing is written
@@ -34,7 +34,7 @@ MODEL = "all-MiniLM-L6-v2"
 SIZES = (2_000, 60_000)
 BATCHES = (64, 256, 500)
 K = 10
-# What a user writes, no more.
+# Exactly what a user writes.
 PROGRAMS = {
     "text": "import gemel; gemel.open_index({folder!r}).search('a man plays a guitar on a stage')",
     "vector": (
@@ -94,7 +94,7 @@ def first_answers(rows: int, folder: Path, options: Any) -> dict[str, Any]:  # n
     seconds: dict[str, list[float]] = {}
     loaded: dict[str, list[str]] = {}
     parts: dict[str, list[float]] = {}
-    for turn in range(options.rounds + 1):  # the first only warms the disk
+    for turn in range(options.rounds + 1):  # the first one only warms the disk cache
         for kind, program in PROGRAMS.items():
             for state in ("changed", "saved"):  # the search after a change saves what the next one finds
                 if state == "changed":
@@ -154,7 +154,7 @@ def _output(program: str, threads: int) -> str:
 def batches(rows: int, folder: Path, options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
     import gemel
 
-    location, vectors, queries = make_index(rows, folder, "batches")  # which nobody changes
+    location, vectors, queries = make_index(rows, folder, "batches")  # which is not changed
     array, all_queries = np.load(vectors), np.load(queries)
     out = []
     with gemel.open_index(location) as index:

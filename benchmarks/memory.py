@@ -3,7 +3,7 @@
     python benchmarks/memory.py                     a million: more than half an hour on two cores
     python benchmarks/memory.py --count 20000       fewer
 
-Killed and started again it goes on where it stopped; the peak of the earlier part is remembered.
+A killed run is resumed when started again; the peak of the earlier part is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE / "peers"))  # the reader of this process's memory is the workers'
+sys.path.append(str(HERE / "peers"))  # memory_mb of the workers
 
 PARTS = [
     part.split("|")
@@ -57,7 +57,7 @@ def sentences(count: int) -> Iterator[str]:
 
 
 class Encoder:
-    """The model with the options of this benchmark fixed, as the job wants it."""
+    """The model with the options of this benchmark fixed."""
 
     def __init__(self, model: Any, threads: int) -> None:  # noqa: ANN401 - gemel.Model, imported in the child only
         self._model = model
@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     command += ["--precision", options.precision, "--threads", str(options.threads), "--folder", str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        print("memory: the encoding process failed; start again to go on", file=sys.stderr)
+        print("memory: the encoding process failed; start again to resume", file=sys.stderr)
         return 1
     actual = json.loads(done.stdout.splitlines()[-1])
     options.out.parent.mkdir(parents=True, exist_ok=True)

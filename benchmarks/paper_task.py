@@ -1,4 +1,4 @@
-"""The task that Sentence-BERT opens with: the most similar pair of 10,000 sentences, from text to answer.
+"""The introductory task of the Sentence-BERT paper: the most similar pair of 10,000 sentences, from text to answer.
 
     python benchmarks/paper_task.py
 

@@ -1,4 +1,4 @@
-"""What `gemel plan` predicts beside what was measured: runs that set its constants, and runs that did not.
+"""Predictions of `gemel plan` next to measurements: runs that set its constants, and runs that did not.
 
 A test requires every checked prediction to be within 20 %. The others state why they are not checked.
 """
@@ -23,7 +23,7 @@ class Check:
     measured: float
     predicted: float
     sets: bool = False
-    """A constant comes from this very run."""
+    """A constant comes from this run."""
     loose: str = ""
     """Why it is not required to be within 20 %; empty: it is."""
     unit: str = "core-s"

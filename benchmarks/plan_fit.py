@@ -35,7 +35,7 @@ def used(time: dict[str, float]) -> float:
 def encoding() -> dict[str, float]:
     """Best rounds of seconds are faster than runs of minutes on the same machine: float32 lies between the two.
 
-    int8 is so many times as fast as float32 as it was in turns with it.
+    The ratio of int8 to float32 is that of the interleaved runs.
     """
     short, result = _short_rounds(), read("scale")
     from gemel.texts.plan_costs import PlanQuestion

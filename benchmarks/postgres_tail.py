@@ -1,8 +1,8 @@
-"""What rows outside the graph cost on PostgreSQL: decision record 13 rests on these figures.
+"""What rows outside the graph cost on PostgreSQL: the numbers of decision record 13.
 
     python benchmarks/postgres_tail.py "postgresql://user@host/db#name" --corpus vectors.npy --queries queries.npy
 
-The index must not exist; it stays for a second look. Server time is the processor time of the session's process, read
+The index must not exist; it is not deleted afterwards. Server time is the processor time of the session's process, read
 from /proc, so the server has to be on this machine; other work on it then matters little.
 """
 
@@ -26,7 +26,7 @@ TICK_MS = 10.0
 
 
 def main() -> None:
-    """Load, build, ask with growing tails, then put 1,000 rows into the graph itself."""
+    """Load, build, query with growing tails, then insert 1,000 rows into the graph itself."""
     options = _parser().parse_args()
     corpus, queries = np.load(options.corpus).astype(np.float32), np.load(options.queries).astype(np.float32)
     store = PostgresStore(options.location)
@@ -85,7 +85,7 @@ def _used_ms(process: int) -> float:
 
 
 def _into_the_graph(table: PostgresTable) -> float:
-    """The first 1,000 rows out and, with their old numbers, in again: so the graph takes them at once."""
+    """Delete the first 1,000 rows and insert them again with their old numbers, directly into the graph."""
     name = f'gemel."{table.relation}"'
 
     def work(connection: Any) -> float:  # noqa: ANN401

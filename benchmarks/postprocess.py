@@ -2,7 +2,7 @@
 
     python benchmarks/postprocess.py
 
-Results: results/postprocess.json. The flow's defaults were chosen with STSb-test in view.
+Results: results/postprocess.json. The defaults of the flow were chosen on STSb-test.
 """
 
 from __future__ import annotations

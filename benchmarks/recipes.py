@@ -4,7 +4,7 @@
     python benchmarks/recipes.py --work FOLDER --only nli   one
     python benchmarks/recipes.py --work FOLDER --score      no training: score the models that are there
 
-A model that is in the folder already is not trained again; a run that was cut off goes on. The results are in
+An existing model in the folder is not trained again; an interrupted run is resumed. The results are in
 results/recipes.json.
 """
 
@@ -83,7 +83,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command(recipe: Recipe, options: argparse.Namespace) -> list[str]:
-    """What a user types, but for the folders."""
+    """What a user types, except for the folders."""
     start = options.weights / recipe.start
     files = [str(options.data / f"{name}.tsv.gz") for name in recipe.data]
     dev = str(options.data / "sts" / "stsb-dev.tsv.gz")
@@ -99,7 +99,7 @@ def train(recipe: Recipe, options: argparse.Namespace) -> None:
     if (out / "README.md").exists():  # the last file that a run writes
         return
     resumed = ["--resume"] if (out / "training").exists() else []
-    # Seven of STSb's development pairs stand in its training set, as published: the doctor says so.
+    # Seven of STSb's development pairs are in its training set, as published: the doctor reports it.
     subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""One run of the benchmark: start all workers, then let them take turns."""
+"""One run of the benchmark: start all workers, then run them in turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Settings:
 
 
 class Run:
-    """Holds the results while they grow. The parts of `measure` are its methods, in their order."""
+    """Collects the results. The parts of `measure` are its methods, in order."""
 
     def __init__(self, settings: Settings) -> None:
         self._s = settings
@@ -120,7 +120,7 @@ class Run:
         return [name for name in self._s.sets if name in system.sets]
 
     def _tune(self) -> None:
-        """Batch size per system and set, from a few texts; for ours, which has none, a warm-up."""
+        """Batch size per system and set, from a few texts; a warm-up for gemel, which has none."""
         for system in self._crew.running():
             for name in self._sets_of(system):
                 # 32 documents of 256 tokens are 8,192 tokens already: here fewer may be better, not more
@@ -176,7 +176,7 @@ class Run:
                     one(name)
 
     def _round(self, name: str) -> None:
-        """Every system once, one after the other, after a look at the matmul limit of the moment."""
+        """Every system once, one after the other, after measuring the current matmul limit."""
         counted = self._results["texts"][name]
         counted["rounds"] += 1
         self._limits.measure()
@@ -238,7 +238,7 @@ class Run:
 
 
 def find_model(model: str) -> Path:
-    """A folder as given, or the folder in gemel's cache of a model known by name."""
+    """A folder as given, or the folder in gemel's cache of a model given by name."""
     if (Path(model) / "config.json").exists():
         return Path(model).resolve()
     from gemel.checkpoint import sources

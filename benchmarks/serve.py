@@ -35,7 +35,7 @@ from workers import say, surroundings
 SYSTEMS = ("gemel", "st-fastapi", "infinity")
 CLIENTS, LARGE = 64, 1000
 TARGETS = {"throughput_of_offline": 0.80, "mixed_p95_ratio": 3.0}
-# A fresh process, so that nothing of this one is in the way. The best of three rounds.
+# A fresh process, so that this one does not interfere. The best of three rounds.
 _OFFLINE = """
 import json, sys, time, gemel
 model = gemel.load(sys.argv[1]); texts = json.load(sys.stdin); threads = int(sys.argv[2])
@@ -74,7 +74,7 @@ def measure(server: Server, texts: list[str], seconds: float) -> dict[str, Any]:
 
 
 def offline(model: Path, texts: list[str], threads: int) -> float:
-    """Texts a second of `model.encode`."""
+    """Texts per second of `model.encode`."""
     done = subprocess.run(
         [sys.executable, "-c", _OFFLINE, str(model), str(threads)],
         input=json.dumps(texts), capture_output=True, text=True, check=True,
@@ -126,12 +126,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def ratios(result: dict[str, Any]) -> dict[str, Any]:
-    """What the run says in a few numbers, beside the targets."""
+    """The run in a few numbers, next to the targets."""
     systems = {name: actual for name, actual in result["systems"].items() if "failed" not in actual}
     if "gemel" not in systems:
         return {}
     speed = {name: actual[f"{CLIENTS}_clients"]["per_second"] for name, actual in systems.items()}
-    speed = {name: rate for name, rate in speed.items() if rate}  # one that answered nothing is no peer
+    speed = {name: rate for name, rate in speed.items() if rate}  # one that answered nothing does not count
     ours = systems["gemel"]
     right = [
         part["good"] if "good" in part else part["requests"] for part in (ours["bad_clients"], ours["killed"])

@@ -1,4 +1,4 @@
-"""A client that costs little, because it shares the cores with the server it measures: one socket, no library."""
+"""A lightweight client, because it shares the cores with the server it measures: one socket, no library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Load:
 
 
 def request_of(body: bytes) -> bytes:
-    """A whole request for embeddings."""
+    """A complete request for embeddings."""
     lines = ("POST /v1/embeddings HTTP/1.1", "host: localhost", "content-type: application/json")
     return "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body
 
@@ -94,7 +94,7 @@ async def keep_asking(
 
 
 def singles(port: int, model: str, texts: list[str], *, clients: int, seconds: float) -> Load:
-    """`clients` clients, one sentence a request, each sentence once."""
+    """`clients` clients, one sentence per request, each sentence once."""
     load, waiting = Load(), iter(texts)
 
     async def go() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from crew import without_paths
 from workers import say, surroundings
 
-# What a user writes, no more. {model} and {prepared} are folders.
+# Exactly what a user writes. {model} and {prepared} are folders.
 PROGRAMS = {
     "gemel": "import gemel; v = gemel.load({model!r}).encode(['hello world'])",
     "gemel-int8": "import gemel; v = gemel.load({model!r}, precision='int8').encode(['hello world'])",
@@ -54,7 +54,7 @@ def measure_starts(
     alive = {name: PROGRAMS[name].format(**folders) for name in pythons if name in PROGRAMS}
     result: dict[str, list[Start]] = {name: [] for name in alive}
     report: dict[str, dict[str, Any]] = {}
-    for turn in range(times + 1):  # the first only warms the disk
+    for turn in range(times + 1):  # the first one only warms the disk cache
         for name, program in list(alive.items()):
             try:
                 one = first_vector(pythons[name], program, threads, ours=name.startswith("gemel"))

@@ -26,7 +26,7 @@ def render(results: Results) -> str:
 
 
 def summary(results: Results) -> str:
-    """A row a system that people know: speed on the short texts, one query, the start, memory."""
+    """One row per well-known system: speed on the short texts, one query, the start, memory."""
     texts = next(iter(results["texts"]))
     rows = [["", "texts/s", "× ST torch", "one query, ms", "start to first vector, s", "Spearman", "peak MB"]]
     for name in SUMMARY:

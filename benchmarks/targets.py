@@ -1,4 +1,4 @@
-"""What the project promises about speed, each judged from one results file."""
+"""The speed targets of the project, each judged from one results file."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def best_peer(results: Results, precision: str, texts: str) -> str | None:
 
 
 def limit_share(results: Results, texts: str) -> dict[str, float]:
-    """Our float32 rate as a part of each measured matmul limit, from the operations really done."""
+    """Our float32 rate as a part of each measured matmul limit, from the operations actually done."""
     ours, counted = rate(results, "gemel", texts), results["texts"].get(texts)
     if ours is None or counted is None:
         return {}
-    # Repeated texts are computed once, so only distinct ones are work done.
+    # Repeated texts are computed once, so only distinct ones count.
     done = ours / counted["texts"] * counted["gflop_distinct"]
     return {name: done / limit["gflops"] for name, limit in results["sgemm"].items() if limit.get("gflops")}
 
@@ -92,7 +92,7 @@ def _speed(results: Results, texts: str) -> list[Target]:
             )
         )
     shares = limit_share(results, texts)
-    # The highest of the measured limits is the honest one: it gives the smallest share.
+    # The highest of the measured limits gives the smallest share.
     result.append(
         _at_least(
             f"{texts}, float32, part of the sgemm limit", 0.88, min(shares.values(), default=None), "{:.0%}"

@@ -3,7 +3,7 @@
     python benchmarks/torch_batches.py              # some minutes; writes results/torch_batches.json
     python benchmarks/torch_batches.py --quick      # does it work? nothing is written
 
-Networks of random weights in shapes that people run, two layers each: the kernels are those of the whole network. Times
+Networks of random weights in common shapes, two layers each: the kernels are those of the whole network. Times
 are processor seconds of this process, which other work on the machine changes little.
 """
 
@@ -44,7 +44,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure, print, and keep."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

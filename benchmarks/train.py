@@ -1,4 +1,4 @@
-"""How fast and how well gemel trains, beside sentence-transformers' trainer: same model, rows, batch, threads.
+"""How fast and how well gemel trains, compared with sentence-transformers' trainer: same model, rows, batch, threads.
 
     python benchmarks/train.py            about a quarter of an hour on two cores
     python benchmarks/train.py --quick    does everything work? no results file

@@ -1,4 +1,4 @@
-"""Does it harm a model to put rows of like length into a batch? Seeds of short trainings on NLI, scored on STSb.
+"""Does it harm a model to put rows of similar length into a batch? Seeds of short trainings on NLI, scored on STSb.
 
     python benchmarks/train_grouping.py                                what is missing in results/train_grouping.json
     python benchmarks/train_grouping.py --batches 64 --seeds 5         another batch size, fewer seeds
@@ -10,7 +10,7 @@ same weights, rows, number of steps and learning rate. A seed decides the order 
 Each run is a process of its own with one thread. The results file is written after every run, and a run that is in it
 is not done again, so the script can be stopped at any time. Quality is the Spearman correlation on the development
 set of STSb of the last model, computed by gemel for all sides. Speed is pairs per second of processor time: it
-depends far less on what else the machine does than time on the clock.
+depends far less on other load of the machine than wall-clock time.
 """
 
 from __future__ import annotations

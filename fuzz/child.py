@@ -1,7 +1,7 @@
 """One target in one process: `python -m fuzz.child NAME WORK --seconds 10 --engine atheris`.
 
 With atheris (libFuzzer for Python) gemel's bytecode is instrumented as it is imported, and comparisons guide the
-mutation too. Without it a loop of our own keeps inputs that reach new lines. Both use the mutations of `mutate.py`.
+mutation too. Without it a built-in loop keeps inputs that reach new lines. Both use the mutations of `mutate.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fuzz.target import Job, Target, load_targets
 TIME_OF_SEEDS = 20.0
 ADDRESS_SPACE = (
     8 * 2**30
-)  # bytes on top of what the libraries map: an allocation of more is an error, not a swap
+)  # bytes on top of what the libraries map: a larger allocation is an error and does not swap
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The C++ kernels as programs of their own, under the address and undefined-behavior sanitizers.
+"""The C++ kernels as separate programs, under the address and undefined-behavior sanitizers.
 
 clang with libFuzzer guides by coverage (Debian: `apt install clang libclang-rt-14-dev`). Without it the same source is
 compiled by g++ with a loop over random inputs. Without a compiler nothing is run.
@@ -65,7 +65,7 @@ def compiler() -> tuple[str, bool] | None:
 
 
 def how() -> str:
-    """Which of the three ways this machine has."""
+    """Which of the three ways this machine supports."""
     result = compiler()
     if result is None:
         return "not run: no C++ compiler"
@@ -98,7 +98,7 @@ def build(name: str, work: Path) -> Path:
 
 
 def run(name: str, work: Path, seconds: float, seed: int) -> Ran:
-    """Build and run one program for so many seconds."""
+    """Build and run one program for the given number of seconds."""
     result = compiler()
     if result is None:
         return Ran("not run: no C++ compiler")

@@ -1,4 +1,4 @@
-"""Files that a plan makes out of the data: draws of rows, folds, other columns. Made once, the same for a seed."""
+"""Files that a plan derives from the data: samples of rows, folds, other columns. Made once, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _texts(table: Table) -> Iterator[str]:
 
 
 def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
-    """Folds of pairs are dealt at random; folds of topics keep a topic whole."""
+    """Folds of pairs are assigned at random; folds of topics keep a topic together."""
     if by == "topics":
         topics = sorted({row["topic"] for row in table})
         random.Random(0).shuffle(topics)

@@ -1,7 +1,7 @@
 """The number behind each claim: a difference of two lines of a table, with its 95 % interval.
 
 Lines that were run with several seeds or folds: the mean of the differences within a seed, and Student's interval over
-seeds. Others: the paired bootstrap over the test pairs, which says nothing about another training run.
+seeds. Others: the paired bootstrap over the test pairs, which does not cover the variance between training runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model through a suite: numbers with intervals for the results, items for comparing two models by."""
+"""Scores of a model on a suite: numbers with intervals for the results, items for comparing two models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
 
 
 def ready(row: Row, folders: Folders) -> bool:
-    """It was measured before: nothing is left to do but to read."""
+    """Whether it was measured before and only has to be read."""
     return _path(row, folders).exists()
 
 
@@ -103,9 +103,7 @@ def _scores(results: Sequence[Scores]) -> dict[str, Any]:
         actual[result.dataset.removesuffix("-test")] = {**_ends(main.value, main.low, main.high), **more}
         actual[result.dataset.removesuffix("-test")]["items"] = result.items
     whole = [result.values[result.main].value for result in results if result.dataset != AVERAGE]
-    same_kind = all(
-        result.task != "arguments" for result in results
-    )  # three readings of one set have no mean
+    same_kind = all(result.task != "arguments" for result in results)  # three scores of one set have no mean
     if len(whole) > 1 and AVERAGE not in actual and same_kind:
         from gemel.evaluation.evaluate import average
 

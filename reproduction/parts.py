@@ -1,4 +1,4 @@
-"""The words of a plan: rows to train on, how a model is made, what it is measured on, and a table of such rows."""
+"""The parts of a plan: rows to train on, how a model is made, what it is measured on, and a table of such rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Made:
 
     name: str
     source: str = ""
-    """What is there: `start`, `glove`, or a name that gemel.evaluate knows."""
+    """An existing model: `start`, `glove`, or a name that gemel.evaluate accepts."""
     verb: str = ""
     """train, postprocess or distill."""
     start: Made | None = None
@@ -61,7 +61,7 @@ class Suite:
     name: str
     task: str
     files: tuple[Rows, ...] = ()
-    """None: a folder, from which the task takes what it knows."""
+    """None: a folder, from which the task takes the files that fit."""
     folder: str = ""
     """Inside the data folder."""
     settings: tuple[tuple[str, str | int], ...] = ()

@@ -19,9 +19,9 @@ from reproduction.timed_claims import timed_rows
 
 INTRO = HERE / "intro.md"
 NOTES = HERE / "notes"
-"""A file for each table with what the numbers do not say; numbers do not stand there."""
+"""A text file for each table, without numbers."""
 COUNTED = {("3", "seeds"): "folds", ("5", "pairs"): "texts"}
-"""What else than seeds and pairs an interval goes over."""
+"""What an interval covers other than seeds and pairs."""
 
 
 def claims_table(result: dict[str, Content]) -> str:

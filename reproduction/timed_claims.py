@@ -14,7 +14,7 @@ Found = dict[str, Content]
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast or as good, and its ends."""
+    """How many times as fast or as good, and its interval."""
 
     value: float
     low: float

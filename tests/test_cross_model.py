@@ -1,4 +1,4 @@
-"""Cross-encoders: equal to transformers, the same bits in any company, no torch, honest about length and labels."""
+"""Cross-encoders: equal to transformers, batch-invariant, without torch, errors about length and labels."""
 
 import json
 import sys
@@ -156,7 +156,7 @@ def test_long_pairs_are_cut_as_transformers_cuts_them(folder, max_length):
     np.testing.assert_allclose(ours, their_logits(folder, left, right, max_length), atol=1e-5)
 
 
-# The same bits in any company.
+# Batch invariance.
 
 
 @pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
@@ -214,7 +214,7 @@ def test_one_output_is_a_sigmoid_unless_the_checkpoint_says_identity(tmp_path):
     np.testing.assert_array_equal(gemel.load_cross(folder).scores(LEFT, RIGHT), logits)
 
 
-def test_a_sigmoid_of_a_large_number_is_quiet(folder):
+def test_a_sigmoid_of_a_large_number_gives_no_warning(folder):
     from gemel.cross_model import _sigmoid
 
     with warnings.catch_warnings():
@@ -262,7 +262,7 @@ def test_rank_gives_the_best_documents_first(folder):
     assert len(model.rank("hello", documents, k=100)) == len(documents)
 
 
-def test_the_wrong_question_names_the_right_one(folder, nli):
+def test_a_call_for_the_other_kind_of_model_names_the_right_one(folder, nli):
     with pytest.raises(InputError, match=r"one output.*Use scores"):
         gemel.load_cross(folder).probabilities(LEFT, RIGHT)
     for ask in (lambda model: model.scores(LEFT, RIGHT), lambda model: model.rank("a", RIGHT)):

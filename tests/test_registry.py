@@ -1,4 +1,4 @@
-"""The table type behind everything that is named from outside: added entries, lazy packages, errors."""
+"""The registry type behind everything that is chosen by name: added entries, lazy packages, errors."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""OpenVINO without a package around it: two streams, length-sorted batches. Not a peer, a reference."""
+"""Plain OpenVINO: two streams, length-sorted batches. A reference, not a peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One system of communities.py in a process of its own: communities of the rows of an npy file."""
+"""One system of communities.py in its own process: communities of the rows of an npy file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One store of index.py in a process of its own: build, open, ask, filter, add, delete.
+"""One store of index.py in its own process: build, open, query, filter, add, delete.
 
 Row i has the id str(i), the text of line i, and two numbers: tag = i % 100 and half = i % 2, for filters of 1 % and
-50 %. Rows that an index library only numbers have neither texts nor fields there: that is said in the report.
+50 %. Index libraries store numbered rows without texts and fields: the report says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK = 20_000
 
 
 class Gemel:
-    """Texts, fields and vectors through `gemel.open_index`; `settings` None is what it chose by itself."""
+    """Texts, fields and vectors through `gemel.open_index`; `settings` None is its default."""
 
     stores_texts = True
     settings = (None, "exact")
@@ -137,7 +137,7 @@ class FaissHnsw:
 
     def add(self, first: int, rows: np.ndarray) -> None:
         self._index.add(rows)
-        self._faiss.write_index(self._index, str(self._file))  # until then nothing would survive
+        self._faiss.write_index(self._index, str(self._file))  # nothing is durable before this
 
     def delete(self, first: int, count: int) -> None:
         raise NotImplementedError("HNSW of faiss has no delete")
@@ -369,7 +369,7 @@ class Peer:
         return {"seconds": seconds, "mb": memory_mb("VmRSS") - before}
 
     def ask(self, request: Answer) -> Answer:
-        """One query a call, as a user's program would."""
+        """One query per call, as in a user's program."""
         count, only = request["count"], request.get("only")
         setting = self._system.settings[request["setting"]]
         truth = self._truth[only or "all"][:count]
@@ -385,7 +385,7 @@ class Peer:
         return {"p50_ms": p50, "p95_ms": p95, "recall": recall(result, truth), "setting": str(setting)}
 
     def sweep(self, request: Answer) -> Answer:
-        """All queries in one call for each setting: queries a second against recall."""
+        """All queries in one call for each setting: queries per second against recall."""
         points = []
         for setting in self._system.settings:
             seconds, result = timed(lambda s=setting: self._system.ask_all(self._queries, 10, s))
@@ -406,7 +406,7 @@ class Peer:
         return answer
 
     def sentence(self, request: Answer) -> Answer:
-        """Ours only: from the text of a query to the answer, the encoding included."""
+        """gemel only: from the text of a query to the answer, including encoding."""
         import gemel
 
         model = gemel.load(request["model"])

@@ -1,4 +1,4 @@
-"""One system of pairs.py in a process of its own: pairs and search over vectors from npy files.
+"""One system of pairs.py in its own process: pairs and search over vectors from npy files.
 
 It runs in every environment, so each library is imported by the system that uses it. Reading the file and building
 what a library searches in (faiss: an index; torch: a tensor) are outside the timer.
@@ -42,7 +42,7 @@ class Ours:
 
 
 class NumpyTriangle:
-    """What one would write by hand: blocks of the upper triangle, a running floor."""
+    """A simple version: blocks of the upper triangle, a running threshold."""
 
     def __init__(self, options: Answer) -> None:
         pass
@@ -164,7 +164,7 @@ class Peer:
         return {"packages": installed()}
 
     def prepare(self, request: Answer) -> Answer:
-        """Vectors in memory, before the clock starts; those of the case before are let go."""
+        """Vectors in memory, before the timer starts; those of the previous case are freed."""
         self._ready.clear()
         gc.collect()
         arrays = [np.load(path) for path in request["arrays"]]

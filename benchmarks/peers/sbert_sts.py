@@ -1,6 +1,6 @@
 """STS by sentence-transformers' own evaluator: a model folder and files in, one line of JSON with points out.
 
-Reads the tables itself, so that a mistake of our reader cannot hide.
+Reads the tables itself, so that it does not share an error of our reader.
 """
 
 from __future__ import annotations

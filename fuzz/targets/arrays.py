@@ -40,7 +40,7 @@ def arrays(folder: Path) -> Job:
         )
         for name in ("score", "left", "right"):
             if not np.array_equal(getattr(fast, name), getattr(plain, name)):
-                raise WrongAnswerError(f"{name} of the pairs depends on the way they are found")
+                raise WrongAnswerError(f"{name} of the pairs depends on how they are computed")
         for output in ("float16", "int8", "binary"):
             gemel.quantize(rows, output)
 

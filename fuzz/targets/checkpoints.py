@@ -1,4 +1,4 @@
-"""Model folders: each file of a checkpoint in turn comes from a stranger, the others are those of a tiny model."""
+"""Model folders: each file of a checkpoint in turn is untrusted, the others are those of a tiny model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _encoded(folder: Path, engine: str | None = None) -> None:
 
 
 def _one_file(folder: Path, name: str, run: Callable[[Path], object], extra: tuple[bytes, ...] = ()) -> Job:
-    """The file `name` of a model folder is the input; it may also be one that the folder does not have yet."""
+    """The file `name` of a model folder is the input; it may also be a file that the folder does not have yet."""
     path = folder / name
     seeds = ([path.read_bytes()] if path.is_file() else []) + list(extra)
 
@@ -204,7 +204,7 @@ def safetensors(folder: Path) -> Job:
 
 @target("safetensors-header", "json", "gemel.checkpoint.files")
 def safetensors_header(folder: Path) -> Job:
-    """The header as JSON, with a right length before it and enough bytes behind it."""
+    """The header as JSON, with a correct length before it and enough bytes after it."""
     from gemel.checkpoint.files import Tensors
 
     path = folder / "model.safetensors"

@@ -32,7 +32,7 @@ TREES: list[dict[str, Any]] = [
     {"year": {"not in": [1, 2020]}}, {"id": {"in": ["1", "2"]}},
 ]  # fmt: skip
 NEWER = {"tags": "texts", "sizes": "ints", "day": "date", "at": "datetime"}
-"""Fields of types that an older index does not have: used where they are there."""
+"""Fields of types that an older index does not have: used if they exist."""
 NEWER_ROWS: list[dict[str, Any]] = [
     {"tags": ["x", "it's"], "sizes": [1, 2**62], "day": "2024-02-29", "at": "2024-02-29T12:00:00+00:00"},
     {"tags": [], "sizes": None, "day": None, "at": "1970-01-01T00:00:00+00:00"},

@@ -89,7 +89,7 @@ def _add_encoded(format: str) -> None:
         "gemel.texts.formats",
     )
     def make(folder: Path) -> Job:
-        """Vectors on disk, read by `read_folder`, by `verify`, and by an encoding that goes on."""
+        """Vectors on disk, read by `read_folder`, by `verify`, and by a resumed encoding."""
         import gemel
         from gemel.files.rows import Row
         from tiny import tiny_bert
@@ -260,7 +260,7 @@ def clusters_json(folder: Path) -> Job:
     def read(data: bytes) -> None:
         with contextlib.suppress(
             ValueError, RecursionError
-        ):  # the mark of this run, or nothing behind it is read
+        ):  # the run id, without which the rest is not read
             content = json.loads(data)
             if isinstance(content, dict) and isinstance(content.get("mark"), str):
                 data = json.dumps({**content, "mark": mark}).encode()

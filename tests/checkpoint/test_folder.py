@@ -505,7 +505,7 @@ STRANGE: tuple[object, ...] = (None, True, 3, -1, 1e30, "x", "", [], {}, [3], {"
         "2_Dense/config.json",
     ],
 )
-def test_a_strange_value_anywhere_is_read_or_refused_but_never_a_crash(tmp_path, name):
+def test_an_unexpected_value_anywhere_is_read_or_refused_but_never_crashes(tmp_path, name):
     folder = tiny_bert(tmp_path / "tiny", dense=4, prompts={"query": "q"})
     write(folder / "tokenizer_config.json", {"model_max_length": 64})
     path = folder / name

@@ -1,6 +1,6 @@
 """Settings of a checkpoint that change vectors: followed as sentence-transformers follows them, or refused by name.
 
-Each case says what gemel must give without any other package; where sentence-transformers is installed, the same
+Each case states what gemel must return without any other package; where sentence-transformers is installed, the same
 folder is read by it too, and the vectors must be equal.
 """
 
@@ -59,7 +59,7 @@ def byte_level(path: Path, *, prefix: bool) -> None:
     tokenizer.save(str(path))
 
 
-# Each case: makes a folder, and gives the vectors that it must have, by other means.
+# Each case makes a folder and computes its expected vectors by other means.
 
 Case = tuple[Path, list[str], np.ndarray]
 
@@ -85,9 +85,7 @@ def without_accents_by_the_settings(parent: Path) -> Case:
 
 
 def a_class_brings_its_defaults(parent: Path) -> Case:
-    folder = tiny_bert(
-        parent
-    )  # tokenizer.json keeps accents; a BertTokenizer that lower-cases takes them off
+    folder = tiny_bert(parent)  # tokenizer.json keeps accents; a BertTokenizer that lower-cases removes them
     change(folder / "tokenizer_config.json", tokenizer_class="BertTokenizerFast")
     return folder, ["É a"], encode(tiny_bert(parent / "plain"), ["e a"])
 
@@ -297,7 +295,7 @@ def test_a_key_that_is_not_understood_is_refused_by_name(tmp_path, file, key, va
 
 
 @pytest.mark.parametrize(("file", "key", "value"), REFUSED)
-def test_the_same_key_without_a_value_says_nothing(tmp_path, file, key, value):
+def test_the_same_key_without_a_value_is_accepted_silently(tmp_path, file, key, value):
     folder = tiny_bert(tmp_path / "model", dense=8)
     change(folder / file, **{key.partition(".")[0]: None})
     read_checkpoint(folder)

@@ -15,7 +15,7 @@ from gemel.errors import ModelError
 from tiny import tiny_bert, tiny_tokenizer, tiny_vocabulary
 
 
-def test_padding_and_cutting_of_the_file_are_switched_off(tmp_path):
+def test_padding_and_truncation_of_the_file_are_disabled(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     path = str(folder / "tokenizer.json")
     stored = Tokenizer.from_file(path)
@@ -153,7 +153,7 @@ def test_a_token_id_that_no_network_has_is_a_model_error(tmp_path, number, where
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*$"])
-def test_a_regular_expression_that_explodes_ends_in_a_model_error(tmp_path, pattern, capfd):
+def test_a_regular_expression_with_catastrophic_backtracking_is_a_model_error(tmp_path, pattern, capfd):
     folder = tiny_bert(tmp_path / "model")
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     edit(folder / "tokenizer.json", pre_tokenizer=split)
@@ -161,7 +161,7 @@ def test_a_regular_expression_that_explodes_ends_in_a_model_error(tmp_path, patt
     for texts in (["a" * 40 + "!"], ["a" * 40 + "!", "the cat"]):
         with pytest.raises(ModelError, match="a regular expression that takes too long"):
             model.encode(texts)
-    capfd.readouterr()  # the library writes its own trace
+    capfd.readouterr()  # the library prints its own traceback
     assert model.encode(["the cat"]).shape == (1, 32)
 
 

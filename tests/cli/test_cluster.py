@@ -37,7 +37,7 @@ def test_clusters_are_json_lines_when_piped(workspace, capsys):
     assert "2 clusters of 8 texts, 0 in none" in err
 
 
-def test_the_folder_has_all_that_was_promised(workspace, capsys):
+def test_the_folder_has_every_documented_file(workspace, capsys):
     code, out, err = run(capsys, "texts.tsv", "--k", "2", "--id-column", "name", "-o", "c", "--map", "pca")
     assert (code, out) == (0, "")
     assert err.startswith("c: 2 clusters")

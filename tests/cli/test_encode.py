@@ -75,7 +75,7 @@ def test_standard_input_is_read_as_lines(run, monkeypatch, arguments):
     assert [json.loads(line)["id"] for line in out.splitlines()] == ["0", "1", "2"]
 
 
-def test_a_terminal_is_not_waited_for(run, monkeypatch):
+def test_input_from_a_terminal_is_not_read(run, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -233,7 +233,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_the_program_survives_a_kill_with_a_real_model(tmp_path, model, run):
+def test_a_killed_run_with_a_real_model_is_resumed(tmp_path, model, run):
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{TEXTS[n % 5]} {n}\n" for n in range(1200)))  # a block is 1,024 texts
     for kills, resumed in ((2, 1024), (4, 1200)):

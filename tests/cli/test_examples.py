@@ -1,4 +1,4 @@
-"""Every example of every `--help` does what it says: it is run on small files and tiny models, or at least parsed."""
+"""Every example of every `--help` works: it is run on small files and tiny models, or at least parsed."""
 
 import io
 import re
@@ -98,7 +98,7 @@ def test_the_examples_run(words, workspace, monkeypatch, capsys):
 
 
 def parse(line):
-    """Refused if a flag, a choice or an argument is wrong."""
+    """Fails if a flag, a choice or an argument is wrong."""
     import click
 
     words = next(piece for piece in parts(line) if piece[0] == "gemel")[1:]
@@ -113,7 +113,7 @@ def test_every_command_has_an_example_of_itself(words):
     assert any(f"gemel {words}".strip() in line for line in EXAMPLES[words]), EXAMPLES[words]
 
 
-def test_all_verbs_were_walked():
+def test_every_verb_is_covered():
     assert {words.split()[0] for words in EXAMPLES if words} == set(VERBS)
 
 

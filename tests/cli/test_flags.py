@@ -39,7 +39,7 @@ TABLE = {
     "on": ("--on", "Run on a Ray cluster"),
 }
 
-# The same word for things of another type, and why.
+# The same name for options of different types, and why.
 OTHER_TYPES = {
     "keep": "of duplicates, one of three; of layers, their numbers",
     "data": "an evaluation reads one table or folder; the others files",

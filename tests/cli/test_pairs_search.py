@@ -89,14 +89,14 @@ def test_search_answers_each_query(workspace, capsys):
     assert stderr == "3 queries, 120 texts, scored by cosine, every text compared\n"
 
 
-def test_search_among_some_rows(workspace, capsys):
+def test_search_filters_rows_by_a_condition(workspace, capsys):
     code, rows, _ = run(capsys, "search", "texts.tsv", "rain", "--where", "lang = 'en'", "--hybrid")
     assert code == 0
     assert len(rows) == 10
     assert all(int(row["id"]) % 2 == 1 for row in rows)
 
 
-def test_a_condition_knows_the_types_of_columns(workspace, capsys):
+def test_a_condition_uses_the_types_of_columns(workspace, capsys):
     years = [1999, 2001, 2024]
     lines = [json.dumps({"text": text, "year": year}) for text, year in zip(TEXTS, years, strict=False)]
     (workspace / "years.jsonl").write_text("\n".join(lines), encoding="utf-8")
@@ -185,7 +185,7 @@ def test_a_wrong_request_is_one_line(workspace, capsys, words, stderr):
     assert len(error.splitlines()) == 1
 
 
-def test_a_screen_gets_a_table(workspace, capsys, monkeypatch):
+def test_a_terminal_gets_a_table(workspace, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["pairs", "texts.tsv", "-k", "150", "--calibrate"]) == 0
     captured = capsys.readouterr()

@@ -27,7 +27,7 @@ def run(capsys, *words):
     return code, captured.out, captured.err
 
 
-def test_a_person_reads_what_was_done_and_how_even_it_became(workspace, capsys):
+def test_a_terminal_shows_what_was_done_and_the_isotropy(workspace, capsys):
     code, out, _ = run(capsys, "model", "--data", "texts.txt", "-o", "new", "--dim", "6")
     assert code == 0
     first, before, after = out.splitlines()

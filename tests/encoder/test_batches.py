@@ -1,4 +1,4 @@
-"""Batches, windows and lanes: each by its law."""
+"""Properties of batches, windows and lanes."""
 
 import threading
 
@@ -52,7 +52,7 @@ def test_an_error_in_a_lane_stops_the_rest_and_is_raised():
     assert {500, 501} <= set(done)
 
 
-def test_lanes_use_that_many_threads_and_no_more():
+def test_lanes_use_the_requested_number_of_threads():
     seen, gate = set(), threading.Barrier(3, timeout=20)
 
     def work(batch):

@@ -1,4 +1,4 @@
-"""The relation head that a model keeps: read, written, left out where it does not fit, and used on texts."""
+"""The classification head of a model: read, written, left out where it does not fit, and used on texts."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def vectors(rows, dim=32, seed=1):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A tiny model that keeps a head."""
+    """A tiny model with a classification head."""
     plain = read_checkpoint(tiny_bert(tmp_path / "plain"))
     return write_checkpoint(plain, tmp_path / "kept", relation=head(bias=True))
 
@@ -226,7 +226,7 @@ def test_a_new_head_replaces_the_old(folder, tmp_path):
     assert gemel.load(tmp_path / "two").labels == ("yes", "no")
 
 
-def test_a_model_whose_vectors_change_loses_its_head(folder, tmp_path):
+def test_a_model_whose_vectors_change_drops_its_head(folder, tmp_path):
     checkpoint = read_checkpoint(folder)
     layer = Dense(np.eye(32, dtype=np.float32), None, "identity")
     changes = [
@@ -242,12 +242,12 @@ def test_a_model_whose_vectors_change_loses_its_head(folder, tmp_path):
     assert read_checkpoint(out).relation.labels == LABELS
 
 
-def test_post_processing_loses_the_head(folder, tmp_path):
+def test_post_processing_drops_the_head(folder, tmp_path):
     save_postprocessed(gemel.load(folder), [*LEFT, *RIGHT], tmp_path / "white", method="centering")
     assert gemel.load(tmp_path / "white").labels is None
 
 
-def test_another_pooling_loses_the_head(folder):
+def test_another_pooling_drops_the_head(folder):
     assert gemel.load(folder, pooling="mean").labels == LABELS
     assert gemel.load(folder, pooling="cls").labels is None
 
@@ -267,7 +267,7 @@ def test_relation_is_the_head_on_what_encode_gives(folder):
     assert model.relation([], []).shape == (0, 3)
 
 
-def test_a_model_that_does_not_normalise_gives_its_head_plain_vectors(tmp_path):
+def test_a_model_without_normalization_passes_plain_vectors_to_its_head(tmp_path):
     plain = read_checkpoint(tiny_bert(tmp_path / "plain", normalize=False))
     model = gemel.load(write_checkpoint(plain, tmp_path / "kept", relation=head()))
     u, v = model.encode(LEFT), model.encode(RIGHT)
@@ -291,7 +291,7 @@ def test_a_wrong_request_is_refused(folder, arguments, changes, message):
         gemel.load(folder).relation(*arguments, **changes)
 
 
-def test_models_show_tells_the_labels(folder, monkeypatch):
+def test_models_show_prints_the_labels(folder, monkeypatch):
     shown = CliRunner().invoke(models.command, ["show", str(folder)], catch_exceptions=False)
     assert json.loads(shown.stdout)["labels"] == list(LABELS)
     monkeypatch.setattr(models, "_wants_json", lambda as_json: as_json)

@@ -214,7 +214,7 @@ def test_a_baseline_without_its_path_says_how_to_write_it(name):
         open_baseline(name)
 
 
-def test_names_are_known_and_typos_helped():
+def test_names_are_listed_and_typos_get_suggestions():
     assert all(is_baseline(name) and is_baseline(f"{name}:x") for name in BASELINES)
     assert not is_baseline("all-MiniLM-L6-v2")
     with pytest.raises(InputError, match="Did you mean 'glove'"):

@@ -40,11 +40,11 @@ def test_a_perfect_match_is_one_whatever_clusters_are_called():
     assert (result.ari, result.accuracy) == (1, 1)
 
 
-def test_counts_are_those_on_paper():
+def test_counts_by_hand():
     assert contingency(["b", "a", "b"], [5, 5, 9]).tolist() == [[1, 0], [1, 1]]
 
 
-def test_one_cluster_for_all_tells_nothing_but_is_complete():
+def test_one_cluster_for_all_scores_zero_but_is_complete():
     result = agreement(["a", "a", "b", "b"], [0, 0, 0, 0])
     assert (result.homogeneity, result.completeness, result.v_measure) == (0, 1, 0)
     assert (result.nmi, result.ari, result.accuracy) == (0, 0, 0.5)
@@ -62,7 +62,7 @@ def test_a_class_in_two_halves_by_hand():
     assert result.accuracy == 0.75  # a third cluster has no class left
 
 
-def test_all_apart_on_both_sides_agrees():
+def test_singleton_clusters_and_classes_agree():
     assert agreement([1, 2, 3], ["x", "y", "z"]).ari == 1
     assert agreement(["a"], [0]).v_measure == 1
 
@@ -99,7 +99,7 @@ def test_labels_of_other_items_are_refused():
         agreement([], [])
 
 
-def test_islands_are_found():
+def test_separated_groups_are_found():
     labels = ["a", "b", "c"] * 10
     scores = Clustering("islands", [f"{label} text" for label in labels], labels, seeds=3).score(Islands())
     assert scores.main == "v-measure"

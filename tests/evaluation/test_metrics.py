@@ -27,7 +27,7 @@ def test_pearson_by_hand():
     assert pearson([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
 
 
-def test_spearman_sees_order_only():
+def test_spearman_depends_on_order_only():
     assert spearman([1, 2, 3, 4], [1, 10, 100, 1000]) == pytest.approx(1)
     assert spearman([1, 2, 3, 4], [2, 1, 4, 3]) == pytest.approx(0.6)
 

@@ -95,7 +95,7 @@ def test_pairs_that_were_not_mined_count_as_missed(tmp_path):
     assert nothing.values["threshold"].note == "no gold pair was mined"
 
 
-def test_chains_count_where_asked_for(tmp_path):
+def test_chains_count_if_requested(tmp_path):
     path = write_pairs(tmp_path, "1\ta\ta2", "1\ta2\tc")
     assert task_of("mining", path).gold == ((0, 1), (1, 2))
     assert task_of("mining", path, closed=True).gold == ((0, 1), (0, 2), (1, 2))
@@ -172,7 +172,7 @@ def test_one_pair_of_languages_is_a_result_without_parts(tmp_path):
     assert (other.source, other.targets) == ("de", ("en",))
 
 
-def test_a_repeated_sentence_is_as_good_as_its_twin(tmp_path):
+def test_a_repeated_sentence_counts_as_a_match(tmp_path):
     path = write_languages(tmp_path, "one\teins", "one\teins", header="en\tde")
     assert task_of("translation", path).score(Known(WORDS)).values["accuracy"].value == 100
 

@@ -1,4 +1,4 @@
-"""Numbers of ranked lists: by hand, and as trec_eval computes them."""
+"""Metrics of ranked lists: by hand, and as trec_eval computes them."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from gemel.evaluation.metrics import (
     reciprocal_rank,
 )
 
-# What is at each of twelve places, and the gains of relevant documents that were not found.
+# The gains at each of twelve ranks, and those of relevant documents that were not retrieved.
 GAINS = {
     "q1": [0, 3, 0, 1, 2, 0, 0, 0, 0, 0, 1, 0],
     "q2": [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -24,7 +24,7 @@ GAINS = {
     "q5": [0, 0, 2, 0, 0, 1, 0, 0, 0, 3, 0, 0],
 }
 MISSED = {"q1": [2], "q2": [], "q3": [1, 1], "q4": [1, 1, 1], "q5": []}
-# By pytrec_eval-terrier 0.5.11: a run with falling scores and these gains as qrels; rounded to six places.
+# By pytrec_eval-terrier 0.5.11: a run with falling scores and these gains as qrels; rounded to six digits.
 TREC_EVAL = {
     "ndcg_cut_5": [0.509454, 1.0, 0.0, 1.0, 0.210002],
     "ndcg_cut_10": [0.509454, 1.0, 0.0, 1.0, 0.466919],
@@ -90,7 +90,7 @@ def test_ndcg_by_hand():
 
 
 def test_average_precision_by_hand():
-    # Found at places 1 and 3 of three relevant documents: (1/1 + 2/3 + 0) / 3.
+    # Retrieved at ranks 1 and 3 of three relevant documents: (1/1 + 2/3 + 0) / 3.
     lists = one([1, 0, 1], [1, 1, 1])
     assert average_precision(lists)[0] == pytest.approx(5 / 9)
     assert average_precision(lists, 1)[0] == pytest.approx(1 / 3)
@@ -109,7 +109,7 @@ def test_precision_divides_by_k_also_where_the_list_is_shorter():
     assert precision(one([1, 1], [1, 1]), 10)[0] == 0.2
 
 
-def test_empty_places_and_gains_of_zero_or_less_are_not_relevant():
+def test_empty_ranks_and_gains_of_zero_or_less_are_not_relevant():
     lists = ranked(np.array([[2, -1, 0]]), [{0: 1.0, 1: -1.0, 2: 0.0}])
     assert lists.gains.tolist() == [[0, 0, 1]]
     assert lists.relevant.tolist() == [1]

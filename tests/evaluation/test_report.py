@@ -1,4 +1,4 @@
-"""Reports: three files that say the same, whatever the names and however many results."""
+"""Reports: three files with the same content, for any names and any number of results."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def report(tmp_path, results, comparisons=()):
 
 
 class Page(HTMLParser):
-    """Counts elements, and fails on one that is not closed or closed out of turn."""
+    """Counts elements, and fails on one that is not closed or closed in the wrong order."""
 
     def __init__(self, text):
         super().__init__()
@@ -193,7 +193,7 @@ def test_an_average_among_the_results_is_kept_with_its_interval_and_goes_last(tm
     assert "- average: the mean of the data sets, each with the same weight" in text
 
 
-def test_unlike_numbers_are_named_and_not_averaged(tmp_path):
+def test_different_metrics_are_named_and_not_averaged(tmp_path):
     other = result("trec", main="accuracy", values={"accuracy": Score(90.0)})
     write_report([result(), other], [], tmp_path)
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
@@ -284,7 +284,7 @@ def test_twelve_data_sets_and_three_models_make_a_page_of_modest_size(tmp_path):
     assert len(text) < 1_000_000
 
 
-def test_a_page_asks_for_nothing_from_elsewhere(tmp_path):
+def test_a_page_loads_nothing_from_other_hosts(tmp_path):
     text = report(tmp_path, [result(sample=correlated(40))], [compared(1.0, 0.5, 1.5)])
     assert not re.search(r"http|@import|url\(|<link|<script|<img| src=|//", text)
 
@@ -310,7 +310,7 @@ def test_a_lone_surrogate_in_a_name_does_not_stop_the_report(tmp_path):
     Page(report(tmp_path, [result("caf\ud800", sample=correlated(30))]))
 
 
-def test_an_undefined_number_is_said_to_be_undefined(tmp_path):
+def test_an_undefined_number_is_shown_as_undefined(tmp_path):
     flat = CorrelationSample(np.array([1.0, 2.0, 3.0]), np.ones(3))
     page = Page(report(tmp_path, [result(value=None, sample=flat), result("x", value=None)]))
     assert "undefined (one row)" in page.text
@@ -364,9 +364,9 @@ def test_parts_of_parts_are_shown(tmp_path):
     assert "all / sts12 / MSRpar" in page.text
 
 
-# Colours
+# Colors
 
-# Linear RGB as people see it without red, green or blue cones (Machado, Oliveira and Fernandes 2009).
+# Linear RGB as seen without red, green or blue cones (Machado, Oliveira and Fernandes 2009).
 EYES = {
     "all": np.eye(3),
     "no red": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
@@ -398,7 +398,7 @@ def test_colors_stand_out_from_the_page(theme, name, least):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("eyes", EYES)
-def test_colors_of_models_differ_for_every_eye(theme, eyes):
+def test_colors_of_models_differ_with_any_color_vision(theme, eyes):
     seen = [lab(EYES[eyes] @ palette(f"c{number}", theme)) for number in range(6)]
     assert min(np.linalg.norm(one - two) for one, two in combinations(seen, 2)) > 20
 
@@ -427,7 +427,7 @@ def test_ranges_reach_the_next_tick_and_keep_zero_for_bars():
     assert Scale(0, 100, 0, 10).ticks == [0, 20, 40, 60, 80, 100]
 
 
-def test_data_sets_are_shared_out_evenly():
+def test_data_sets_are_divided_evenly():
     assert [len(chunk) for chunk in chunks("abcdefg", 3)] == [2, 3, 2]
     assert chunks("a", 3) == ["a"]
 

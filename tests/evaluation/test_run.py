@@ -1,4 +1,4 @@
-"""Encoders through a task: names, averages, comparison of two models, and settings that a task has or has not."""
+"""Encoders through a task: names, averages, comparison of two models, and settings of tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tiny import tiny_bert
 
 
 class Noise:
-    """Knows nothing."""
+    """Returns random vectors."""
 
     dim = 8
 
@@ -114,7 +114,7 @@ class OneItem:
 
 
 def test_averages_of_single_items_are_not_compared(folder):
-    """Every draw of them is the same, so that any difference would look certain."""
+    """Every bootstrap draw is the same, so that any difference would look significant."""
     results = [
         replace(result, sample=OneItem()) for result in evaluate(Angles(), task="sts", data=folder)[:2]
     ]
@@ -135,7 +135,7 @@ def test_an_unknown_task_is_refused_with_those_that_exist(folder):
         evaluate(Angles(), task="st", data=folder)
 
 
-def test_a_setting_that_a_task_has_not_is_refused(folder):
+def test_an_unknown_setting_of_a_task_is_refused(folder):
     with pytest.raises(InputError, match=r"task 'sts' has no setting 'k'. It has metric, rounds, seed"):
         evaluate(Angles(), task="sts", data=folder, k=3)
 

@@ -1,4 +1,4 @@
-"""Bootstrap intervals and the paired test: laws, and cases whose answer is known."""
+"""Bootstrap intervals and the paired test: properties, and cases with a known answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pairs():
     return gold, gold + random.normal(0, 1, 300), gold + random.normal(0, 3, 300)
 
 
-def test_a_draw_is_ranked_anew(pairs):
+def test_a_bootstrap_draw_is_ranked_again(pairs):
     gold, predicted, _ = pairs
     rows = np.random.default_rng(1).integers(0, 300, 300)
     assert CorrelationSample(gold, predicted).number(rows) == pytest.approx(
@@ -114,7 +114,7 @@ def test_a_model_is_not_better_than_itself(pairs):
     assert (result.difference, result.p_value, result.sure) == (0, 1, False)
 
 
-def test_equally_good_models_are_rarely_told_apart():
+def test_equally_good_models_rarely_differ_significantly():
     """A test at 5 % may be wrong in about 5 % of cases; 20 cases with more than 4 wrong would be a broken test."""
     random = np.random.default_rng(0)
     wrong = 0
@@ -126,7 +126,7 @@ def test_equally_good_models_are_rarely_told_apart():
     assert wrong <= 4
 
 
-def test_pairing_makes_a_small_but_steady_difference_sure():
+def test_pairing_makes_a_small_but_consistent_difference_significant():
     values = np.random.default_rng(0).uniform(0, 0.9, 200)
     result = compare(MeanSample(values), MeanSample(values + 0.01), rounds=200)
     assert result.sure
@@ -146,7 +146,7 @@ def test_what_cannot_be_compared_is_refused(first, second, message):
         compare(first, second, rounds=10)
 
 
-def test_a_verdict_names_the_better_model_only_if_sure():
+def test_a_verdict_names_the_better_model_only_if_significant():
     sure, unsure = PairedComparison(-2, -3, -1, 0.001, 9, 9), PairedComparison(1, -1, 3, 0.4, 9, 9)
     assert NamedComparison("a", "b", "sts", "d", sure).better == "a"
     assert NamedComparison("a", "b", "sts", "d", unsure).better == ""

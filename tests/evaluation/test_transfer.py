@@ -67,7 +67,7 @@ def test_folds_that_cannot_be_dealt_are_refused(rows, folds):
 # measures
 
 
-def test_f1_on_paper():
+def test_f1_by_hand():
     gold, predicted = np.array([1, 1, 1, 0]), np.array([1, 0, 1, 1])
     assert f1(gold, predicted) == pytest.approx(2 / 3)
     assert f1(gold, predicted, positive=0) == 0
@@ -121,7 +121,7 @@ def test_a_probe_equals_a_grid_search_of_scikit_learn():
     assert result.chosen == (search.best_params_["C"],)
     assert (
         result.predicted == search.predict(test)
-    ).mean() >= 0.975  # stops of the two fits differ by a hair
+    ).mean() >= 0.975  # the two fits stop at slightly different points
 
 
 def test_folds_predict_rows_that_their_fit_did_not_see():
@@ -152,7 +152,7 @@ def test_small_numbers_are_fitted_to_the_end():
     assert (path[-1] == exact).mean() >= 0.995
 
 
-def test_several_classes_are_told_apart():
+def test_several_classes_are_distinguished():
     labels = np.repeat(np.arange(3), 20)
     vectors = np.eye(3, dtype=np.float32)[labels]
     assert (probe_folds(vectors, labels, folds=4, seed=0).predicted == labels).all()
@@ -291,7 +291,7 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
 
 
 def word_rows(count):
-    """Two classes with words of their own, among many words that say nothing."""
+    """Two classes with their own words, among many uninformative words."""
     words = np.random.default_rng(1).integers(0, 300, (count, 6))
     return [
         (str(n % 2), " ".join([f"{'xy'[n % 2]}{n % 5}", *(f"w{word}" for word in row)]))

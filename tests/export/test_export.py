@@ -37,7 +37,7 @@ def session(path):
 
 
 def vectors(folder, texts=TEXTS, name="model.onnx"):
-    """As somebody without gemel would do it."""
+    """As a user without gemel would do it."""
     opened, tokenizer = session(folder / name), Tokenizer.from_file(str(folder / "tokenizer.json"))
     feed = check.feed(tokenizer, texts, [each.name for each in opened.get_inputs()])
     return opened.run(None, feed)[0]
@@ -157,7 +157,7 @@ def static_folder(folder, *, model2vec):
 def test_static_tables(tmp_path, model2vec, precision):
     source = static_folder(tmp_path / "model", model2vec=model2vec)
     export(source, tmp_path / "out", precision=precision)
-    # A vocabulary without these characters: unknown tokens, which model2vec does not count.
+    # A vocabulary without these characters: unknown tokens, which model2vec ignores.
     texts = ["a cat is ⚑ sleeping", "⚑ ⚑", "", "⚑ rain " * 300 + "guitar " * 300]
     wanted = gemel.load(source).encode(texts, on_long="truncate")
     near = 1e-5 if precision == "float32" else 0.03
@@ -223,7 +223,7 @@ def test_only_an_export_is_overwritten(tmp_path):
         export(source, source, overwrite=True)
 
 
-def test_licences_come_along(tmp_path):
+def test_licenses_are_copied(tmp_path):
     source = tiny_bert(tmp_path / "model")
     (source / "LICENSE").write_text("free")
     assert "LICENSE" in export(source, tmp_path / "out").files
@@ -244,7 +244,7 @@ def test_what_cannot_be_exported_is_refused_with_a_reason(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_openvino_is_asked_for_by_name(tmp_path, monkeypatch):
+def test_openvino_is_requested_by_name(tmp_path, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "openvino", None)
@@ -277,7 +277,7 @@ def test_the_command(tmp_path):
 
 
 def loud_bert(folder):
-    """A network as they are trained: a few channels are far larger than the rest, and rows lean to one side."""
+    """A network like trained ones: a few outlier channels, and rows with a common offset."""
     source = tiny_bert(folder, width=64, layers=6, heads=4, normalize=True)
     weights = dict(load_file(source / "model.safetensors"))
     for layer in range(6):

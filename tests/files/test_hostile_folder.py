@@ -1,4 +1,4 @@
-"""gemel in a folder of files made by a stranger: none of them is executed, and none is taken for a setting."""
+"""gemel in a folder of untrusted files: none of them is executed, and none is read as a setting."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_fetch_that_fails_has_the_usual_message(hostile, index):
     assert executed(hostile) == []
 
 
-def test_python_m_takes_the_folder_off_the_path_before_it_loads_anything(tmp_path):
+def test_python_m_removes_the_folder_from_the_path_before_it_imports_anything(tmp_path):
     """What `python -m` itself imports comes from the folder all the same, so only what gemel imports is shadowed."""
     code = f"open({str(tmp_path / 'EXECUTED')!r}, 'a').write(__file__ + '\\n')\n"
     for name in ("numpy", "click", "rich", "json", "traceback", "difflib", "csv", "tokenizers"):

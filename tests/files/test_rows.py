@@ -1,4 +1,4 @@
-"""Files to rows: every format, every oddity, every complaint."""
+"""Files to rows: every format, unusual content, and every error."""
 
 from __future__ import annotations
 

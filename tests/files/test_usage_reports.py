@@ -1,4 +1,4 @@
-"""Nothing is reported: no package that gemel loads writes an id of the user or asks for an address."""
+"""No usage reports: no package that gemel loads writes a user id or opens a connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from gemel.files.isolation import disable_usage_reports, is_offline, without_module
 from tiny import tiny_bert
 
-# Python's own sockets; what compiled code does is seen by strace.
+# Python's own sockets; strace sees what compiled code does.
 WATCH = """
 import sys
 def watch(event, arguments):
@@ -105,7 +105,7 @@ def no_network() -> tuple[str, ...]:
 
 
 def run(tmp_path: Path, program: str, *arguments: str, **variables: str) -> Path:
-    """Run it in an empty home without a network; it must do its work and ask nobody. Returns the home."""
+    """Run it in an empty home without a network; it must work and open no connection. Returns the home."""
     home, trace = tmp_path / "home", tmp_path / "trace"
     home.mkdir()
     reports = (
@@ -170,7 +170,7 @@ def test_no_package_that_gemel_loads_reports_its_use(tmp_path, name):
     assert written(run(tmp_path, FROM_LIBRARY[name], model)) == []
 
 
-def test_offline_wins_over_a_wish_to_report(tmp_path):
+def test_offline_overrides_usage_reports(tmp_path):
     model = str(tiny_bert(tmp_path / "model"))
     program = FROM_LIBRARY["onnxruntime"]
     assert written(run(tmp_path, program, model, GEMEL_OFFLINE="1", ORT_DISABLE_TELEMETRY="0")) == []

@@ -1,4 +1,4 @@
-"""Clusters of vectors: communities by hand and by brute force, the other methods, order, ids that last, bad input."""
+"""Clusters of vectors: communities by hand and by brute force, the other methods, order, stable ids, bad input."""
 
 import json
 
@@ -33,7 +33,7 @@ def sets_of(labels):
 
 
 def by_size_then_position(rows, min_score, min_size):
-    """The known greedy rule, ties by position: largest candidate first, overlaps removed."""
+    """The published greedy rule, ties by position: largest candidate first, overlaps removed."""
     near = rows.astype(np.float64) @ rows.T.astype(np.float64) >= min_score
     np.fill_diagonal(near, True)
     taken, actual = np.zeros(len(rows), dtype=bool), set()
@@ -60,11 +60,11 @@ def test_a_community_is_a_center_and_what_is_near_it():
 
 @pytest.mark.parametrize("noise", [0.12, 0.2, 0.3])
 @pytest.mark.parametrize("min_size", [2, 5])
-def test_communities_are_those_of_the_known_rule_wherever_its_ties_do_not_matter(noise, min_size):
+def test_communities_equal_the_greedy_rule_where_ties_do_not_matter(noise, min_size):
     rows, _ = clustered(noise=noise)
     ours = sets_of(gemel.cluster(rows, min_score=0.6, min_size=min_size).labels)
     everywhere = None
-    for seed in range(8):  # what the rule finds in every order does not hang on its ties
+    for seed in range(8):  # what the rule finds in every order does not depend on its ties
         order = np.random.default_rng(seed).permutation(len(rows))
         moved = {
             frozenset(order[list(actual)].tolist())
@@ -97,7 +97,7 @@ def test_a_threshold_that_joins_everything_is_refused_before_memory_is_full():
         gemel.cluster(rows, min_score=0, memory="2MB")
 
 
-def test_pairs_that_do_not_fit_in_memory_go_over_the_disk_to_the_same_clusters():
+def test_pairs_that_do_not_fit_in_memory_are_spilled_to_disk_with_the_same_clusters():
     rows, _ = clustered(n=1200)
     small = gemel.cluster(rows, min_score=0.6, memory="7MB")
     assert small.labels.tolist() == gemel.cluster(rows, min_score=0.6).labels.tolist()
@@ -259,7 +259,7 @@ def test_members_would_be_assigned_to_their_own_cluster(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_saved_clusters_come_back_and_go_on(name, tmp_path):
+def test_saved_clusters_are_loaded_and_extended(name, tmp_path):
     rows, _ = clustered(noise=0.25)
     texts = [f"text {position}" for position in range(200)]
     actual = gemel.cluster(rows[:200], method=name, texts=texts, **SETTINGS[name])
@@ -273,7 +273,7 @@ def test_saved_clusters_come_back_and_go_on(name, tmp_path):
     assert one.to_json() == other.to_json()
 
 
-def test_the_json_is_for_people_too(tmp_path):
+def test_the_json_is_readable(tmp_path):
     gemel.cluster(np.eye(3), k=3, texts=["one", "two", "three"]).save(tmp_path)
     content = json.loads((tmp_path / "clusters.json").read_text(encoding="utf-8"))
     assert content["clusters"][0]["size"] == 1

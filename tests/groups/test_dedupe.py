@@ -1,4 +1,4 @@
-"""Duplicates: exact by folding, near by vectors, stars and no chains, contradictions, and `gemel dedupe` as typed."""
+"""Duplicates: exact by folding, near by vectors, no chains, contradictions, and `gemel dedupe` as typed."""
 
 import csv
 import json
@@ -46,7 +46,7 @@ def test_what_counts_can_be_chosen():
 # Near
 
 
-def test_chains_do_not_count():
+def test_chains_are_not_duplicates():
     texts = ["a", "b", "c", "d"]
     result = gemel.dedupe(
         texts, vectors=on_a_circle(0, 20, 40, 90), min_score=0.9
@@ -78,7 +78,7 @@ def test_no_two_kept_texts_are_near_and_each_removed_one_is_near_to_its_own(keep
     assert sum(len(group.removed) for group in result.groups()) == len(result.removed)
 
 
-def test_the_longest_is_kept_when_asked():
+def test_the_longest_is_kept_if_requested():
     texts = ["a cat", "a cat sleeps here", "a  cat  sleeps  here"]
     rows = on_a_circle(0, 5, 5)
     result = gemel.dedupe(texts, vectors=rows, min_score=0.9, keep="longest")
@@ -86,7 +86,7 @@ def test_the_longest_is_kept_when_asked():
     assert result.exact.tolist() == [False, True]
 
 
-def test_central_and_longest_do_not_hang_on_the_order():
+def test_central_and_longest_do_not_depend_on_the_order():
     random = np.random.default_rng(1)
     rows = random.normal(size=(120, 3))
     texts = [f"text {number:03}" for number in range(120)]
@@ -143,12 +143,12 @@ def test_no_texts_have_no_duplicates():
     assert gemel.dedupe([], vectors=np.empty((0, 3))).groups() == []
 
 
-# A model with a relation head
+# A model with a classification head
 
 
 @pytest.fixture
 def contradicting(tmp_path):
-    """A head that sees a contradiction wherever two vectors differ a little."""
+    """A head that predicts a contradiction wherever two vectors differ slightly."""
     plain = read_checkpoint(tiny_bert(tmp_path / "plain"))
     weight = np.zeros((3, 32), np.float32)
     weight[2] = 1e4

@@ -1,4 +1,4 @@
-"""An index knows its model: another one is refused with both named, and `verify` tries it."""
+"""An index is bound to its model: another one is refused with both named, and `verify` checks it."""
 
 import json
 from dataclasses import replace
@@ -139,7 +139,7 @@ def test_an_index_of_vectors_takes_no_model(model):
     assert open_index(there, dim=32).model is None
 
 
-def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tmp_path):
+def test_a_reopened_index_keeps_its_fields_and_settings(model, folder, tmp_path):
     pytest.importorskip("lance")
     with open_index(tmp_path / "notes", model, passage_tokens=20, fields={"n": "int"}) as index:
         index.add([*TEXTS, LONG], ids=range(61), fields={"n": range(61)})
@@ -157,7 +157,7 @@ def test_an_index_in_a_folder_is_opened_again_with_all_it_knew(model, folder, tm
         open_index(tmp_path / "nowhere", create=False)
 
 
-def test_create_says_what_must_be_there(location, model):
+def test_create_requires_a_new_location(location, model):
     with pytest.raises(InputError, match="there is an index at :memory: already"):
         open_index(location, model, create=True)
     assert len(open_index(location, create=False)) == len(set(TEXTS)) + 1
@@ -199,7 +199,7 @@ def test_opening_hashes_no_weights_whose_files_are_as_they_were(location, folder
 
 
 def with_bound(location, **changes):
-    """The same rows under a header that says something else."""
+    """The same rows with a different header."""
     table = location.open()
     there = MemoryStore()
     header = replace(table.header, bound={**table.header.bound, **changes})
@@ -222,7 +222,7 @@ def bad(verified):
     return [check.name for check in verified.checks if not check.ok]
 
 
-def test_a_whole_index_is_verified(location):
+def test_an_intact_index_is_verified(location):
     result = open_index(location).verify(sample=1000)
     assert result.ok
     assert [check.name for check in result.checks] == [
@@ -242,7 +242,7 @@ def test_a_whole_index_is_verified(location):
     assert json.loads(json.dumps(result.to_json()))["ok"] is True
 
 
-def test_canaries_that_sing_otherwise_are_heard(location):
+def test_changed_vectors_of_the_canary_texts_are_reported(location):
     binding = Binding.from_json(location.open().header.bound)
     off = replace(binding, canaries=binding.canaries + np.float32(2e-4))
     result = open_index(with_bound(location, **off.to_json())).verify()
@@ -250,7 +250,7 @@ def test_canaries_that_sing_otherwise_are_heard(location):
     assert "BAD  canaries" in "\n".join(result.lines())
 
 
-def test_vectors_of_another_model_are_found_out(location):
+def test_vectors_of_another_model_are_reported(location):
     def turned(rows):
         return PassageRows(
             rows.id, rows.part, rows.text, rows.digest, rows.vector[:, ::-1].copy(), rows.fields
@@ -259,7 +259,7 @@ def test_vectors_of_another_model_are_found_out(location):
     assert bad(open_index(with_rows(location, turned)).verify()) == ["vectors"]
 
 
-def test_a_changed_text_is_found_out(location):
+def test_a_changed_text_is_reported(location):
     def other(rows):
         texts = [*rows.text]
         texts[0] += " x"
@@ -270,14 +270,14 @@ def test_a_changed_text_is_found_out(location):
     assert "1 documents are not what their digest says" in "\n".join(result.lines())
 
 
-def test_a_vector_of_another_length_is_found_out(location):
+def test_a_vector_of_another_length_is_reported(location):
     def longer(rows):
         return PassageRows(rows.id, rows.part, rows.text, rows.digest, rows.vector * 2, rows.fields)
 
     assert {"lengths", "vectors"} <= set(bad(open_index(with_rows(location, longer)).verify()))
 
 
-def test_a_header_without_a_model_says_so(location):
+def test_a_header_without_a_model_is_reported(location):
     with pytest.raises(ModelError, match="its header has no fingerprint"):
         bound = {name: value for name, value in location.open().header.bound.items() if name != "fingerprint"}
         there = MemoryStore()
@@ -285,7 +285,7 @@ def test_a_header_without_a_model_says_so(location):
         open_index(there)
 
 
-def test_the_binding_goes_through_json_and_back(location):
+def test_the_binding_round_trips_through_json(location):
     bound = location.open().header.bound
     again = Binding.from_json(json.loads(json.dumps(bound)))
     assert again.to_json() == bound

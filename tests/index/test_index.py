@@ -154,7 +154,7 @@ def test_streams_are_written_block_by_block(index):
     assert int(index.stats().version) == before + 9
 
 
-def test_an_interrupted_add_goes_on_where_it_was(index):
+def test_an_interrupted_add_is_resumed(index):
     def broken():
         yield from TEXTS[:20]
         raise OSError("the disk went away")
@@ -289,7 +289,7 @@ def test_hybrid_fuses_ranks_of_vectors_and_words(filled):
 
 
 class Shortest:
-    """A cross-encoder that likes short texts."""
+    """A cross-encoder that scores short texts higher."""
 
     def scores(self, left, right, options):
         return np.array([-len(text) for text in right], dtype=np.float32)
@@ -337,7 +337,7 @@ def test_stats_say_whose_vectors_they_are(filled, model):
     assert stats.to_json()["location"] == filled.location
 
 
-def test_get_keeps_the_order_asked(filled):
+def test_get_keeps_the_requested_order(filled):
     assert [document.id for document in filled.get(["d07", "nobody", "d03"])] == ["d07", "d03"]
 
 
@@ -406,7 +406,7 @@ BAD_ADDS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["memory"])  # all of it is said at the door, before any table is asked
+@pytest.mark.parametrize("kind", ["memory"])  # refused before any table is used
 @pytest.mark.parametrize("given,message", BAD_ADDS.values(), ids=list(BAD_ADDS))
 def test_bad_documents_are_refused_and_nothing_changes(filled, given, message):
     version = filled.stats().version
@@ -485,7 +485,7 @@ def test_lists_and_strings_are_not_mixed_up(filled):
         filled.delete(where={})
 
 
-def test_a_location_without_an_index_is_not_made_by_chance(model):
+def test_a_missing_index_is_not_created_by_accident(model):
     with pytest.raises(InputError, match="give a model, or dim for vectors only"):
         open_index(":memory:")
     with pytest.raises(InputError, match="no index at :memory:"):
@@ -555,7 +555,7 @@ def test_an_index_made_before_works_and_says_how_to_rebuild_its_words(model, tmp
             assert index.verify().ok
 
 
-def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
+def test_stemming_is_chosen_when_an_index_is_created(model, tmp_path):
     pytest.importorskip("lance")
     pytest.importorskip("Stemmer", reason="needs the extra stemming")
     with open_index(tmp_path / "notes", model, options=ONE, stemming="english", durable=False):
@@ -570,7 +570,7 @@ def test_stemming_is_asked_for_when_an_index_is_made(model, tmp_path):
 # Lists and times.
 
 
-def test_lists_and_times_are_inferred_kept_and_asked(index):
+def test_lists_and_times_are_inferred_stored_and_queried(index):
     zone = timezone(timedelta(hours=2))
     index.add(
         TEXTS[:4],
@@ -663,7 +663,7 @@ def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
 
 
 @pytest.mark.parametrize("recall", [0, 1.5, "high", True])
-def test_a_recall_that_is_none_is_refused(filled, recall):
+def test_an_invalid_recall_is_refused(filled, recall):
     with pytest.raises(InputError, match="recall is a number above 0 and at most 1"):
         filled.search("man", recall=recall)
 
@@ -705,4 +705,4 @@ def test_a_sample_does_not_keep_the_blocks_of_a_scan_in_memory(model):
     walked = verify._walk(replace(index._state, table=Watched()), 50)
     assert len(walked.sample) == 50
     assert len(alive) > 10
-    assert max(alive) <= 1  # the one that the walk has at hand
+    assert max(alive) <= 1  # the block that the scan is at

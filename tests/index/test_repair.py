@@ -1,4 +1,4 @@
-"""An index whose files are lost or damaged: nothing is thrown away unasked, errors say what to do, repair does it."""
+"""An index whose files are lost or damaged: nothing is deleted unrequested, errors say what to do, repair works."""
 
 import json
 import os
@@ -215,7 +215,7 @@ def test_bytes_that_cannot_be_decoded_are_an_error_that_says_what_to_do(folder):
     assert set(names(100, 500)) <= set(ids(opened(folder)))
 
 
-def test_flipped_deletions_are_no_raw_error(folder):
+def test_damaged_deletion_files_raise_an_error_of_gemel(folder):
     for path in (folder / "rows-1.lance" / "_deletions").iterdir():
         content = bytearray(path.read_bytes())
         for n in range(0, len(content) - 8, 5):
@@ -267,7 +267,7 @@ def zero(path):
 
 
 @pytest.mark.parametrize("damage", [lose, halve, zero])
-def test_a_damaged_index_of_words_is_seen_and_healed(folder, damage):
+def test_a_damaged_index_of_words_is_detected_and_rebuilt(folder, damage):
     for path in word_files(folder):
         damage(path)
     with gemel.open_index(folder, read_only=True) as index:
@@ -298,7 +298,7 @@ def test_compact_and_repair_build_the_index_of_words_again(folder, care):
 
 
 @pytest.mark.parametrize("file", ["stamps.npy", "vectors.f32", "texts.arrow", "lists.faiss"])
-def test_a_flipped_bit_in_the_cache_is_seen_and_the_cache_built_again(folder, file):
+def test_a_flipped_bit_in_the_cache_is_detected_and_the_cache_rebuilt(folder, file):
     path = next((folder / "cache").glob(f"rows-1-*/{file}"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -312,9 +312,9 @@ def test_a_flipped_bit_in_the_cache_is_seen_and_the_cache_built_again(folder, fi
     assert not path.exists()
 
 
-def test_a_cache_is_read_whole_once_only(folder, monkeypatch):
+def test_a_cache_is_fully_verified_only_once(folder, monkeypatch):
     from gemel.index.lance import cache
 
-    opened(folder).nearest(VECTORS[:1], 1)  # the folder was copied: its files are others
+    opened(folder).nearest(VECTORS[:1], 1)  # the folder was copied: its files are different ones
     monkeypatch.setattr(cache, "_sha256", lambda path: pytest.fail(f"{path} read again"))
     opened(folder).nearest(VECTORS[:1], 1)

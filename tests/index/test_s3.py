@@ -1,4 +1,4 @@
-"""An index in a bucket, on a real S3 store of several processes: the contract, writers at once, a server that dies."""
+"""An index in a bucket, on a real S3 store of several processes: the contract, concurrent writers, a killed server."""
 
 import functools
 import itertools
@@ -81,13 +81,13 @@ QUICK = {
     "test_threads_lose_nothing",
     "test_a_table_of_a_newer_format_is_refused",
     "test_the_next_table_is_invisible_until_the_switch",
-    "test_a_next_table_is_gone_on_with_if_it_is_the_same",
+    "test_a_next_table_is_resumed_if_it_is_the_same",
 }
 
 
 @needs_server
 class TestS3(TableContract):
-    """The laws that a store could break; with `-m slow` the others too."""
+    """The tests of the contract that a store could fail; the others with `-m slow`."""
 
 
 def later(test):
@@ -173,7 +173,7 @@ def test_of_two_that_create_one_wins(store):
 
 
 @needs_server
-def test_a_writer_that_is_late_for_a_switch_is_refused(store):
+def test_a_write_after_a_switch_is_refused(store):
     """Rows that were prepared before the switch do not reach the old table after it."""
     old = store.handle().create(Header(DIM, {}, {"model": "old"}))
     old.write(rows_of(["a"]), replace=False)
@@ -199,7 +199,7 @@ def refusal(table):
 
 
 @needs_server
-def test_who_holds_an_index_and_dies_keeps_nobody_out_for_ever(store, monkeypatch):
+def test_the_lock_of_a_dead_process_expires(store, monkeypatch):
     table = store.handle().create(Header(DIM, {}, {}))
     dead = store.handle()
     dead.writing().__enter__()
@@ -234,7 +234,7 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
         first = writer.stdout.readline().strip()  # of a write during the outage: done, or refused
         assert set(acknowledged) <= {
             each[0] for each in everything(table)
-        }  # reads go on, from the other server
+        }  # reads continue from the other server
     finally:
         cluster.start_volume(1)
     until(cluster.volumes_writable)

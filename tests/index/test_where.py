@@ -1,4 +1,4 @@
-"""Conditions: what is read, what it means, what is refused; and the same in the languages of the tables."""
+"""Conditions: parsing, meaning, errors; and the same in the languages of the tables."""
 
 import re
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -133,7 +133,7 @@ def test_dictionaries_are_read(where, string):
     assert show(parse(where)) == show(parse(string))
 
 
-def test_nothing_is_no_condition_and_a_tree_is_one():
+def test_none_is_no_condition_and_a_tree_is_accepted():
     assert parse(None) is None
     assert parse(Both(EN, Not(IsNull("year")))) == Both(EN, Not(IsNull("year")))
     assert show(parse(Compare("price", "=", 2))) == "price = 2.0"
@@ -248,7 +248,7 @@ def test_trees_too_deep_to_walk_are_refused():
         deep = Both(deep, EN)
     with pytest.raises(InputError, match="more than 300 levels"):
         parse(deep)
-    while isinstance(deep, Both):  # taken apart by hand: Python frees such a tree call by call
+    while isinstance(deep, Both):  # freed step by step: Python frees such a tree recursively
         deep = deep.left
 
 
@@ -328,7 +328,7 @@ def test_any_string_is_read_or_refused_as_input(where):
 
 @settings(max_examples=100, deadline=None)
 @given(CONDITIONS, ROWS)
-def test_a_pushed_not_changes_no_truth(condition, row):
+def test_pushing_not_inward_does_not_change_the_result(condition, row):
     assert truth(pushed(condition), row) is truth(condition, row)
     assert truth(pushed(condition, negated=True), row) is truth(Not(condition), row)
 

@@ -18,7 +18,7 @@ TEXTS = [
     for what in ("in the rain", "on a sofa")
 ]
 
-# bertopic and its dependencies warn of things that are not ours
+# bertopic and its dependencies warn about their own code
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -52,7 +52,7 @@ def test_bertopic_takes_the_backend_as_it_is(backend_class, model):
     assert select_backend(backend) is backend
 
 
-def test_topics_are_found_and_asked_for(backend_class, model, tmp_path):
+def test_topics_are_found_and_queried(backend_class, model, tmp_path):
     from bertopic import BERTopic
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA

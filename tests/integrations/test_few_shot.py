@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(folder):
-    """The head alone."""
+    """The head only, without tuning."""
     return FewShotClassifier(folder, tune=False, threads=1).fit(TEXTS, LABELS)
 
 
@@ -107,7 +107,7 @@ def test_the_head_is_scikit_learns_logistic_regression(alone, folder):
     assert np.allclose(two.decision_function(TEXTS), theirs.decision_function(vectors), atol=1e-5)
 
 
-def test_a_text_has_the_same_probabilities_in_any_company(alone):
+def test_a_text_has_the_same_probabilities_in_any_batch(alone):
     assert np.array_equal(alone.predict_proba(TEXTS[3:4])[0], alone.predict_proba(TEXTS)[3])
 
 
@@ -120,7 +120,7 @@ def test_labels_may_be_numbers(folder):
 # tuning
 
 
-def test_tuning_brings_a_class_together(tuned, folder):
+def test_tuning_brings_texts_of_a_class_closer_together(tuned, folder):
     def inside(model):
         vectors = gemel.load(model).encode(TEXTS)
         table = vectors @ vectors.T
@@ -157,7 +157,7 @@ def test_a_second_fit_forgets_the_first_model(folder):
     assert pickle.loads(pickle.dumps(twice)).predict(MUSIC[:1]).tolist() == ["music"]
 
 
-def test_a_tuned_model_can_have_a_place_of_its_own(folder, tmp_path):
+def test_a_tuned_model_can_be_saved_to_a_given_folder(folder, tmp_path):
     pytest.importorskip("accelerate", reason="tuning needs the extra train")
     kept = FewShotClassifier(folder, tune=True, epochs=0.1, threads=1, folder=tmp_path / "kept").fit(
         TEXTS, LABELS
@@ -172,7 +172,7 @@ def test_without_the_train_extra_the_head_alone_is_fitted(folder, monkeypatch):
     assert FewShotClassifier(folder, tune=None).fit(TEXTS, LABELS).tuned_ is False
 
 
-def test_the_prompt_is_part_of_what_is_learnt(folder):
+def test_the_prompt_is_used_in_training(folder):
     named = FewShotClassifier(folder, tune=False, prompt_name="query").fit(TEXTS, LABELS)
     written = FewShotClassifier(folder, tune=False).fit(["how " + text for text in TEXTS], LABELS)
     assert np.allclose(named.head_.weight, written.head_.weight)
@@ -274,7 +274,7 @@ def test_it_is_scored_by_cross_validation(folder):
     assert scores.shape == (4,)
 
 
-def test_what_cannot_be_learnt_is_told(folder):
+def test_data_that_cannot_be_learned_is_refused(folder):
     with pytest.raises(InputError, match="one class, 'a'"):
         FewShotClassifier(folder, tune=False).fit(TEXTS, ["a"] * 12)
     with pytest.raises(InputError, match="12 texts but 2"):

@@ -74,7 +74,7 @@ def test_metadata_of_several_types_are_refused_before_anything_is_written(index)
     assert set(index.fields) == {"year"}
 
 
-def test_an_index_tells_the_options_that_it_was_made_with(index):
+def test_an_index_reports_the_options_it_was_created_with(index):
     assert index.encode_options == gemel.EncodeOptions(dim=8)
     with gemel.open_index(":memory:", dim=8) as vectors:
         assert vectors.encode_options is None

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before its first import: tests ask no network
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before its first import: tests use no network
 pytest.importorskip("haystack", reason="needs pip install haystack-ai")
 
 from haystack import Document, Pipeline

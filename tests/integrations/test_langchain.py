@@ -1,4 +1,4 @@
-"""gemel in LangChain: what its standard tests do not ask; those run in test_integrations_langchain_standard.py."""
+"""gemel in LangChain: what its standard tests do not cover; those run in test_integrations_langchain_standard.py."""
 
 import asyncio
 
@@ -102,7 +102,7 @@ def test_a_retriever_by_threshold_keeps_what_is_near_enough(store):
     assert scored == asyncio.run(store.asimilarity_search_with_relevance_scores("guitar", k=3))
 
 
-def test_marginal_relevance_leaves_out_what_was_said_already(model):
+def test_marginal_relevance_leaves_out_near_duplicates(model):
     texts = [TEXTS[0], f"{TEXTS[0]} .", TEXTS[1]]
     store = GemelVectorStore.from_texts(texts, GemelEmbeddings(model), ids=["a", "twin", "b"])
     nearest = [each.id for each in store.similarity_search(TEXTS[0], k=2)]

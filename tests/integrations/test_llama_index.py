@@ -184,7 +184,7 @@ def test_filters_are_conditions_of_the_index(store, model, given, expected):
 
 
 @pytest.mark.skipif(not hasattr(FilterCondition, "NOT"), reason="this LlamaIndex has no condition NOT")
-def test_a_filter_can_be_turned_round(store, model):
+def test_a_filter_can_be_negated(store, model):
     given = filters(("year", FilterOperator.EQ, 2019), ("year", FilterOperator.EQ, 2021), condition="not")
     assert store.query(make_query(model, filters=given)).ids == ["c"]
 

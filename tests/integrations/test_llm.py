@@ -21,13 +21,13 @@ from tiny import tiny_bert
 SOURCE = Path(__file__).parents[2] / "src"
 TEXTS = ["a cat", "hello world", "the rain"]
 
-# llm's dependencies warn of things that are not ours
+# the dependencies of llm warn about their own code
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache with one model, `tiny`, and a home of llm that is nobody's."""
+    """A cache with one model, `tiny`, and an empty home of llm."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path / "llm"))
     monkeypatch.setenv("GEMEL_OFFLINE", "1")
@@ -37,7 +37,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def llm(cache):
-    """llm, with the plugin there as the entry point would bring it."""
+    """llm, with the plugin registered as the entry point would do it."""
     package = pytest.importorskip("llm", reason="llm is not installed")
     from llm.plugins import load_plugins, pm
 

@@ -26,7 +26,7 @@ CORPUS = {"d1": "how do i reset my password", "d2": "refund not received", "d3":
 QUERIES = {"q1": "reset my password", "q2": "a woman and a guitar"}
 RELEVANT = {"q1": {"d1": 1}, "q2": {"d3": 1}}
 
-# mteb and its dependencies warn of things that are not ours
+# mteb and its dependencies warn about their own code
 quiet = pytest.mark.filterwarnings("ignore")
 
 
@@ -178,7 +178,7 @@ def batches(*texts):
         ("Any", "Clustering", None, ""),
     ],
 )
-def test_the_most_special_prompt_goes_in_front(prompted, task, kind, role, prompt):
+def test_the_most_specific_prompt_is_used(prompted, task, kind, role, prompt):
     about = SimpleNamespace(name=task, type=kind)
     actual = GemelEncoder(prompted).encode(
         batches("a cat", "the dog"),
@@ -190,7 +190,7 @@ def test_the_most_special_prompt_goes_in_front(prompted, task, kind, role, promp
     assert (actual == prompted.encode(["a cat", "the dog"], prompt=prompt)).all()
 
 
-def test_anything_with_an_encode_will_do():
+def test_any_object_with_encode_is_accepted():
     class Lengths:
         dim = 1
 

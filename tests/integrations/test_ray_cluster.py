@@ -1,4 +1,4 @@
-"""The verbs on a real Ray: all of them once on this machine; and on two nodes, parts of which are killed."""
+"""The verbs on a real Ray: each once on this machine; and on two nodes, parts of which are killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_texts(path, count):
 
 
 def test_every_verb_gives_the_bits_of_one_machine(model, tmp_path):
-    with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as short:  # a socket's path must be short
+    with tempfile.TemporaryDirectory(prefix="gr-", dir="/tmp") as short:  # the path of a socket must be short
         settings = {"RAY_TMPDIR": short, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | settings
         source = write_texts(tmp_path / "in.txt", 1000)
@@ -134,7 +134,7 @@ def test_a_killed_node_costs_its_blocks_and_nothing_else(cluster, node, model, s
 
 
 @pytest.mark.slow
-def test_a_killed_driver_goes_on_where_it_was(cluster, node, model, source, plain, tmp_path):
+def test_a_killed_driver_is_resumed(cluster, node, model, source, plain, tmp_path):
     out = tmp_path / "vectors"
     command = Command(cluster, model, tmp_path, "encode", source, "-o", out)
     until(lambda: rows_done(out) > 0)
@@ -191,7 +191,7 @@ def test_search_and_index_on_two_nodes(cluster, node, model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_said_in_one_line(cluster, model, tmp_path):
+def test_a_missing_cluster_is_a_one_line_error(cluster, model, tmp_path):
     source = write_texts(tmp_path / "in.txt", 10)
     command = [sys.executable, "-m", "gemel", "encode", source, "-o", tmp_path / "out", "--model", model]
     done = subprocess.run(
@@ -205,7 +205,7 @@ def test_a_cluster_that_is_not_there_is_said_in_one_line(cluster, model, tmp_pat
     assert "cannot connect to the Ray cluster at 127.0.0.1:9" in done.stderr
 
 
-# Two nodes that share no network but a cable.
+# Two nodes with separate networks and one link between them.
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def two_machines():
 
 
 @pytest.mark.slow
-def test_two_machines_and_then_one_behind_a_pulled_cable(two_machines, model, source, plain, tmp_path):
-    """Vectors and blocks go over the cable; then the second machine is silent, but alive."""
+def test_two_machines_and_then_one_is_disconnected(two_machines, model, source, plain, tmp_path):
+    """Vectors and blocks cross the link; then the second machine is alive but unreachable."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     report = Command(two_machines, model, tmp_path, "encode", source, "-o", whole).done()
     same_files(plain, whole)

@@ -96,10 +96,10 @@ def test_estimators_share_a_model_until_its_folder_changes(tmp_path):
     assert shared_model(model_folder) is not first
 
 
-# in company
+# with other estimators
 
 
-def test_a_pipeline_learns_and_a_search_tries_its_settings(folder):
+def test_a_pipeline_is_fitted_and_a_grid_search_varies_its_settings(folder):
     pipeline = make_pipeline(SentenceVectors(folder, threads=1), LogisticRegression())
     assert pipeline.fit(TEXTS, LABELS).predict(TEXTS).tolist() == LABELS
     grid = {"sentencevectors__dim": [4, None], "sentencevectors__normalize": [True, False]}
@@ -120,7 +120,7 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
     assert np.array_equal(result.iloc[:, :32].to_numpy(np.float32), vectors)
 
 
-# what goes wrong
+# errors
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_no_column_of_texts_is_refused(folder, given, message):
         SentenceVectors(folder).transform(given)
 
 
-def test_wrong_settings_are_told_when_fitting_not_before(folder):
+def test_wrong_settings_are_refused_in_fit(folder):
     for wrong, message in (
         ({"dim": 99}, "at most 32"),
         ({"prompt_name": "x"}, "unknown prompt"),
@@ -162,7 +162,7 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
         _ = gemel.sklearn.SentenceVectors
 
 
-def test_the_door_shows_what_it_has():
+def test_the_module_lists_its_public_names():
     assert {"FewShotClassifier", "SentenceVectors"} <= set(dir(gemel.sklearn))
     with pytest.raises(AttributeError, match="Nothing"):
         _ = gemel.sklearn.Nothing

@@ -181,7 +181,7 @@ def test_lists_of_one_length_are_vectors_and_others_are_not(kind):
         vectors_of(table, "c")
 
 
-def test_what_cannot_be_done_is_said(kind, model):
+def test_unsupported_requests_are_refused(kind, model):
     table = made(kind, {"body": FULL, "number": [1, 2, 3]})
     with pytest.raises(InputError, match=r"no column 'text'. Its columns: body, number"):
         encode_column(table, "text", model=model)
@@ -280,7 +280,7 @@ def test_other_things_are_no_tables(model):
         encode_column(pa.table({"body": FULL}).to_batches()[0], "body", model=model)
 
 
-def test_an_encoder_that_breaks_its_word_is_named():
+def test_an_encoder_with_wrong_output_is_named():
     class Short(Lengths):
         dim = 3
 

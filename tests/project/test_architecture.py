@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md names files that exist, and no walk through the package needs more than ten of them."""
+"""ARCHITECTURE.md names files that exist, and each walkthrough needs at most ten of them."""
 
 import re
 

@@ -101,7 +101,7 @@ def test_spearman_of_the_same_order_is_100():
     assert quality.sts_spearman(vectors, [5.0, 3.0, 0.0]) == pytest.approx(100)
 
 
-def test_a_wrong_vector_is_seen_in_float32_and_forgiven_in_int8():
+def test_a_wrong_vector_fails_in_float32_and_is_tolerated_in_int8():
     good = np.eye(3, dtype=np.float32)
     bad = good + np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 0]], np.float32)
     assert not quality.looks_wrong("float32", quality.agreement(2 * good, good))
@@ -157,7 +157,7 @@ def test_the_table_names_every_system_and_every_failure(results):
     assert "trial" not in block
 
 
-def test_a_quick_run_says_that_it_says_nothing(results):
+def test_a_quick_run_is_labeled_as_not_meaningful(results):
     results["quick"] = True
     assert "say nothing about speed" in table.render(results)
 
@@ -281,7 +281,7 @@ def test_a_worker_answers_with_its_error_and_is_dropped(tmp_path):
     crew_.close()
 
 
-def test_reasons_name_no_folder_of_the_machine():
+def test_reasons_contain_no_machine_paths():
     result = crew.without_paths("no file '/some/where/on-disk/model.onnx' at https://a.org/b")
     assert result == "no file '…/model.onnx' at https://a.org/b"
 

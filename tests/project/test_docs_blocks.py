@@ -1,4 +1,4 @@
-"""Every block of code in the docs runs, or says why it does not."""
+"""Every code block in the docs runs, or states why it does not."""
 
 import os
 import shutil
@@ -105,7 +105,7 @@ def test_the_python_blocks_of_the_readme_run(tmp_path, small_model):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_block_says_its_language(page):
-    """So that none is passed over; what is not meant to run is `text`."""
+    """So that none is skipped; a block that is not meant to run is `text`."""
     wrong = [
         f"{block.line}: {block.language!r}"
         for block in read_story(page).blocks

@@ -1,4 +1,4 @@
-"""Data goes one way, imports go the other: a walk over every import of the package."""
+"""Imports point down the layers: checks every import of the package."""
 
 import ast
 import sys
@@ -189,7 +189,7 @@ def test_only_commands_import_the_package_root():
     assert not wrong, "import the module that defines it, not the package:\n" + "\n".join(wrong)
 
 
-def test_third_party_packages_stay_at_home():
+def test_third_party_packages_are_imported_only_where_allowed():
     wrong = []
     for result in IMPORTS:
         package = result.name.split(".")[0]

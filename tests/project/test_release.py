@@ -1,4 +1,4 @@
-"""What a release holds, and that its check knows every extra. The check itself is `python release/check.py`."""
+"""What a release contains, and that its check covers every extra. The check itself is `python release/check.py`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_core_keeps_its_promise_here(tmp_path, monkeypatch):
     exec(compile(program("core"), "core", "exec"), {})
 
 
-def test_a_whole_release_is_not_blamed():
+def test_a_complete_release_has_no_findings():
     assert wrong_in_wheel(WHEEL, "x86_64") == []
     assert wrong_in_archive(ARCHIVE) == []
 

@@ -1,4 +1,4 @@
-"""The reproduction's plan is whole, its runs go on after a kill, and its page says what its results say."""
+"""The plan of the reproduction is complete, its runs resume after a kill, and its page matches its results."""
 
 import gzip
 import json
@@ -68,7 +68,7 @@ def write_gz(path, lines):
         stream.write("\n".join(lines) + "\n")
 
 
-def test_every_table_of_the_paper_that_we_have_data_for_has_a_command_and_a_place_on_the_page():
+def test_every_table_of_the_paper_with_data_has_a_command_and_a_section_on_the_page():
     assert (
         {"1", "2", "3", "5", "6", "7", "headline", "student", "curve"} == {*plan.TABLES, *TIMED} == set(PARTS)
     )
@@ -77,7 +77,7 @@ def test_every_table_of_the_paper_that_we_have_data_for_has_a_command_and_a_plac
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
+def test_the_command_of_every_model_is_valid(scale, monkeypatch):
     monkeypatch.setattr(
         making, "files_of", lambda rows, folders: [Path(f"{name}.tsv") for name in rows.files]
     )
@@ -89,7 +89,7 @@ def test_gemel_understands_the_command_of_every_model(scale, monkeypatch):
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_every_claim_speaks_of_lines_that_the_plan_measures(scale):
+def test_every_claim_refers_to_lines_that_the_plan_measures(scale):
     for claim in claims.CLAIMS:
         rows = plan.TABLES[claim.table](scale)
         assert {*claim.better, *claim.worse} <= {row.label for row in rows}, claim.name
@@ -151,7 +151,7 @@ def test_differences_are_taken_within_a_seed_and_only_where_both_lines_have_it(f
     assert (name, result["difference"], result["count"]) == ("difference-matters", 11.0, 2)
 
 
-def test_a_line_that_is_planned_once_stands_against_every_seed(folders):
+def test_a_line_without_seeds_is_compared_with_every_seed(folders):
     rows = [entry("bi-encoder, NLI", 0, 50.0), *(entry("bi-encoder, STSb", n, 60.0 + n) for n in range(3))]
     result = differences.differences("2", plan.table2(SCALES["medium"]), rows, folders)
     assert (result["stsb-beats-nli"]["difference"], result["stsb-beats-nli"]["count"]) == (11.0, 3)
@@ -216,7 +216,7 @@ def killed(words, threads, log):
     return -9
 
 
-def test_a_killed_run_goes_on_to_the_same_model_and_a_finished_one_is_not_repeated(
+def test_a_killed_run_resumes_to_the_same_model_and_a_finished_one_is_not_repeated(
     folders, trained, monkeypatch
 ):
     monkeypatch.setattr(making, "run_gemel", in_process)
@@ -311,7 +311,7 @@ def test_speeds_are_judged_by_the_slowest_and_the_fastest_round():
     assert rows[0][-1] == "**undecided**"
 
 
-def test_suites_with_other_settings_are_measured_apart():
+def test_suites_with_other_settings_are_measured_separately():
     one = Suite("senteval", "transfer", settings=(("only", "cr"), ("limit", 5)))
     other = Suite("senteval", "transfer", settings=(("only", "mr"), ("limit", 5)))
     assert measuring.suite_name(one) != measuring.suite_name(other)

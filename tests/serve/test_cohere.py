@@ -69,7 +69,7 @@ def test_the_older_form_takes_objects_and_gives_documents_back(address):
     assert len(bare["results"]) == 1 and "document" not in bare["results"][0]
 
 
-def test_null_is_as_good_as_nothing(address):
+def test_null_means_not_given(address):
     """LangChain's CohereRerank sends null for what it was not given."""
     body = {"model": "tiny", "query": QUERY, "documents": DOCUMENTS}
     for path, names in (

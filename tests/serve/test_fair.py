@@ -1,4 +1,4 @@
-"""Clients take turns in everything, and none learns from the time of its answers what another sent."""
+"""Clients take turns, and response times do not reveal what another client sent."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ ANNA, BEN = "anna-secret-0123456789", "ben-secret-0123456789"
 
 
 class Gates:
-    """Jobs that note when they begin and wait until they are let go."""
+    """Jobs that record when they start and wait until they are released."""
 
     def __init__(self):
         self.begun, self.gates = [], {}
@@ -112,7 +112,7 @@ def test_a_client_has_few_long_requests_and_others_are_not_refused_for_it():
     jobs.close()
 
 
-def test_a_job_that_is_given_up_before_it_begins_never_does():
+def test_a_job_that_is_cancelled_before_it_starts_never_runs():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
         first = asyncio.create_task(jobs.run(gates.job("first"), client="a", long=True, seconds=None))
@@ -132,7 +132,7 @@ def test_a_job_that_is_given_up_before_it_begins_never_does():
     assert asyncio.run(run()) == (["first"], 0)
 
 
-def test_after_the_end_nothing_is_begun():
+def test_nothing_starts_after_shutdown():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
         tasks = [
@@ -149,7 +149,7 @@ def test_after_the_end_nothing_is_begun():
     assert asyncio.run(run()) == ("runs", asyncio.CancelledError, ["runs"])
 
 
-# One key's many requests beside another's
+# Many requests of one key next to those of another
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_the_example_of_the_docs_spreads_requests_and_survives_a_server(tmp_path
 
 @contextmanager
 def serving(model, index):
-    """A process of its own over the index folder; it and its host:port."""
+    """A separate server process on the index folder, and its host:port."""
     command = [sys.executable, "-m", "gemel", "serve", "--model", model, "--index", f"notes={index}"]
     command += ["--port", "0", "--threads", "1", "--log", "none"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -120,7 +120,7 @@ def serving(model, index):
 
 
 class Client:
-    """Asks until it is answered; counts how often it had to ask again."""
+    """Retries until it gets an answer; counts the retries."""
 
     def __init__(self, address, answered):
         self._address, self._answered = address, answered

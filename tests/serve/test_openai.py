@@ -57,7 +57,7 @@ def test_base64_is_little_endian_float32(address, model):
     assert np.array_equal(result, model.encode(TEXTS[:1])[0])
 
 
-def test_usage_counts_the_tokens_with_their_marks(client, model):
+def test_usage_counts_special_tokens_too(client, model):
     answer = client.embeddings.create(model="tiny", input=TEXTS)
     tokens = int(model.encode_report(TEXTS).kept.sum())
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (tokens, tokens)
@@ -94,7 +94,7 @@ def test_ids_of_another_tokenizer_are_refused_with_the_reason(client):
 
 def test_ids_that_the_tokenizer_would_not_make_are_refused(client, model):
     end, word = (model.tokenizer.pieces(text, special=False)[-1] for text in ("cats", "dog"))
-    assert end.token == "##s"  # begins no text
+    assert end.token == "##s"  # never starts a text
     with pytest.raises(
         openai.BadRequestError, match=r"input\[1\] is no sequence of token ids that the tokenizer"
     ):
@@ -186,7 +186,7 @@ def test_bad_input_gets_one_sentence_in_openais_shape(address, body, status, mes
     assert "Traceback" not in answer.text and "/src/" not in answer.text
 
 
-def test_a_body_that_a_foreign_page_could_send_is_refused(address):
+def test_a_cross_site_simple_request_is_refused(address):
     for sort in ("text/plain", "application/x-www-form-urlencoded"):
         body = {"content": b'{"model": "tiny", "input": "a"}', "headers": {"content-type": sort}}
         answer = httpx.post(f"{address}/v1/embeddings", **body)

@@ -1,4 +1,4 @@
-"""Our own routes: search, pairs, clusters, explain, relation, indexes, status."""
+"""gemel's own routes: search, pairs, clusters, explain, relation, indexes, status."""
 
 from datetime import date
 
@@ -54,7 +54,7 @@ def index(server):
 
 @pytest.fixture(scope="module")
 def related(folder):
-    """The client of a server whose model keeps a relation head, and the model."""
+    """The client of a server whose model has a classification head, and the model."""
     model = related_model(folder)
     with live(app_of(make_services(model))) as address, httpx.Client(base_url=address, timeout=60) as http:
         yield http, model
@@ -86,20 +86,20 @@ def test_a_percentile_is_known_for_many_texts_and_not_for_few(http):
     assert [row["percentile"] for row in few] == [None] * 3
 
 
-def test_an_offset_goes_on_where_the_page_before_ended(http):
+def test_an_offset_continues_after_the_previous_page(http):
     whole = ask(http, "/search", query="the cat", texts=MANY, k=6)["hits"]
     parts = [ask(http, "/search", query="the cat", texts=MANY, k=3, offset=n)["hits"] for n in (0, 3)]
     assert [*parts[0], *parts[1]] == whole
 
 
-def test_hybrid_search_lifts_the_text_that_shares_the_word(http):
+def test_hybrid_search_ranks_the_text_with_the_word_higher(http):
     result = ask(http, "/search", query="password", texts=[*TEXTS, "reset my password"], hybrid=True, k=4)
     assert result["scored_by"] == "fusion"
     assert result["hits"][0]["text"] == "reset my password"
     assert all(-1 <= row["cosine"] <= 1 for row in result["hits"])
 
 
-def test_a_relation_head_says_how_each_hit_relates_to_the_query(related):
+def test_a_classification_head_labels_each_hit(related):
     http, model = related
     result = ask(http, "/search", query=TEXTS[0], texts=TEXTS, k=3)["hits"]
     for row in result:
@@ -178,7 +178,7 @@ def test_pairs_with_relations(related, http):
     assert (refused.status_code, refused.json()["error"]["type"]) == (404, "no_relation")
 
 
-def test_clusters_have_members_titles_and_places(http, model):
+def test_clusters_have_members_titles_and_coordinates(http, model):
     texts = [*(f"the cat is sleeping {n}" for n in range(6)), *(f"stock market fell {n}" for n in range(6))]
     result = ask(http, "/clusters", texts=texts, min_score=0.95, layout="pca")
     expected = gemel.cluster(model.encode(texts), min_score=0.95, texts=texts)
@@ -306,7 +306,7 @@ def test_a_percentile_in_an_index_is_that_of_its_own_passages(http, index, model
     index.delete(MANY)
 
 
-def test_vectors_added_over_the_wire_are_those_added_here(http, index, model):
+def test_vectors_added_over_http_equal_those_added_locally(http, index, model):
     fill(http)
     with open_index(":memory:", model) as other:
         other.add(TEXTS, ids=["a", "b", "c"])
@@ -331,7 +331,7 @@ def test_ids_are_made_of_the_texts_where_none_are_given(http, index):
     assert ask(http, "/indexes/notes/documents", "DELETE", ids=[hit["id"]]) == {"deleted": 1}
 
 
-def test_an_index_says_what_it_holds_and_not_where_it_is(http, index):
+def test_an_index_reports_its_content_and_not_its_location(http, index):
     fill(http)
     (row,) = ask(http, "/indexes", "GET")["indexes"]
     assert (row["name"], row["documents"], row["model"], row["dim"]) == ("notes", 3, "tiny", 32)
@@ -345,7 +345,7 @@ def test_an_index_says_what_it_holds_and_not_where_it_is(http, index):
     )
 
 
-def test_the_place_of_an_index_is_in_no_error(tmp_path, model):
+def test_the_location_of_an_index_is_in_no_error(tmp_path, model):
     location = tmp_path / "secret-place"
     open_index(location, model).close()
     with open_index(location, model, read_only=True) as index:

@@ -1,4 +1,4 @@
-"""`gemel serve` as a process: it says where it is, answers, drains at the first signal, stops at the second."""
+"""`gemel serve` as a process: it prints its address, answers, drains at the first signal, stops at the second."""
 
 import json
 import os

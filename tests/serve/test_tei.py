@@ -118,14 +118,14 @@ def test_the_beginning_can_be_cut_off_instead_of_the_end(address, model):
         LONG, truncate=True, truncation_direction="left"
     )
     words = LONG.split()
-    end = " ".join(words[-62:])  # a token a word, and two marks
+    end = " ".join(words[-62:])  # one token per word, and two special tokens
     assert np.array_equal(left, model.encode([end]))
     short = vectors(address, inputs=TEXTS[0], truncation_direction="Left")
     assert np.array_equal(short, model.encode(TEXTS[:1]))
 
 
 def test_a_cross_encoder_refuses_to_cut_the_beginning(ranking):
-    """It has its own tokenizer and length, and cuts at the end: nothing is cut by the measure of the other model."""
+    """It has its own tokenizer and maximum length, and truncates at the end, whatever the limits of the other model."""
     address, cross = ranking
     queries = {"query": TEXTS[0], "truncation_direction": "Left"}
     assert cross.max_length < 60
@@ -214,7 +214,7 @@ def test_sparse_vectors_are_declined_as_by_a_model_without_them(address):
     assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
 
 
-def test_tokens_come_with_their_places_and_decode_to_the_text(address):
+def test_tokens_have_offsets_and_decode_to_the_text(address):
     (result,) = ask(address, "tokenize", inputs="the café dog")
     assert [each["text"] for each in result] == ["[CLS]", "the", "c", "a", "f", "é", "dog", "[SEP]"]
     assert [each["special"] for each in result] == [True, *[False] * 6, True]
@@ -224,7 +224,7 @@ def test_tokens_come_with_their_places_and_decode_to_the_text(address):
     assert ask(address, "decode", ids=[ids, ids[:2]], skip_special_tokens=False)[1] == "[CLS] the"
 
 
-def test_tokens_without_marks_and_with_a_prompt(address):
+def test_tokens_without_special_tokens_and_with_a_prompt(address):
     (result,) = ask(address, "tokenize", inputs=["dog"], add_special_tokens=False, prompt_name="query")
     assert [each["text"] for each in result] == ["how", "do", "i", "dog"]
 
@@ -268,7 +268,7 @@ def test_a_model_without_classes_declines_to_predict(address, ranking):
         assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
 
 
-def test_a_relation_head_predicts_the_classes_of_pairs(folder):
+def test_a_classification_head_predicts_the_classes_of_pairs(folder):
     model = related_model(folder)
     with live(app_of(make_services(model))) as address:
         one = ask(address, "predict", inputs=TEXTS[:2])

@@ -10,7 +10,7 @@ from gemel.cli.main import cli
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Each command that does something, by its words: "encode", "index add"."""
+    """Each command that is not a group, by its words: "encode", "index add"."""
     yield from ((words, each) for words, each in everything() if not isinstance(each, click.Group))
 
 
@@ -35,7 +35,7 @@ def options(command: click.Command) -> list[click.Option]:
 
 
 def examples(command: click.Command) -> list[str]:
-    """The lines below "Examples:"; one that goes on in the next, further in, is joined."""
+    """The lines below "Examples:"; indented continuation lines are joined."""
     lines = (command.epilog or "").partition("Example")[2].splitlines()[1:]
     result: list[str] = []
     for line in lines:

@@ -5,7 +5,7 @@
         def store(self, tmp_path):
             return LanceCase(tmp_path / "notes")      # a StoreCase: see below
 
-`Place` is the only door that the laws use, so a store has little to say.
+The tests use only `StoreCase`, so a store has little to define.
 """
 
 import random
@@ -38,14 +38,14 @@ DIM = 8
 
 
 class StoreCase:
-    """One store. What a test of the contract is given."""
+    """One store, as a test of the contract receives it."""
 
     def handle(self) -> Store:
-        """A fresh handle to the store, as another process would have; where nothing is shared, the one there is."""
+        """A new handle to the store, as another process would have; the existing one if nothing is shared."""
         raise NotImplementedError
 
     def write_newer_format(self) -> None:
-        """Make the table in the store (a test has created it) say that it has the format `FORMAT + 1`."""
+        """Give the table in the store (a test has created it) the format `FORMAT + 1`."""
         pytest.skip("this store keeps no format")
 
 
@@ -62,7 +62,7 @@ def some_vectors(n, dim=DIM, seed=0):
 
 
 def clusters(n, dim, seed=0):
-    """Rows around n / 30 centers: neighbors are near, as those of sentences are."""
+    """Rows around n / 30 centers: neighbors are near, as with sentences."""
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(max(1, n // 30), dim))
     return unit(centers[rng.integers(len(centers), size=n)] + 0.5 * rng.normal(size=(n, dim)))
@@ -159,7 +159,7 @@ def conditions(pools):
 
 
 def contents(rows):
-    """Rows as something that can be compared, vectors by their bits."""
+    """Rows in a comparable form, vectors by their bits."""
     return [
         (
             rows.id[i],
@@ -320,7 +320,7 @@ class TableContract:
         assert table.nearest(some_vectors(0), 3) == []
         assert everything(table) == before
 
-    def test_get_answers_in_the_order_asked(self, create):
+    def test_get_answers_in_the_requested_order(self, create):
         table = create()
         table.write(rows_of(["a", "b", "c"]), replace=False)
         table.write(document("long", ["p0", "p1", "p2"]), replace=False)
@@ -436,7 +436,7 @@ class TableContract:
             }
             assert [type(hits.fields[name][hits.id.index("a")]) for name in FIELDS] == kinds
 
-    def test_lists_of_every_type_survive_and_are_asked(self, create, reopen):
+    def test_lists_of_every_type_survive_and_can_be_queried(self, create, reopen):
         moment = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
         lists = {
             "texts": ["a", "é"],
@@ -537,7 +537,7 @@ class TableContract:
         many = OneOf("year", tuple(range(40, 10_040)))
         assert table.count(many).documents == 10
         deep = Compare("year", "=", 0)
-        for year in range(1, 26):  # fifty levels is what the parser lets through
+        for year in range(1, 26):  # the parser allows fifty levels
             deep = Not(Either(deep, Compare("year", "=", year)))
         expected = sum(matches(deep, {"year": year}) for year in range(50))
         assert table.count(deep).documents == expected
@@ -598,7 +598,7 @@ class TableContract:
         stats = table.stats()
         assert (stats.documents, stats.passages) == (n, n)
         assert stats.recall is None or stats.recall >= 0.98
-        self._news_are_found(table, queries)
+        self._new_rows_are_found(table, queries)
 
     def _recall_is_high(self, table, rows, queries):
         groups = np.array(rows.fields["group"])
@@ -612,7 +612,7 @@ class TableContract:
             recall = np.mean([len(a & set(b)) / 10 for a, b in zip(quick, truth, strict=True)])
             assert recall >= 0.98, f"{recall} where {where}"
 
-    def _news_are_found(self, table, queries):
+    def _new_rows_are_found(self, table, queries):
         news = rows_of([f"new-{i}" for i in range(5)], vectors=queries[:5], fields={"group": [-1] * 5})
         table.write(news, replace=False)
         for where in (None, Compare("group", "=", -1)):
@@ -655,7 +655,7 @@ class TableContract:
         assert len(hits) == 5
 
     def test_every_query_is_text_and_no_language(self, create):
-        """Quotes, signs and operators of any search language are characters between words."""
+        """Quotes, punctuation and operators of any search language are separators."""
         table = create()
         texts = ["the oil price", "price of oil", "NOT a phrase", "c++ or c#", "東京 oil", "a b c d e f g"]
         ids = list("abcdef")
@@ -735,7 +735,7 @@ class TableContract:
         table.compact()
         assert list(table.by_words("same", 7).id) == ids[:7]
 
-    # Walking through, many at once, opening again.
+    # Scans, concurrency, reopening.
 
     def test_a_scan_gives_whole_documents_by_ascending_id(self, create):
         table = create({"year": "int"})
@@ -779,7 +779,7 @@ class TableContract:
             for _ in range(10):
                 where = Compare("writer", "=", reader % 2)
                 count = table.count(where).documents
-                assert count % each == 0  # every write and every delete is whole
+                assert count % each == 0  # every write and every delete is atomic
                 answer = table.nearest(some_vectors(1), 500, where=where)[0]
                 assert len(answer) % each == 0
                 assert set(answer.fields["writer"]) <= {reader % 2}
@@ -917,7 +917,7 @@ class TableContract:
         current.write(rows_of(["e"], fields={"year": [2]}, seed=2), replace=False)
         assert current.count().documents == 2
 
-    def test_a_next_table_is_gone_on_with_if_it_is_the_same(self, store, create):
+    def test_a_next_table_is_resumed_if_it_is_the_same(self, store, create):
         create(bound={"model": "old"})
         header = Header(DIM, {}, {"model": "new"})
         first = store.handle()
@@ -939,7 +939,7 @@ class TableContract:
     # Pages, ties and recall of searches that do not compare everything.
 
     def test_pages_of_a_query_fit_together(self, create):
-        """A deeper page searches more widely; what it finds in addition may not push a document on to it twice."""
+        """A deeper page searches more widely; additional results must not repeat a document."""
         n, dim = 2000, 24
         table = create({"group": "int"}, dim=dim)
         vectors = some_vectors(n, dim, seed=11)  # without clusters, so that a narrow search misses some
@@ -969,7 +969,7 @@ class TableContract:
                     assert list(each.id) == lowest[:10]
         assert list(table.nearest(vectors[:1], 60)[0].id) == lowest[:60]
 
-    def test_a_higher_recall_is_found_when_it_is_asked_for(self, create):
+    def test_a_higher_recall_is_reached_if_requested(self, create):
         n, dim = 2500, 32
         table = create(dim=dim)
         rows = rows_of([f"doc-{i:04}" for i in range(n)], vectors=clusters(n, dim))

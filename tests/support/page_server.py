@@ -1,4 +1,4 @@
-"""A server that is only as real as the page needs: the page's own router, and routes with ready answers."""
+"""A test server for the page: the page's own router, and routes with fixed answers."""
 
 import asyncio
 import threading

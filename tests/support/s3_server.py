@@ -113,7 +113,7 @@ class Cluster:
         process.wait()
 
     def volumes_writable(self):
-        """The master hands out a place with two copies."""
+        """Whether the master assigns a volume with two copies."""
         return "fid" in self._asked("/dir/assign?replication=001")
 
     def _asked(self, path):
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def until(true, seconds=60):
-    """Asked every 50 ms: other processes are waited for, there is nobody to tell us."""
+    """Polls every 50 ms: other processes do not notify us."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not become true"

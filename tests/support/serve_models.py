@@ -1,4 +1,4 @@
-"""Tiny models for the server's tests, made without torch: a cross-encoder, and a model that keeps a relation head."""
+"""Tiny models for the server's tests, made without torch: a cross-encoder, and a model with a classification head."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tiny random checkpoints in the sentence-transformers layout: milliseconds to write, nothing to download.
 
 `tiny_bert` needs numpy, safetensors and tokenizers only. `tiny_checkpoint` makes any architecture, through
-transformers. Norms and biases are random too, so that a forgotten one shows.
+transformers. Norms and biases are random too, so that a missing one is noticed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POOLINGS = {
 
 
 def tiny_vocabulary() -> list[str]:
-    """Marks, printable ASCII characters alone and inside a word, some letters beyond ASCII, some words."""
+    """Special tokens, printable ASCII characters alone and inside a word, some letters beyond ASCII, some words."""
     characters = sorted(set(string.printable) - set(string.whitespace) - set(string.ascii_uppercase))
     characters += list("éüñß日本語שלוםمرحبا😀")
     characters = list(dict.fromkeys(characters))
@@ -177,7 +177,7 @@ def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-# For each HF model_type: the config class of transformers and what makes its tiny model small and telling.
+# For each HF model_type: the config class of transformers and settings of its tiny model.
 _SMALL = {"vocab_size": 212, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _BERT = {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64}
 _MARK_IDS = {"pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3}

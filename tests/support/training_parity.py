@@ -47,7 +47,7 @@ class Case:
     schedule: str = "linear"
     learning_rate: float = 1e-4
     without_gradient: tuple[str, ...] = (KEY_BIAS,)
-    """Weights whose gradient is zero but for rounding. Adam makes steps of usual size out of that: not compared."""
+    """Weights whose gradient is zero but for rounding. Adam turns that into steps of the usual size: not compared."""
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows in the order in which they are learned. Each fourth repeats the first text of the row before it."""
@@ -78,7 +78,7 @@ CASES = {
     "cosine": Case("CosineSimilarityLoss", {}, "regression", {}, PAIR, "score", clip=0.05),
     "triplet": Case(
         "TripletLoss", {"triplet_margin": 1.0}, "triplet", {"margin": 1.0}, TRIPLET,
-        without_gradient=(KEY_BIAS, "layer.1.output.LayerNorm.bias"),  # moves all vectors alike
+        without_gradient=(KEY_BIAS, "layer.1.output.LayerNorm.bias"),  # moves all vectors by the same amount
     ),
     "ranking": Case(
         "MultipleNegativesRankingLoss", {"scale": 20.0}, "in-batch-ranking", {"temperature": 0.05}, TRIPLET,
@@ -106,7 +106,7 @@ def start_head() -> dict[str, NDArray[np.float64]]:
 
 
 def figures(case: Case, arrays: Iterable[tuple[str, NDArray[np.float64]]]) -> dict[str, list[float]]:
-    """Of each group of weights the norm, and the products with three rows of random signs: any error shows in them."""
+    """Of each group of weights the norm, and the products with three rows of random signs: any error changes them."""
     groups: dict[str, list[NDArray[np.float64]]] = {}
     for name, array in sorted(arrays):
         if not name.endswith(case.without_gradient):

@@ -1,4 +1,4 @@
-"""Explanations: the table sums to the cosine, whatever the pooling, and says no where it could not."""
+"""Explanations: the table sums to the cosine for every linear pooling, and others are refused."""
 
 import json
 
@@ -112,7 +112,7 @@ def test_an_empty_text_can_be_explained(model):
     ("settings", "words"),
     [({"pooling": "max"}, "pools by 'max'"), ({"dense": 16}, "a dense layer with tanh")],
 )
-def test_a_vector_that_is_no_sum_is_refused(tmp_path, settings, words):
+def test_a_vector_that_is_not_a_linear_sum_is_refused(tmp_path, settings, words):
     model = gemel.load(tiny_bert(tmp_path / "model", **settings))
     with pytest.raises(gemel.InputError, match=words):
         gemel.explain(model, LEFT, RIGHT)
@@ -132,7 +132,7 @@ def test_json_has_both_tables(model):
     assert len(data["word_table"]) == len(data["left_words"]) == 4
 
 
-def test_the_page_is_whole_and_escapes_texts(model):
+def test_the_page_is_complete_and_escapes_texts(model):
     page = gemel.explain(model, "<script>alert(1)</script>", "a & b guitars").to_html()
     assert page.startswith("<!doctype html>")
     assert "<script" not in page

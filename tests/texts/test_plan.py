@@ -24,7 +24,7 @@ CHECKS = plan_checks.checks()
 
 
 @pytest.mark.parametrize("check", [c for c in CHECKS if not c.loose], ids=lambda check: check.name)
-def test_a_prediction_is_within_a_fifth_of_what_was_measured(check):
+def test_a_prediction_is_within_20_percent_of_the_measurement(check):
     assert abs(check.off) <= plan_checks.TOLERANCE, f"{check.predicted:.3g} instead of {check.measured:.3g}"
 
 
@@ -42,7 +42,7 @@ def test_the_tables_of_the_page_are_fresh():
     assert scale_page.main(["--check"]) == 0, "run: python tools/docs/scale_page.py"
 
 
-def test_the_formulas_know_the_index_as_it_is():
+def test_the_formulas_use_the_constants_of_the_index():
     from gemel.index.lance import ann as lists
     from gemel.index.lance import table
 

@@ -37,7 +37,7 @@ def related(tmp_path_factory, model):
 
 
 class Blurred:
-    """A student: the model's own vectors, less exact."""
+    """A student: the model's own vectors with noise."""
 
     def __init__(self, model, blur):
         self.model, self.blur, self.dim = model, blur, model.dim
@@ -102,7 +102,7 @@ def test_a_classification_head_adds_its_labels_to_pairs_and_hits(related):
     np.testing.assert_allclose([answer[name] for name in names], expected, rtol=1e-5)
 
 
-def test_vectors_that_the_head_does_not_know_get_no_labels(related):
+def test_vectors_that_do_not_fit_the_head_get_no_labels(related):
     result = find_pairs(related, TEXTS, k=1, options=EncodeOptions(dim=8, threads=1))
     assert result.relations is None
 
@@ -181,7 +181,7 @@ def test_hybrid_search_finds_the_words_too(model):
 
 
 class Longest:
-    """A cross-encoder that likes long texts."""
+    """A cross-encoder that scores long texts higher."""
 
     def scores(self, left, right, options=None):
         return np.array([len(text) for text in right], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Maps and measures on arrays that can be checked on paper, then the laws on random ones."""
+"""Maps and measures on arrays that can be checked by hand, then properties on random ones."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_whitening_by_hand():
     assert np.allclose(result.apply(CROSS), [[half, half], [half, -half], [-half, half], [-half, -half]])
 
 
-def test_centring_by_hand():
+def test_centering_by_hand():
     result = fit_centering(CROSS)
     assert result.weight.tolist() == [[1, 0], [0, 1]]
     assert result.bias.tolist() == [-10, -20]
@@ -44,7 +44,7 @@ def test_all_but_the_top_by_hand():
     assert np.allclose(fit_all_but_the_top(CROSS, 1).apply(CROSS), [[0, 1], [0, -1], [0, 1], [0, -1]])
 
 
-def test_all_but_the_top_of_nothing_is_centring():
+def test_all_but_the_top_of_nothing_is_centering():
     vectors = cloud()
     assert np.allclose(fit_all_but_the_top(vectors, 0).weight, fit_centering(vectors).weight)
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_fitted_is_refused(call, message):
         call()
 
 
-def test_a_cross_of_unit_vectors_is_perfectly_even():
+def test_a_cross_of_unit_vectors_is_perfectly_isotropic():
     both_ways = np.concatenate([np.eye(3), -np.eye(3)])
     result = isotropy(both_ways)
     assert result.mean_length == 0
@@ -167,7 +167,7 @@ def test_two_directions_of_unequal_spread_by_hand():
 
 
 @pytest.mark.parametrize("name", ["whitening", "centering", "all-but-the-top"])
-def test_every_map_makes_a_narrow_cone_more_even(name):
+def test_every_map_makes_a_narrow_cone_more_isotropic(name):
     vectors = cloud()
     before = isotropy(vectors)
     after = isotropy(METHODS[name](vectors, Settings()).apply(vectors))
@@ -176,7 +176,7 @@ def test_every_map_makes_a_narrow_cone_more_even(name):
     assert after.partition > before.partition
 
 
-def test_the_summary_says_every_measure():
+def test_the_summary_has_every_measure():
     line = isotropy(cloud()).summary()
     for word in ("mean cosine", "mean length", "partition", "effective rank", "participation ratio", "of 12"):
         assert word in line

@@ -75,7 +75,7 @@ def test_every_pooling_is_the_one_of_inference(tmp_path, pooling):
     )
 
 
-def test_a_text_does_not_see_its_neighbours_in_the_pack(tmp_path):
+def test_a_text_does_not_attend_to_others_in_its_pack(tmp_path):
     encoder = network(tiny_bert(tmp_path / "m")).encoder()
     alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(encoder.encode(TEXTS), alone, atol=1e-6)
@@ -92,7 +92,7 @@ def test_a_shorter_max_length_is_saved_with_the_model(tmp_path):
 
 
 def prompted(folder, *, default=None, counts=True):
-    """A model that brings prompts; `counts` says whether pooling counts their tokens."""
+    """A model with prompts; `counts` says whether pooling counts their tokens."""
     tiny_bert(folder, prompts={"query": "how do i ", "document": "the man "})
     for name, changes in (
         ("config_sentence_transformers.json", {"default_prompt_name": default}),

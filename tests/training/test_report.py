@@ -1,4 +1,4 @@
-"""The report and the card of a run: what they say, that they are whole pages, and that no text breaks out of them."""
+"""The report and the card of a run: their content, valid HTML, and escaping of all texts."""
 
 import ast
 import math
@@ -76,7 +76,7 @@ def journal(steps=100):
 
 
 class Page(HTMLParser):
-    """Counts elements, and fails on one that is not closed or closed out of turn."""
+    """Counts elements, and fails on one that is not closed or closed in the wrong order."""
 
     def __init__(self, text):
         super().__init__()
@@ -198,7 +198,7 @@ def test_no_text_breaks_out_of_the_page(tmp_path):
 
 
 @pytest.mark.parametrize("lines", [[], [{"kind": "step", "step": 1, "loss": None}], journal(1)[:3]])
-def test_a_run_that_hardly_began_still_has_a_page(tmp_path, lines):
+def test_a_run_that_ended_early_still_has_a_page(tmp_path, lines):
     summary = replace(SUMMARY, measured=(), best_step=None, data=(), steps=0)
     Page(made(tmp_path, journal=lines, summary=summary, doctor=None))
 
@@ -347,7 +347,7 @@ def test_no_text_breaks_the_card_s_tables():
 # The summary
 
 
-def test_scores_meet_those_of_the_untrained_model():
+def test_scores_are_shown_next_to_those_of_the_untrained_model():
     def scores(dataset, value):
         return Scores("sts", dataset, "spearman", {"spearman": Score(value)}, 10, "pairs")
 

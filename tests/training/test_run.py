@@ -1,4 +1,4 @@
-"""Runs as a user makes them: learning, resuming, stopping, and what is in the folder afterwards."""
+"""Runs as a user starts them: learning, resuming, stopping, and what is in the folder afterwards."""
 
 import csv
 import json

@@ -53,7 +53,7 @@ def test_two_runs_give_the_same_bytes(tmp_path, teacher):
     assert read[0] == read[1]
 
 
-def test_more_dimensions_than_the_teacher_has_are_the_teacher_s(tmp_path, teacher):
+def test_dimensions_are_limited_to_those_of_the_teacher(tmp_path, teacher):
     assert gemel.load(make_static(teacher, dim=4096, out=tmp_path / "s")).dim == teacher.dim
 
 

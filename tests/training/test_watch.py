@@ -1,4 +1,4 @@
-"""The doctor during training: hand-made series that must stop a run, and those that must not; the journal; the bar."""
+"""The doctor during training: series that must stop a run, series that must not; the journal; the progress bar."""
 
 import json
 import math
@@ -117,7 +117,7 @@ def test_vectors_that_are_not_finite_are_a_collapse():
         health(9, np.array([[1.0, math.nan], [0, 1]]), None, 50.0)
 
 
-def test_fp16_may_overflow_while_it_finds_its_scale_but_not_for_ever():
+def test_fp16_may_overflow_while_it_finds_its_scale_but_not_forever():
     result = watch(fp16=True)
     assert run(result, [1.0] * 16 + [0.9], [math.inf] * 16 + [1.0]) == []
     assert run(result, [1.0] * OVERFLOWS, [math.inf] * OVERFLOWS) == []
@@ -180,7 +180,7 @@ def test_no_gradient_stops_the_run():
         run(watch(), losses, [0.0] * CONSTANT)
 
 
-def test_a_loss_that_explodes_stops_the_run():
+def test_a_diverging_loss_stops_the_run():
     with pytest.raises(Collapse, match=r"the run diverges\. Lower learning_rate"):
         run(watch(), falling(200, 3.0, 0.4) + [2 + step for step in range(40)])
 
@@ -215,7 +215,7 @@ def test_a_loss_of_zero_for_long_warns_because_all_is_learned():
 
 
 def test_vectors_of_few_groups_are_no_collapse():
-    """A run on six labels ends with six directions: as it should."""
+    """A run on six labels correctly ends with six directions."""
     random = np.random.default_rng(0)
     groups = random.integers(0, 6, 300)
     pairs = [[row, row + 1] for row in range(299) if groups[row] == groups[row + 1]]
@@ -236,7 +236,7 @@ def test_crowded_vectors_that_score_better_are_no_collapse():
 
 
 @pytest.mark.parametrize("start", [0.8, 0.86, 0.9, 0.97, 0.986])
-def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
+def test_a_raw_bert_whose_vectors_spread_gives_no_warning(start):
     result = watch(first=at(0, mean_cosine=start))
     for step, cosine in enumerate(np.linspace(start, 0.3, 10)):
         assert result.evaluated(at(step, mean_cosine=float(cosine), score=40.0, effective_rank=50.0)) == []
@@ -256,19 +256,19 @@ def test_a_raw_bert_that_opens_up_raises_no_alarm(start):
         (1.0, 1e-4, 1.5),  # triplets that are almost all satisfied
     ],
 )
-def test_losses_that_fall_raise_no_alarm(start, end, noise, seed):
+def test_falling_losses_give_no_warning(start, end, noise, seed):
     norms = np.random.default_rng(seed).lognormal(0, 1, 2000).tolist()
     assert run(watch(), falling(2000, start, end, noise, seed), norms) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_loss_that_is_zero_now_and_then_raises_no_alarm(seed):
+def test_an_occasional_loss_of_zero_gives_no_warning(seed):
     random = np.random.default_rng(seed)
     losses = np.where(random.random(2000) < 0.6, 0.0, random.exponential(0.3, 2000))
     assert run(watch(), losses.tolist(), losses.tolist()) == []
 
 
-def test_one_bad_batch_raises_no_alarm():
+def test_one_bad_batch_gives_no_warning():
     losses = falling(300, 3.0, 0.4)
     losses[200] = 500.0
     assert run(watch(), losses) == []
@@ -316,7 +316,7 @@ def test_a_resumed_journal_equals_an_uninterrupted_one(tmp_path, stop_after):
     write_run(tmp_path / "whole.jsonl")
     write_run(tmp_path / "cut.jsonl", stop_after=stop_after)
     with (tmp_path / "cut.jsonl").open("ab") as file:
-        file.write(b'{"kind": "step", "st')  # the kill came in the middle of a line
+        file.write(b'{"kind": "step", "st')  # killed in the middle of a line
     checkpoints = [
         line["step"] for line in read_journal(tmp_path / "cut.jsonl") if line["kind"] == "checkpoint"
     ]
@@ -353,7 +353,7 @@ def test_a_new_run_begins_a_new_journal(tmp_path):
     assert read_journal(tmp_path / "metrics.jsonl") == []
 
 
-def test_a_journal_of_nowhere_takes_lines_and_keeps_none(tmp_path):
+def test_a_journal_without_a_file_discards_lines(tmp_path):
     with MetricsJournal.nowhere() as journal:
         journal.write("step", 1, loss=0.5)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Search by words, against the formula; and the fusion of rankings, by hand."""
+"""Search by words, compared with the formula; and the fusion of rankings, by hand."""
 
 import math
 
@@ -109,7 +109,7 @@ def test_words_by_script(text, document, query):
     assert WordRules().query(text) == (document if query is None else query)
 
 
-def test_rules_of_before_take_runs_for_words():
+def test_the_older_rules_treat_runs_as_words():
     assert WordRules(version=1).document("東京タワー cafe") == ["東京タワー", "cafe"]
     assert WordRules.from_json(None) == WordRules(version=1)
     assert WordRules.from_json(WordRules().to_json()) == WordRules()

@@ -1,4 +1,4 @@
-"""Calibration: what a score means, against corpora whose answer is known."""
+"""Calibration: what a score means, on corpora with a known answer."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_pairs_that_belong_together_hardly_move_the_threshold():
     assert clean.threshold(1) < 0.75  # and the duplicates, at 0.99, are above it
 
 
-def test_expected_false_and_threshold_undo_each_other():
+def test_expected_false_and_threshold_are_inverse():
     result = gemel.calibrate(directions(300))
     for expected in (1e-3, 1, 50, 2000, 30_000):
         assert result.expected_false(result.threshold(expected)) == pytest.approx(expected, rel=1e-6)
@@ -140,7 +140,7 @@ def test_a_probability_without_labels_is_refused():
         gemel.calibrate(directions(100)).probability(0.5)
 
 
-def test_json_and_back_is_the_same():
+def test_calibration_round_trips_through_json():
     result = gemel.calibrate(directions(100), labels=labeled(50))
     assert gemel.Calibration.from_json(json.loads(json.dumps(result.to_json()))) == result
 
@@ -152,7 +152,7 @@ def test_json_of_something_else_is_refused():
         gemel.Calibration.from_json({**gemel.calibrate(directions(100)).to_json(), "version": 99})
 
 
-def test_the_summary_says_cuts():
+def test_the_summary_has_thresholds():
     lines = gemel.calibrate(directions(100), labels=labeled(50)).summary().splitlines()
     assert lines[0].startswith("100 texts, 4,950 pairs, 4,950 sampled: random pairs score ")
     assert lines[1].startswith("score above which so many random pairs are expected: 0.")

@@ -1,4 +1,4 @@
-"""Pairs streamed to a folder: the same files whatever the blocks, and whoever killed the run."""
+"""Pairs streamed to a folder: the same files for any block size, and after any kill."""
 
 import signal
 import subprocess
@@ -154,7 +154,7 @@ def test_a_second_run_is_refused_and_spoils_nothing(tmp_path, monkeypatch):
     assert sorted(path.name for path in out.iterdir()) == FILES
 
 
-def test_a_run_that_failed_lets_go_of_its_folder(tmp_path, monkeypatch):
+def test_a_failed_run_releases_its_folder(tmp_path, monkeypatch):
     def fail():
         raise OSError("disk full")
 

@@ -1,4 +1,4 @@
-"""Similar pairs against a brute force over all of them, by every scanner that this machine has."""
+"""Similar pairs compared with brute force, by every scanner that this machine supports."""
 
 import tracemalloc
 
@@ -56,13 +56,13 @@ def scanner(request, monkeypatch):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Blocks of a few rows, so that a small test crosses many borders."""
+    """Blocks of a few rows, so that a small test crosses many block boundaries."""
     monkeypatch.setattr(walk, "_RIGHT", 100)
     monkeypatch.setattr(walk, "_LEAST", 16)
     return "100KB"
 
 
-def test_pairs_that_fit_on_paper():
+def test_pairs_by_hand():
     pairs = similar_pairs(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), k=1)
     assert as_list(pairs) == [(1.0, 0, 2)]
     assert pairs.compared == 3
@@ -133,7 +133,7 @@ def test_rows_too_alike_for_bounds_are_compared_without_them(monkeypatch, metric
     assert as_list(similar_pairs(rows, k=300, metric=metric, threads=2)) == as_list(expected)
     if (
         metric == "cosine" and levels()[0] == "avx512vnni"
-    ):  # distances are taken around the mean: no crowd there
+    ):  # distances are relative to the mean, where the rows are not crowded
         assert ended
 
 
@@ -184,7 +184,7 @@ def test_min_score_alone_gives_all_such_pairs_and_k_cuts_them():
 
 
 @pytest.mark.parametrize("n", [3000, 40_000])
-def test_equal_rows_give_the_first_pairs_and_a_quick_end(n):
+def test_equal_rows_give_the_first_pairs_and_an_early_stop(n):
     pairs = similar_pairs(np.ones((n, 2)), k=3)
     assert as_list(pairs) == [(1.0, 0, 1), (1.0, 0, 2), (1.0, 0, 3)]
 

@@ -172,7 +172,7 @@ def token_table(measured: dict[str, Any]) -> str:
 
 
 def calibration(measured: dict[str, Any]) -> str:
-    """Cosines of random pairs, the cut that one of them reaches, and pairs that belong together beyond it."""
+    """Cosines of random pairs, the threshold that one of them exceeds, and related pairs above it."""
     result = measured["calibration"]
     x, y, width, height = 40, 250, 660, 180
     parts = [
