@@ -4,7 +4,7 @@
     python benchmarks/encode.py --only gemel,st-torch,ct2    some systems
     python benchmarks/encode.py --quick                      does everything work? few texts, no results file
 
-See README.md beside this file for what is timed and how each peer is set up.
+See README.md next to this file for what is timed and how each peer is set up.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Encoder:
 
 
 def inside(options: argparse.Namespace) -> None:
-    """The child: nothing but gemel and the sentences. Prints one JSON object."""
+    """The child process: only gemel and the sentences. Prints one JSON object."""
     from protocol import die_with_parent, memory_mb
 
     import gemel

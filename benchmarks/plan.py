@@ -60,7 +60,9 @@ def inside(options: argparse.Namespace) -> None:
     new: dict[str, Any] = {"dim": vectors.shape[1], "fields": {"tag": "int"}, "create": True}
     index = gemel.open_index(options.folder, **({"create": False} if options.ask else new))
     print(
-        json.dumps(_asked(index, vectors, options) if options.ask else _built(index, vectors, texts, options))
+        json.dumps(
+            _queried(index, vectors, options) if options.ask else _built(index, vectors, texts, options)
+        )
     )
 
 
@@ -99,7 +101,7 @@ def _manifest(folder: str) -> int:
     return newest.stat().st_size
 
 
-def _asked(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict[str, Any]:  # noqa: ANN401
+def _queried(index: Any, vectors: np.ndarray, options: argparse.Namespace) -> dict[str, Any]:  # noqa: ANN401
     from protocol import memory_mb
 
     queries = np.load(options.queries)[:QUERIES]

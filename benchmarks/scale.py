@@ -5,7 +5,7 @@
     python benchmarks/scale.py --quick             does everything work? few texts, no results file
 
 encode, pairs  with a cluster that runs already: from the connection to the last byte on disk, loading and starting of
-               workers included; beside it the same on one machine, in turns, best of the rounds. The start of a cluster
+               workers included; compared with one machine, in turns, best of the rounds. The start of a cluster
                for one command is told separately.
 kills          two nodes of one core each on this machine; a worker, or a node, is killed -9 when a third of the rows is
                written. Lost is the time above a run in which nothing was killed. A node that is gone takes its core

@@ -1,4 +1,4 @@
-"""The server under load, beside other servers of the same model, the offline encoder, and bad clients.
+"""The server under load, compared with other servers of the same model and the offline encoder, and with bad clients.
 
     python benchmarks/serve.py                      everything, about twenty minutes; ten of them with bad clients
     python benchmarks/serve.py --only gemel         without the peers
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(server: Server, texts: list[str], seconds: float) -> dict[str, Any]:
-    """One server: one client, 64 clients, and single queries beside requests of 1,000 texts."""
+    """One server: one client, 64 clients, and single queries alongside requests of 1,000 texts."""
     singles(server.port, server.model, texts[:200] * 100, clients=4, seconds=min(2.0, seconds))  # warm
     fresh = iter(f"{text} {n}" for n in range(10**6) for text in texts)  # no sentence is sent twice
     take = lambda count: [next(fresh) for _ in range(count)]  # noqa: E731

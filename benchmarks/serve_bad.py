@@ -1,4 +1,4 @@
-"""Clients that misbehave, beside good ones whose vectors are compared bit for bit; and a server killed under load."""
+"""Misbehaving clients alongside good ones whose vectors are compared bit for bit; and a server killed under load."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def singles(port: int, model: str, texts: list[str], *, clients: int, seconds: f
 
 
 def mixed(port: int, model: str, texts: list[str], *, large: int, seconds: float) -> tuple[Load, Load]:
-    """One client with single queries beside two with requests of `large` texts: what each saw."""
+    """One client with single queries alongside two with requests of `large` texts: what each saw."""
     one, many, waiting = Load(), Load(), iter(texts)
 
     async def go() -> None:

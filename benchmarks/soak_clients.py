@@ -213,12 +213,12 @@ PATHS = (
 async def bad(port: int, key: str, end: float, seen: Seen, seed: int) -> None:
     """Broken bodies, wrong keys, slow bodies, lost clients, bytes that are not HTTP."""
     draw = random.Random(seed)
-    client, stranger = Client(port, key), Client(port, "not-a-key-of-this-server")
+    client, unauthorized = Client(port, key), Client(port, "not-a-key-of-this-server")
     while time.monotonic() < end:
         kind = draw.choice(("body", "body", "key", "slow", "gone", "bytes"))
         try:
             if kind in ("body", "key"):
-                who = client if kind == "body" else stranger
+                who = client if kind == "body" else unauthorized
                 began = time.perf_counter()
                 status, _ = await who.post(draw.choice(PATHS), draw.choice(BODIES))
                 seen.note(status, began)
@@ -234,10 +234,10 @@ async def bad(port: int, key: str, end: float, seen: Seen, seed: int) -> None:
             await asyncio.sleep(0.2)
         if draw.random() < 0.2:
             client.close()
-            stranger.close()
+            unauthorized.close()
         await asyncio.sleep(5 * PAUSE)
     client.close()
-    stranger.close()
+    unauthorized.close()
 
 
 async def _slow(port: int, key: str, draw: random.Random) -> None:

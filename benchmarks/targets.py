@@ -85,10 +85,13 @@ def _speed(results: Results, texts: str) -> list[Target]:
         times = f"{texts}, {precision}, times sentence-transformers torch"
         result.append(_at_least(times, over_base, _ratio(mine, base), "{:.2f}"))
         name = f" ({peer})" if peer else ""
-        beside = _ratio(mine, rate(results, peer, texts)) if peer else None
+        over_others = _ratio(mine, rate(results, peer, texts)) if peer else None
         result.append(
             _at_least(
-                f"{texts}, {precision}, times the best {precision} peer{name}", over_peer, beside, "{:.2f}"
+                f"{texts}, {precision}, times the best {precision} peer{name}",
+                over_peer,
+                over_others,
+                "{:.2f}",
             )
         )
     shares = limit_share(results, texts)

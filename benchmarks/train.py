@@ -3,7 +3,7 @@
     python benchmarks/train.py            about a quarter of an hour on two cores
     python benchmarks/train.py --quick    does everything work? no results file
 
-Each run is a process of its own. The two systems take turns; a setting's rounds have different seeds. A rate counts
+Each run is a separate process. The two systems take turns; a setting's rounds have different seeds. A rate counts
 the steps after the first few; loading, reading and saving are outside. Quality is the Spearman correlation on the
 development set of STSb of the saved model, computed by gemel for both.
 """

@@ -7,7 +7,7 @@
 
 Three sides: gemel with `group_by_length`, gemel without, and sentence-transformers' trainer with its defaults; the
 same weights, rows, number of steps and learning rate. A seed decides the order of the rows, the dropout and the head.
-Each run is a process of its own with one thread. The results file is written after every run, and a run that is in it
+Each run is a separate process with one thread. The results file is written after every run, and a run that is in it
 is not done again, so the script can be stopped at any time. Quality is the Spearman correlation on the development
 set of STSb of the last model, computed by gemel for all sides. Speed is pairs per second of processor time: it
 depends far less on other load of the machine than wall-clock time.

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="an empty one to work in; whoever gives it removes it")
+    parser.add_argument("--folder", type=Path, help="an empty folder to work in; the caller removes it")
     parser.add_argument("--engine", choices=("atheris", "own", "measure"), default="own")
     given = parser.parse_args()
     faulthandler.enable()

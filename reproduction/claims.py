@@ -9,7 +9,7 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class Claim:
-    """`better` minus `worse` is measured; the claim is that it is above zero, or within so many points of zero."""
+    """`better` minus `worse` is measured; the claim is that it is above zero, or within a number of points of zero."""
 
     name: str
     table: str

@@ -36,7 +36,7 @@ def measure(row: Row, folders: Folders, rounds: int) -> dict[str, Any]:
         measured = _measured(row, folders, rounds, path)
     names = {"label": row.label, "model": row.model.name, "suite": row.suite.name}
     more = {"pooling": row.pooling} if row.pooling else {}
-    # The row's seed, which may be the number of a fold; that of the training stands in the command.
+    # The row's seed, which may be the number of a fold; that of the training is in the command.
     return {**names, **more, **made, **measured, "seed": row.seed}
 
 

@@ -1,4 +1,4 @@
-"""The parts of the page: a table of the paper beside ours, each from the results alone."""
+"""The parts of the page: the tables of the paper next to ours, from the results alone."""
 
 from __future__ import annotations
 

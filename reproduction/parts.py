@@ -15,7 +15,7 @@ class Rows:
 
     files: tuple[str, ...]
     count: int | None = None
-    """So many rows, drawn at random by `seed`. None: all."""
+    """Number of rows, drawn at random by `seed`. None: all."""
     seed: int = 0
     shape: str = ""
     """"": columns as they are. graded: NLI labels as scores. arguments: grades as scores. texts: a column of texts."""
@@ -69,7 +69,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: a model that stands in a line of a table, by a seed or a fold."""
+    """One measurement: a model in a line of a table, by a seed or a fold."""
 
     label: str
     model: Made

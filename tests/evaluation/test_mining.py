@@ -14,7 +14,7 @@ VECTORS = {"a": [1, 0], "a2": [1, 0.1], "b": [0, 1], "b2": [0.1, 1], "c": [1, 1]
 
 
 class Known:
-    """Each text's vector stands in a table."""
+    """The vector of each text is in a table."""
 
     dim = 2
 

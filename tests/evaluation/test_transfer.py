@@ -245,7 +245,7 @@ def test_an_encoder_that_learns_from_texts_sees_all_splits_at_once(tmp_path):
         dim = 0
 
         def encode(self, texts):
-            raise AssertionError("it has not learnt yet")
+            raise AssertionError("it has not been fitted yet")
 
         def fitted(self, texts):
             seen.append(len(texts))

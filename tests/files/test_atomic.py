@@ -1,4 +1,4 @@
-"""Atomic files and folders, and locks: one job per folder, and a killed job blocks nobody."""
+"""Atomic files and folders, and locks: one job per folder, and a killed job leaves no lock."""
 
 import os
 from pathlib import Path

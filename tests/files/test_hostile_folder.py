@@ -14,7 +14,7 @@ from tests.checkpoint.test_sources import KEPT, kept, make_wheel
 
 from gemel.files.isolation import run_python
 
-# What an interpreter, pip or a library looks for by name, beside all modules of the standard library.
+# What an interpreter, pip or a library looks for by name, in addition to all modules of the standard library.
 MORE_SHADOWS = {
     "sitecustomize",
     "usercustomize",
@@ -120,7 +120,7 @@ def test_a_fetch_that_fails_has_the_usual_message(hostile, index):
 
 
 def test_python_m_removes_the_folder_from_the_path_before_it_imports_anything(tmp_path):
-    """What `python -m` itself imports comes from the folder all the same, so only what gemel imports is shadowed."""
+    """`python -m` itself still imports from the folder, so only what gemel imports is shadowed."""
     code = f"open({str(tmp_path / 'EXECUTED')!r}, 'a').write(__file__ + '\\n')\n"
     for name in ("numpy", "click", "rich", "json", "traceback", "difflib", "csv", "tokenizers"):
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")

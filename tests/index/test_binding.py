@@ -40,7 +40,7 @@ def location(model):
 def test_the_same_model_opens_it_however_it_is_given(location, model, folder):
     for given in (model, gemel.load(folder / "first"), folder / "first", str(folder / "first"), None):
         with open_index(location, given) as index:
-            assert index.search(TEXTS[0], 1)[0].cosine < 1  # the query has a prompt of its own
+            assert index.search(TEXTS[0], 1)[0].cosine < 1  # the query has its own prompt
             assert index.model.name == "first"
 
 

@@ -656,7 +656,7 @@ def test_pages_of_any_size_give_every_document_once(model, tmp_path, steps):
                 pages = [index.search(query, k=size, offset=start, **steps) for start in range(0, 120, size)]
                 paged = [hit.id for page in pages for hit in page][:120]
                 assert len(set(paged)) == 120
-                if size != 7:  # the last page of seven ends behind the 120th
+                if size != 7:  # the last page of seven ends after the 120th
                     assert set(paged) == set(every)
                 for page in pages:
                     assert [hit.score for hit in page] == sorted((hit.score for hit in page), reverse=True)

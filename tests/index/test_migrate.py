@@ -260,7 +260,7 @@ def test_other_passages_are_a_migration_too(location, models):
 
 @pytest.fixture
 def cut(models):
-    """An index with settings of its own."""
+    """An index with its own settings."""
     options = gemel.EncodeOptions(dim=16, precision="int8", max_length=20)
     index = open_index(":memory:", models[0], options=options, passage_tokens=12)
     index.add([*TEXTS[:5], LONG])

@@ -57,7 +57,7 @@ def server():
 
 
 class PostgresCase(StoreCase):
-    """One index of its own in the database of the tests."""
+    """A separate index in the database of the tests."""
 
     def __init__(self, server, limits=SMALL):
         self.server, self.limits = server, limits

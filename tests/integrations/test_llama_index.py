@@ -1,4 +1,4 @@
-"""gemel in LlamaIndex: the embedding, and an index of gemel behind LlamaIndex's own."""
+"""gemel in LlamaIndex: the embedding, and an index of gemel as the vector store of LlamaIndex."""
 
 import asyncio
 import pickle

@@ -437,17 +437,17 @@ def test_closing_a_stripe_loads_no_more_pairs_than_fit(tmp_path, monkeypatch):
 class StartedRay(FakeRay):
     """Also records in which folder it was started."""
 
-    stood_in = None
+    started_in = None
 
     def is_initialized(self):
         return False
 
     def init(self, **_):
-        self.stood_in = Path.cwd()
-        assert self.stood_in.is_dir()
+        self.started_in = Path.cwd()
+        assert self.started_in.is_dir()
 
     def shutdown(self):
-        assert self.stood_in.is_dir(), "workers stand in it until the end"
+        assert self.started_in.is_dir(), "workers use it until the end"
 
 
 @pytest.mark.parametrize("imports_from_there", [False, True])
@@ -462,8 +462,8 @@ def test_workers_import_from_the_user_s_folder_only_if_the_program_does(
     monkeypatch.setattr(sys, "path", [*outside, *([str(tmp_path)] if imports_from_there else [])])
     with cluster_module.open_cluster():
         assert Path.cwd() == tmp_path
-        assert (ray.stood_in == tmp_path) == imports_from_there
-    assert ray.stood_in.is_dir() == imports_from_there
+        assert (ray.started_in == tmp_path) == imports_from_there
+    assert ray.started_in.is_dir() == imports_from_there
 
 
 def test_a_cluster_that_cannot_be_joined_leaves_no_folder_behind(tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ def node(cluster):
 
 
 class Command:
-    """`gemel ... --on ray://...` in a process of its own."""
+    """`gemel ... --on ray://...` in a separate process."""
 
     def __init__(self, cluster, model, tmp_path, *arguments, on=True):
         self.summary = tmp_path / "summary.json"

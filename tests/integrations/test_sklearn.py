@@ -199,6 +199,6 @@ def test_the_estimator_checks_pass(folder):
 
 
 def test_the_checks_are_not_run_on_texts_by_scikit_learn_itself(folder):
-    """It has no checks for texts and says so; hence the class above."""
+    """It has no checks for texts and reports that, so the class above exists."""
     with pytest.warns(sklearn.exceptions.SkipTestWarning, match="Can't test"):
         check_estimator(SentenceVectors(folder), on_skip=None)

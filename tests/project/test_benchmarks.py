@@ -128,7 +128,7 @@ def test_targets_are_ratios_within_the_run(results):
 
 
 def test_the_share_of_the_limit_counts_only_work_that_was_done(results):
-    # 600 texts/s of 100 = 6 passes a second, of 27 GFLOP each without the repeats
+    # 600 texts/s of 100 = 6 passes per second, of 27 GFLOP each without the repeats
     assert targets.limit_share(results, "stsb-test") == pytest.approx(
         {"numpy": 162 / 180, "torch": 162 / 200}
     )

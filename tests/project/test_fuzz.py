@@ -42,7 +42,7 @@ INPUTS, SECONDS = 25, 0.25  # of each target, whichever comes first
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
-    """Each target is built once, in a folder of its own."""
+    """Each target is built once, in its own folder."""
     made = {}
 
     def job(name):

@@ -1,6 +1,6 @@
 """The recipes of ARCHITECTURE.md, executed: each adds one new file, and everything that should use it does.
 
-A recipe runs in a process of its own. The new file is in a folder that is appended to the package's path, which is what
+A recipe runs in a separate process. The new file is in a folder that is appended to the package's path, which is what
 putting it into the package's folder would do; poolings and metrics are added by a module of the user.
 """
 

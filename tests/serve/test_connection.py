@@ -35,7 +35,7 @@ def answer(one):
     while b'"live":true}' not in result:
         try:
             more = one.recv(10_000)
-        except ConnectionResetError:  # closed, with bytes that nobody read
+        except ConnectionResetError:  # closed, with unread bytes
             more = b""
         if not more:
             break

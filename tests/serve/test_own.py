@@ -46,7 +46,7 @@ def http(server):
 
 @pytest.fixture
 def index(server):
-    """Empty at the start of each test, but for its columns."""
+    """Empty at the start of each test, except for its columns."""
     result = server[1]
     result.delete([row.id for row in result.get(["a", "b", "c", "d"])] + MANY)
     return result

@@ -319,7 +319,7 @@ def test_the_map_is_read_by_pointing_and_by_keys(opened):
 
 
 @browser_needed
-def test_the_server_is_asked_only_while_its_tab_is_open(opened, server):
+def test_the_server_is_polled_only_while_its_tab_is_open(opened, server):
     page = opened("server", own_clock=True)
     expect(page.locator("#server .now").first).to_contain_text("812")
     expect(page.locator("#server .facts")).to_contain_text("tiny-model")
@@ -338,7 +338,7 @@ def test_the_server_is_asked_only_while_its_tab_is_open(opened, server):
 
 
 @browser_needed
-def test_a_key_is_asked_for_and_kept_for_the_tab(opened, server):
+def test_a_key_is_requested_and_kept_for_the_tab(opened, server):
     server.wants_key = True
     page = opened(expect_refusals=True)
     page.wait_for_selector("#key-dialog[open]")

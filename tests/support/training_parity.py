@@ -47,7 +47,7 @@ class Case:
     schedule: str = "linear"
     learning_rate: float = 1e-4
     without_gradient: tuple[str, ...] = (KEY_BIAS,)
-    """Weights whose gradient is zero but for rounding. Adam turns that into steps of the usual size: not compared."""
+    """Weights whose gradient is zero except for rounding. Adam turns that into steps of the usual size: not compared."""
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows in the order in which they are learned. Each fourth repeats the first text of the row before it."""
@@ -99,7 +99,7 @@ def start_model(folder: Path) -> Path:
 
 
 def start_head() -> dict[str, NDArray[np.float64]]:
-    """Weights of the head of `SoftmaxLoss`, large enough for its gradient to count beside the network's."""
+    """Weights of the head of `SoftmaxLoss`, large enough for its gradient to matter next to that of the network."""
     rng = np.random.default_rng(11)
     weight = rng.normal(0, 0.3, (LABELS, 3 * WIDTH))
     return {"head.weight": weight, "head.bias": rng.normal(0, 0.1, LABELS)}

@@ -437,7 +437,7 @@ def test_symmetric_ranking_is_the_mean_of_both_directions_without_negatives_in_r
     assert value("in-batch-ranking", both, (I2, positive, negative)) == pytest.approx((there + back) / 2)
 
 
-def test_the_guard_takes_out_what_equals_the_right_answer():
+def test_the_guard_excludes_what_equals_the_positive():
     same = rows([1, 0], [1, 0], [0, 1])  # rows 0 and 1 have the same answer
     plain = value("in-batch-ranking", {"temperature": 1}, (same, same))
     guarded = value("in-batch-ranking", {"temperature": 1, "guard": 0.9}, (same, same))

@@ -160,9 +160,9 @@ def test_a_real_collapse_is_seen_in_the_vectors():
     random = np.random.default_rng(0)
     spread, pairs = random.normal(size=(200, 32)), [[row, row + 100] for row in range(100)]
     first = health(0, spread, pairs, 30.0)
-    one_place = np.ones(32) + 1e-3 * random.normal(size=(200, 32))
+    one_point = np.ones(32) + 1e-3 * random.normal(size=(200, 32))
     with pytest.raises(Collapse, match="nearly the same vector"):
-        Watch(first=first).evaluated(health(10, one_place, pairs, 5.0))
+        Watch(first=first).evaluated(health(10, one_point, pairs, 5.0))
     one_line = random.normal(size=(200, 1)) * np.ones(32) + 1e-3 * spread
     with pytest.raises(Collapse, match="few directions"):
         Watch(first=first).evaluated(health(10, one_line, pairs, 5.0))

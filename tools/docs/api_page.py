@@ -75,7 +75,7 @@ def _entry(name: str, thing: Any) -> Iterator[str]:  # noqa: ANN401 - whatever i
 
 
 def _has_docstring(cls: type) -> bool:
-    """Whether the class has a docstring of its own: Python gives dataclasses without one their signature."""
+    """Whether the class has its own docstring: Python gives dataclasses without one their signature."""
     return bool(cls.__doc__) and not (cls.__doc__ or "").startswith(f"{cls.__name__}(")
 
 

@@ -29,7 +29,7 @@ TEXTS = [
 
 
 def walk(name: str) -> str:
-    """A markdown table: where, what happens, what leaves."""
+    """A markdown table: where, what happens, output."""
     model = load(name)
     first = TEXTS[0]
     parts = model.tokens(TEXTS)
@@ -98,11 +98,11 @@ def walk(name: str) -> str:
     lines = [
         f"“{first}” through {name}. The numbers are written by `tools/docs/walk.py`.",
         "",
-        "| # | where | what happens | what leaves |",
+        "| # | where | what happens | output |",
         "|---|---|---|---|",
         *(f"| {number} | {' | '.join(row)} |" for number, row in enumerate(rows, start=1)),
         "",
-        "Checked on the way: the sentence alone and among the others gives the same bits.",
+        "Checked: the sentence has the same bits alone and among the others.",
     ]
     return "\n".join(lines)
 
