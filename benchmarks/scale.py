@@ -6,10 +6,10 @@
 
 encode, pairs  with a cluster that runs already: from the connection to the last byte on disk, loading and starting of
                workers included; compared with one machine, in turns, best of the rounds. The start of a cluster
-               for one command is told separately.
+               for one command is reported separately.
 kills          two nodes of one core each on this machine; a worker, or a node, is killed -9 when a third of the rows is
                written. Lost is the time above a run in which nothing was killed. A node that is gone takes its core
-               along: what that alone costs is told as well.
+               with it: that cost is reported as well.
 s3             single queries to an index in a bucket and in a folder: scale_s3.py.
 """
 

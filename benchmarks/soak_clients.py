@@ -25,7 +25,7 @@ class Expected:
 
     texts: list[str]
     vectors: Vectors
-    found: list[list[tuple[str, float]]]
+    hits: list[list[tuple[str, float]]]
     """For each of the first texts: ids and scores among the documents that never change."""
     stable: str
     """The condition that those documents meet."""
@@ -138,10 +138,10 @@ async def _embed(client: Client, expected: Expected, seen: Seen, draw: random.Ra
 
 
 async def _search(client: Client, expected: Expected, seen: Seen, draw: random.Random) -> int:
-    row = draw.randrange(len(expected.found))
+    row = draw.randrange(len(expected.hits))
     body = {
         "query": expected.texts[row],
-        "k": len(expected.found[row]),
+        "k": len(expected.hits[row]),
         "where": expected.stable,
         "exact": True,
     }
@@ -150,8 +150,8 @@ async def _search(client: Client, expected: Expected, seen: Seen, draw: random.R
     seen.note(status, began)
     if status == 200:
         hits = [(hit["id"], float(np.float32(hit["score"]))) for hit in json.loads(content)["hits"]]
-        if hits != expected.found[row]:
-            seen.wrong.append(f"other hits for text {row}: {hits[:2]} instead of {expected.found[row][:2]}")
+        if hits != expected.hits[row]:
+            seen.wrong.append(f"other hits for text {row}: {hits[:2]} instead of {expected.hits[row][:2]}")
     return status
 
 

@@ -48,7 +48,7 @@ def _table(rows: Rows, sources: Sequence[Path]) -> Table:
     if rows.shape in SHAPES:
         result = [SHAPES[rows.shape](row) for row in result]
     if rows.fold:
-        result = _fold(result, *rows.fold, held=rows.held)
+        result = _fold(result, *rows.fold, held_out=rows.held_out)
     if rows.count:
         random.Random(rows.seed).shuffle(result)
         result = result[: rows.count]
@@ -72,7 +72,7 @@ def _texts(table: Table) -> Iterator[str]:
         yield from (value for name, value in row.items() if name not in NOT_TEXTS and value.strip())
 
 
-def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
+def _fold(table: Table, by: str, number: int, of: int, *, held_out: bool) -> Table:
     """Folds of pairs are assigned at random; folds of topics keep a topic together."""
     if by == "topics":
         topics = sorted({row["topic"] for row in table})
@@ -82,7 +82,7 @@ def _fold(table: Table, by: str, number: int, of: int, *, held: bool) -> Table:
     else:
         owners = [index % of for index in range(len(table))]
         random.Random(0).shuffle(owners)
-    return [row for row, owner in zip(table, owners, strict=True) if (owner == number) == held]
+    return [row for row, owner in zip(table, owners, strict=True) if (owner == number) == held_out]
 
 
 def _read(path: Path) -> Table:

@@ -20,8 +20,8 @@ class Rows:
     shape: str = ""
     """"": columns as they are. graded: NLI labels as scores. arguments: grades as scores. texts: a column of texts."""
     fold: tuple[str, int, int] | None = None
-    """(pairs or topics, number of the fold, folds): what is outside the fold; inside it if `held`."""
-    held: bool = False
+    """(pairs or topics, number of the fold, folds): what is outside the fold; inside it if `held_out`."""
+    held_out: bool = False
 
     @property
     def made(self) -> bool:
@@ -35,7 +35,7 @@ class Rows:
         parts = [stem[:60], self.shape, f"{self.count}-s{self.seed}" if self.count else ""]
         if self.fold:
             by, number, of = self.fold
-            parts.append(f"{by}{number}of{of}-{'held' if self.held else 'rest'}")
+            parts.append(f"{by}{number}of{of}-{'held' if self.held_out else 'rest'}")
         return "-".join(part for part in parts if part)
 
 

@@ -214,7 +214,7 @@ def _fold(scale: Scale, by: str, number: int, kind: str, start: Made = UNTRAINED
         Rows((ARGUMENTS,), scale.argument_pairs, shape="arguments", fold=fold),
         *flags, "--epochs", str(scale.argument_epochs), "--score-range", "0", "2", start=start,
     )  # fmt: skip
-    suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held=True),))
+    suite = Suite(f"held-{by}", "sts", (Rows((ARGUMENTS,), shape="arguments", fold=fold, held_out=True),))
     return Row(f"{kind}{after}, {FOLDS[by]}", model, suite, number)
 
 

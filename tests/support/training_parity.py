@@ -47,7 +47,7 @@ class Case:
     schedule: str = "linear"
     learning_rate: float = 1e-4
     without_gradient: tuple[str, ...] = (KEY_BIAS,)
-    """Weights whose gradient is zero except for rounding. Adam turns that into steps of the usual size: not compared."""
+    """Weights whose gradient is zero except for rounding. Adam makes normal steps of that: not compared."""
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows in the order in which they are learned. Each fourth repeats the first text of the row before it."""
