@@ -57,7 +57,7 @@ def _difference(
 def _common(
     claim: Claim, plan: Sequence[Row], better: dict[int, float], worse: dict[int, float]
 ) -> list[int]:
-    """The seeds that both sides have. A line that the plan runs once stands against every seed of the other."""
+    """The seeds that both sides have. A line that the plan runs once is compared with every seed of the other."""
     repeated = [
         set(result)
         for labels, result in ((claim.better, better), (claim.worse, worse))

@@ -113,7 +113,7 @@ def curve(content: Content) -> str:
 
 
 def student(content: Content) -> str:
-    """STS, then retrieval: a line a model, a column a set of data."""
+    """STS, then retrieval: one line per model, one column per data set."""
     grids = []
     for suite in dict.fromkeys(entry["suite"] for entry in content["rows"]):
         rows = [entry for entry in content["rows"] if entry["suite"] == suite]
@@ -125,14 +125,14 @@ def student(content: Content) -> str:
 
 
 def table7(content: Content) -> str:
-    labels = {"glove": "words averaged", "padded": "padded batches as they come", "gemel": "gemel"}
+    labels = {"glove": "averaged word vectors", "padded": "padded batches in input order", "gemel": "gemel"}
     labels["sorted"] = "padded batches, sorted by length"
     body = [
         [row["model"], labels[row["system"]], f"{row['sentences']:,}", f"{row['per_second']:,.0f}",
          f"{paper.TABLE7[row['system']]:,}" if row["system"] in paper.TABLE7 else NONE]
         for row in content["rows"]
     ]  # fmt: skip
-    return grid(["encoder", "way", "sentences", "a second", "the paper (base, another processor)"], body)
+    return grid(["encoder", "method", "sentences", "per second", "the paper (base, another processor)"], body)
 
 
 def headline(content: Content) -> str:

@@ -87,10 +87,10 @@ def student_speed(result: Found) -> Ratio | None:
 
 
 TIMED_CLAIMS = (
-    TimedClaim("smart-batching", "7", "Batches of like length (smart batching) make a BERT-base faster on a processor",
-               "83 against 44 a second: × 1.89", 1.0, smart_batching),
+    TimedClaim("smart-batching", "7", "Batches of similar length (smart batching) make a BERT-base faster on a processor",
+               "83 against 44 per second: × 1.89", 1.0, smart_batching),
     TimedClaim("glove-is-faster", "7", "Averaging GloVe vectors is far faster: ten times at least",
-               "6,469 against 83 a second: × 78", 10.0, word_vectors),
+               "6,469 against 83 per second: × 78", 10.0, word_vectors),
     TimedClaim("seconds-not-hours", "headline", "The most similar pair of 10,000 sentences takes a bi-encoder under "
                "a thousandth of a cross-encoder's time", "65 hours against 5 seconds", 1000.0, most_similar_pair),
     TimedClaim("student-quality", "student", "The student has 95 % of its teacher's STS average", "not in the paper",

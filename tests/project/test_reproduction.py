@@ -168,14 +168,15 @@ def test_folds_of_topics_keep_a_topic_whole_and_miss_nothing(folders):
     for number in range(2):
         sides = [
             derived.files_of(
-                Rows((plan.ARGUMENTS,), shape="arguments", fold=("topics", number, 2), held_out=held_out), folders
+                Rows((plan.ARGUMENTS,), shape="arguments", fold=("topics", number, 2), held_out=held_out),
+                folders,
             )[0]
             for held_out in (True, False)
         ]
-        held, rest = ([line.split("\t") for line in side.read_text().splitlines()[1:]] for side in sides)
-        assert not {row[0] for row in held} & {row[0] for row in rest}
-        assert len(held) + len(rest) == 12
-        seen += held
+        inside, rest = ([line.split("\t") for line in side.read_text().splitlines()[1:]] for side in sides)
+        assert not {row[0] for row in inside} & {row[0] for row in rest}
+        assert len(inside) + len(rest) == 12
+        seen += inside
     assert len({tuple(row) for row in seen}) == 12
 
 
