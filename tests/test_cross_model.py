@@ -492,7 +492,7 @@ def test_no_cross_encoder_is_trained_from_an_unknown_architecture(tmp_path):
 
 
 @pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
-def test_what_is_saved_is_read_by_us_and_by_transformers(tmp_path, model_type):
+def test_a_saved_model_is_read_by_gemel_and_by_transformers(tmp_path, model_type):
     model = gemel.load_cross(tiny_cross(tmp_path / "one", model_type, labels=3))
     again = gemel.load_cross(model.save(tmp_path / "two"))
     np.testing.assert_array_equal(again.probabilities(LEFT, RIGHT), model.probabilities(LEFT, RIGHT))

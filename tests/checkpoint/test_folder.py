@@ -139,7 +139,7 @@ def test_new_names_are_joined_in_the_order_of_the_list(tmp_path):
     assert read_checkpoint(folder).pooling == PoolingConfig(("mean", "cls"), include_prompt=False)
 
 
-def test_no_flag_at_all_is_the_mean(tmp_path):
+def test_mean_pooling_is_the_default_without_flags(tmp_path):
     folder = tiny_bert(tmp_path / "tiny", pooling=[])
     assert read_checkpoint(folder).pooling == PoolingConfig(("mean",))
 
@@ -287,13 +287,13 @@ def test_a_pickled_dense_layer_is_refused_too(tmp_path):
     assert refusal(folder).endswith(f"gemel models convert {folder}")
 
 
-def test_no_weights_at_all(tmp_path):
+def test_a_folder_without_weights_is_refused(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "model.safetensors").unlink()
     assert "expected a file named model.safetensors" in refusal(folder)
 
 
-def test_no_folder_and_no_model(tmp_path):
+def test_a_missing_folder_and_an_empty_folder_are_refused(tmp_path):
     assert "no model folder" in refusal(tmp_path / "absent")
     assert "neither modules.json nor config.json" in refusal(tmp_path)
 

@@ -552,7 +552,7 @@ def test_the_files_of_a_published_tokenizer_and_of_newer_releases_are_read(tmp_p
 @pytest.mark.parametrize(
     "kind", ["albert", "bert", "camembert", "distilbert", "electra", "modernbert", "mpnet", "roberta"]
 )
-def test_what_transformers_writes_today_is_read(tmp_path, kind):
+def test_configs_written_by_the_installed_transformers_are_read(tmp_path, kind):
     pytest.importorskip("torch")
     folder = tiny_checkpoint(tmp_path / "model", kind)
     assert gemel.load(folder).encode(["a man"]).shape == (1, 32)

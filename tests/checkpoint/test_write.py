@@ -191,7 +191,7 @@ def test_the_files_are_those_of_the_layout(tmp_path):
     }
 
 
-def test_nothing_is_left_behind_and_an_existing_folder_is_safe(tmp_path):
+def test_no_temporary_files_remain_and_an_existing_folder_is_kept(tmp_path):
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "one"))
     (tmp_path / "two").mkdir()
     write_checkpoint(checkpoint, tmp_path / "two")  # empty: fine
@@ -208,7 +208,7 @@ def test_a_model_can_be_written_over_itself(tmp_path):
     assert encode(folder).shape == (len(TEXTS), 4)
 
 
-def test_what_is_not_a_model_is_never_overwritten(tmp_path):
+def test_a_folder_that_is_not_a_model_is_never_overwritten(tmp_path):
     checkpoint = read_checkpoint(tiny_bert(tmp_path / "models" / "one"))
     for folder in (tmp_path / "models", tmp_path):
         with pytest.raises(InputError, match="is not overwritten"):

@@ -65,7 +65,7 @@ def test_models_of_the_cache_and_of_the_table_are_offered(offered, cache):
     assert offered("gemel models remove my")[1] == ["plain,my-own-model"]
 
 
-def test_what_is_no_model_s_name_is_completed_as_a_folder(offered, cache):
+def test_other_words_than_model_names_are_completed_as_folders(offered, cache):
     assert offered("gemel encode --model ./")[1] == ["dir,./"]
 
 

@@ -179,7 +179,7 @@ def test_a_range_takes_a_list_of_its_length(project, refused):
         ('api-keys = "x"', "api-keys may not be in a file: a file is easily shared, and it is a secret"),
     ],
 )
-def test_no_file_sets_what_one_run_writes_nor_secrets(request, refused, kind, line, message):
+def test_files_cannot_set_outputs_or_secrets(request, refused, kind, line, message):
     request.getfixturevalue(kind)(f"[encode]\n{line}\n")
     assert message in refused()
 

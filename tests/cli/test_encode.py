@@ -181,7 +181,7 @@ def test_a_wrong_request_is_one_line_and_exit_2(run, source, arguments, message)
     assert err.count("\n") == 1
 
 
-def test_there_is_a_flag_for_every_field_with_its_words_and_its_default():
+def test_every_field_has_a_flag_with_its_description_and_default():
     flags = {option.name: option for option in command.params}
     docs = field_docs(EncodeOptions)
     for field in fields(EncodeOptions):

@@ -80,7 +80,7 @@ def test_a_gemel_that_is_not_installed_has_no_extras(monkeypatch):
     assert info_extras.extras() == []
 
 
-def test_which_file_gave_which_value(info, work, monkeypatch):
+def test_the_source_file_of_each_value_is_shown(info, work, monkeypatch):
     (work / "gemel.toml").write_text("[defaults]\nthreads = 2\n[encode]\nkeep-texts = true\n")
     own = work / "config" / "gemel" / "config.toml"
     own.parent.mkdir(parents=True)

@@ -161,7 +161,7 @@ def test_no_table_of_any_verb_controls_the_terminal(tmp_path):
         assert not STEERS.search(line), line
 
 
-def test_no_command_prints_by_other_means():
+def test_commands_print_only_through_the_output_module():
     """Only ASCII JSON, help and completion scripts may bypass gemel.cli.output."""
     wrong = []
     for path in sorted(CLI.rglob("*.py")):

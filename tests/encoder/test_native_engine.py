@@ -158,7 +158,7 @@ def test_the_kernel_reads_no_memory_of_an_earlier_call(plain):
     assert np.array_equal(engine.hidden(ids), first)
 
 
-def test_what_the_kernel_cannot_run_says_why(plain):
+def test_the_kernel_says_why_it_cannot_run_a_network(plain):
     bare = replace(plain, embedding_norm=None)
     with pytest.raises(InputError, match=r"expects a norm after the embedding\. Use engine='onnxruntime'"):
         native.NativeEngine(bare)

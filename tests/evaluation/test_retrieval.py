@@ -193,7 +193,7 @@ def test_wrong_settings_are_refused_before_anything_is_encoded(tmp_path, setting
         load_task("retrieval", write_tables(tmp_path), **settings)
 
 
-def test_what_follows_the_own_document_moves_up():
+def test_documents_after_the_query_itself_move_up():
     index = np.array([[5, 1, 2], [0, 7, 3], [4, 6, -1]])
     assert without(index, np.array([1, 0, -1])).tolist() == [[5, 2, -1], [7, 3, -1], [4, 6, -1]]
 

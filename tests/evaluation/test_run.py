@@ -100,7 +100,7 @@ def test_different_data_are_not_compared(folder):
         compare_models(one, replace(one, sample=None))
 
 
-def test_what_is_undefined_is_left_out_of_comparisons(folder):
+def test_undefined_metrics_are_left_out_of_comparisons(folder):
     fine = evaluate(Angles(), task="sts", data=folder / "stsa.tsv", rounds=0)
     [flat] = evaluate(Constant(), task="sts", data=folder / "stsa.tsv", rounds=0)
     assert compare_with(fine, flat) == []
@@ -191,7 +191,7 @@ def test_a_baseline_goes_by_what_was_typed(model, tmp_path):
     assert names == ["tfidf", f"cls-bert:{model}"]
 
 
-def test_what_only_ranks_is_refused_by_tasks_that_compare(tmp_path):
+def test_a_ranker_without_vectors_is_refused_by_tasks_that_compare(tmp_path):
     with pytest.raises(InputError, match="'sts' compares vectors, but bm25 only ranks"):
         gemel.evaluate("bm25", task="sts", data=table(tmp_path / "a.tsv", TEXTS))
 

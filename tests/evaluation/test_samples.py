@@ -141,7 +141,7 @@ def test_pairing_makes_a_small_but_consistent_difference_significant():
         (CorrelationSample(np.ones(3), np.arange(3.0)), MeanSample(np.zeros(3)), "not defined"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(first, second, message):
+def test_results_that_cannot_be_compared_are_refused(first, second, message):
     with pytest.raises(InputError, match=message):
         compare(first, second, rounds=10)
 

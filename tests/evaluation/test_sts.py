@@ -132,7 +132,7 @@ def test_a_sub_set_without_a_correlation_leaves_the_means_undefined(tmp_path):
     ],
     ids=["constant predictions", "one row", "constant gold"],
 )
-def test_what_is_not_defined_is_none_with_a_reason(tmp_path, rows, encoder, note):
+def test_undefined_metrics_are_none_with_a_reason(tmp_path, rows, encoder, note):
     scores = score(table(tmp_path / "a.tsv", rows), encoder)
     for value in scores.values.values():
         assert value.value is None

@@ -94,7 +94,7 @@ def test_a_missing_column_is_named_with_those_that_exist(tmp_path):
         table.texts("sentence1", "left")
 
 
-def test_of_a_folder_the_test_splits_count(tmp_path):
+def test_the_test_splits_of_a_folder_are_used(tmp_path):
     for name in (
         "s-test",
         "s-train",

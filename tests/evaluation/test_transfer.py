@@ -75,7 +75,7 @@ def test_f1_by_hand():
     assert accuracy(gold, predicted) == 0.5
 
 
-def test_what_is_not_defined_is_none():
+def test_undefined_metrics_are_none():
     zeros = np.zeros(3, np.int64)
     assert f1(zeros, zeros) is None
     assert macro_f1(zeros[:0], zeros[:0]) is None
@@ -219,7 +219,7 @@ def test_limit_cuts_the_training_rows_only_and_says_so(tmp_path):
     assert len(load(tmp_path, limit=0)[0].train.labels) == 40
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_and_columns_are_named(tmp_path):
     write(tmp_path / "sst2-train.tsv", "label\tsentence", easy_rows(4))
     with pytest.raises(InputError, match=r"sst2 needs the file sst2-dev\.tsv"):
         load(tmp_path)

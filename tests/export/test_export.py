@@ -229,7 +229,7 @@ def test_licenses_are_copied(tmp_path):
     assert "LICENSE" in export(source, tmp_path / "out").files
 
 
-def test_what_cannot_be_exported_is_refused_with_a_reason(tmp_path):
+def test_models_that_cannot_be_exported_are_refused_with_a_reason(tmp_path):
     source = tiny_bert(tmp_path / "model", prompts={"query": "q: "})
     with pytest.raises(InputError, match="dim must be at most 32"):
         export(source, tmp_path / "out", dim=33)

@@ -185,7 +185,7 @@ def test_offline_overrides_usage_reports(tmp_path):
         ("ray", "RAY_USAGE_STATS_ENABLED", "0", "1"),
     ],
 )
-def test_what_the_user_has_set_stays_except_offline(monkeypatch, package, variable, off, on):
+def test_user_settings_are_kept_except_offline(monkeypatch, package, variable, off, on):
     monkeypatch.delenv("GEMEL_OFFLINE", raising=False)
     monkeypatch.setenv(variable, "x")
     monkeypatch.delenv(variable)

@@ -35,7 +35,7 @@ def test_case_space_and_unicode_forms_make_no_other_text():
     assert result.score.tolist() == [1, 1]
 
 
-def test_what_counts_can_be_chosen():
+def test_case_and_whitespace_rules_can_be_chosen():
     texts = ["Tea", "tea", "tea ", "te\u0301a", "téa"]
     strict = gemel.dedupe(texts, min_score=None, ignore_case=False, ignore_space=False)
     assert strict.kept.tolist() == [0, 1, 2, 3]
@@ -107,7 +107,7 @@ def test_among_exact_copies_the_same_one_is_kept_in_any_order(keep):
     assert len(kept) == 1
 
 
-def test_what_holds_for_a_text_holds_for_its_exact_copies():
+def test_exact_copies_follow_their_text():
     texts = ["a", "b", "B", "c"]
     result = gemel.dedupe(texts, vectors=on_a_circle(0, 5, 5, 90), min_score=0.9)
     assert result.kept.tolist() == [0, 3]
@@ -262,7 +262,7 @@ def test_objects_with_different_fields_stay_as_they_are(folder, capsys):
     assert json.loads(removed) == {**rows[2], "duplicate_of": "0", "reason": "exact", "dedupe_score": 1.0}
 
 
-def test_nothing_removed_is_still_a_table(folder, capsys):
+def test_an_empty_list_of_removed_rows_is_a_table(folder, capsys):
     code, *_ = run(capsys, "t.csv", "--text-column", "id", "--exact-only", "-o", "clean")
     assert code == 0
     content = (folder / "clean" / "removed.csv").read_text(encoding="utf-8")

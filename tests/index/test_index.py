@@ -69,7 +69,7 @@ def nothing_changed(index, before):
 # Adding.
 
 
-def test_what_is_added_is_found_at_once(index):
+def test_added_documents_are_found_immediately(index):
     assert index.add(["a cat", "a dog"], ids=["c", "d"]) == WriteResult(2, 0, 0, 2)
     actual = index.search("a cat", k=1)
     assert (actual[0].id, actual[0].text, actual[0].part) == ("c", "a cat", 0)
@@ -97,7 +97,7 @@ def test_a_changed_text_is_encoded_and_replaced(filled):
     assert len(filled) == 60
 
 
-def test_of_a_long_document_only_changed_passages_are_encoded(index, model):
+def test_only_changed_passages_of_a_long_document_are_encoded(index, model):
     passages = model.passages([LONG])[0]
     assert len(passages) > 3
     assert index.add([LONG], ids=["long"]).encoded == len(passages)

@@ -175,7 +175,7 @@ def test_another_target_model_starts_again(location, models, tmp_path, monkeypat
     same_as_a_new_index(index, third)
 
 
-def test_what_changes_meanwhile_is_caught_up(location, models, monkeypatch, small_blocks):
+def test_changes_during_a_migration_are_applied(location, models, monkeypatch, small_blocks):
     index, other = open_index(location, models[0]), open_index(location, models[0])
 
     def busy():

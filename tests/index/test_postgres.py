@@ -309,7 +309,7 @@ def test_a_write_whose_commit_was_lost_is_applied_exactly_once(server, store, mo
         proxy.close()
 
 
-def test_what_was_acknowledged_survives_a_kill_of_the_server(server, make):
+def test_acknowledged_writes_survive_a_kill_of_the_server(server, make):
     store, table = make()
     acknowledged, trouble = [], []
     enough = threading.Event()
@@ -401,7 +401,7 @@ def test_a_database_that_is_not_there_is_named(server):
         handle.exists()
 
 
-def test_what_was_opened_to_read_cannot_be_written(make):
+def test_a_read_only_handle_cannot_write(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
     handle = PostgresStore(store.url, read_only=True)

@@ -304,7 +304,7 @@ def test_one_of_several_readers_builds_the_cache(tmp_path):
     assert len(list((tmp_path / "notes" / "cache").glob("*rows-1-*"))) == 1
 
 
-def test_what_a_killed_builder_left_is_deleted_at_once(tmp_path):
+def test_leftovers_of_a_killed_builder_are_deleted_immediately(tmp_path):
     folder = tmp_path / "notes"
     filled(folder).close()
     killed = builder(folder, 60)
@@ -319,7 +319,7 @@ def test_what_a_killed_builder_left_is_deleted_at_once(tmp_path):
     assert [path.name[:7] for path in (folder / "cache").glob("*rows-1-*")] == ["rows-1-"]
 
 
-def test_what_another_process_is_building_is_left_alone(tmp_path):
+def test_files_of_a_running_builder_are_kept(tmp_path):
     folder = tmp_path / "notes"
     filled(folder).nearest(VECTORS[:1], 1)
     shutil.copytree(next((folder / "cache").glob("*rows-1-*")), folder / "cache" / ".rows-1-alive")

@@ -97,7 +97,7 @@ def test_a_lost_pointer_is_refused_and_repaired(folder, damage):
     assert gemel.repair_index(folder).actions == ()
 
 
-def test_of_several_tables_the_user_chooses_one_and_none_is_deleted(folder):
+def test_the_user_chooses_one_of_several_tables_and_none_is_deleted(folder):
     shutil.copytree(folder / "rows-1.lance", folder / "rows-2.lance")
     (folder / "index.json").unlink()
     with pytest.raises(InputError, match=r"rows-1.lance: 497 passages of no model.*rows-2.lance.*--table"):

@@ -71,7 +71,7 @@ def store(cluster):
 
 
 QUICK = {
-    "test_what_was_written_is_read_back",
+    "test_written_rows_are_read_back",
     "test_an_id_that_is_there_is_refused_and_nothing_is_written",
     "test_replacing_drops_the_old_parts",
     "test_deleted_documents_are_gone",
@@ -144,7 +144,7 @@ def test_two_writers_and_a_deleter_at_once_lose_nothing(store):
 
 
 @needs_server
-def test_of_writers_that_add_the_same_document_one_wins(store):
+def test_one_of_several_writers_of_the_same_document_wins(store):
     store.handle().create(Header(DIM, {}, {}))
     contenders = [child("contend", store.url, name, 8) for name in ("a", "b")]
     won = [name for process in contenders for name in finished(process)]
@@ -153,7 +153,7 @@ def test_of_writers_that_add_the_same_document_one_wins(store):
 
 
 @needs_server
-def test_of_two_that_create_one_wins(store):
+def test_one_of_two_concurrent_creators_wins(store):
     results = []
 
     def create():
@@ -251,7 +251,7 @@ def test_a_volume_server_dies_and_nothing_acknowledged_is_lost(store, cluster):
 
 
 @needs_server
-def test_what_was_built_for_search_is_kept_on_this_machine(cluster):
+def test_the_cache_for_search_is_stored_on_this_machine(cluster):
     store = S3Case(cluster, large=200)
     table = store.handle().create(Header(DIM, {}, {}))
     vectors = some_vectors(300)

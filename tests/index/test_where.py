@@ -236,7 +236,7 @@ def nested(levels):
         (" or ".join(["y=1"] * 1001), "1,001 comparisons, at most 1,000"),
     ],
 )
-def test_what_costs_too_much_is_refused(where, message):
+def test_conditions_that_cost_too_much_are_refused(where, message):
     with pytest.raises(InputError) as error:
         parse(where)
     assert message in str(error.value)
@@ -252,7 +252,7 @@ def test_trees_too_deep_to_walk_are_refused():
         deep = deep.left
 
 
-def test_what_is_allowed_is_allowed():
+def test_conditions_within_the_limits_are_accepted():
     assert parse("(" * 50 + "lang = 'en'" + ")" * 50) == EN
     assert truth(parse("not " * 50 + "lang = 'en'"), {"lang": "en"}) is True
     assert parse(nested(50)) is not None
@@ -307,7 +307,7 @@ def test_a_chain_is_flat_and_its_links_come_back():
 
 @settings(max_examples=100, deadline=None)
 @given(CONDITIONS)
-def test_what_is_shown_is_read_as_the_same(condition):
+def test_the_text_of_a_condition_parses_to_the_same_condition(condition):
     again = parse(show(condition))
     assert again == condition
     assert show(again) == show(condition)

@@ -73,7 +73,7 @@ def test_topics_are_found_and_queried(backend_class, model, tmp_path):
     assert again.find_topics("a woman", top_n=1)[0] == result
 
 
-def test_what_cannot_be_encoded_is_refused_at_once(backend_class, model):
+def test_a_wrong_model_or_option_is_refused(backend_class, model):
     with pytest.raises(InputError, match="model must be a loaded model, got 'minilm'"):
         backend_class("minilm")
     with pytest.raises(InputError, match="unknown option 'batch'"):

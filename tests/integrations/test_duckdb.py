@@ -98,7 +98,7 @@ def test_columns_of_encode_column_are_arrays_in_duckdb_and_come_back(connection,
         vectors_of(relation)
 
 
-def test_what_is_no_connection_is_refused(model):
+def test_an_object_that_is_not_a_connection_is_refused(model):
     with pytest.raises(InputError, match=r"connection is one of duckdb.connect\(\), got a str"):
         register("notes.db", model)
 

@@ -68,12 +68,12 @@ def test_options_of_encoding_are_keywords(model):
 
 
 @pytest.mark.parametrize("given", [["a text"], "a text", [1]])
-def test_what_is_no_document_is_refused(model, given):
+def test_an_object_that_is_not_a_document_is_refused(model, given):
     with pytest.raises(InputError, match="For a text use GemelTextEmbedder"):
         GemelDocumentEmbedder(model).run(given)
 
 
-def test_what_is_no_text_is_refused(model):
+def test_an_object_that_is_not_a_text_is_refused(model):
     with pytest.raises(InputError, match="For documents use GemelDocumentEmbedder"):
         GemelTextEmbedder(model).run([Document(content="hello")])
 

@@ -132,7 +132,7 @@ def test_a_column_of_a_table_is_encoded_beside_others(folder, vectors, column):
         (np.array([["a", "b"]]), "one column"),
     ],
 )
-def test_what_is_no_column_of_texts_is_refused(folder, given, message):
+def test_inputs_other_than_a_column_of_texts_are_refused(folder, given, message):
     with pytest.raises(InputError, match=message):
         SentenceVectors(folder).fit(given)
     with pytest.raises(InputError, match=message):

@@ -209,7 +209,7 @@ def test_heavy_packages_are_imported_where_they_are_used():
     assert not wrong, "import these inside the function that needs them:\n" + "\n".join(wrong)
 
 
-def test_what_help_loads_does_not_import_numpy():
+def test_modules_that_help_loads_do_not_import_numpy():
     wrong = [
         str(result)
         for result in IMPORTS
@@ -220,7 +220,7 @@ def test_what_help_loads_does_not_import_numpy():
     assert not wrong, "\n".join(wrong)
 
 
-def test_nothing_reads_pickles():
+def test_no_module_reads_pickles():
     wrong = [
         str(result) for result in IMPORTS if result.name.split(".")[0] in {"pickle", "marshal", "shelve"}
     ]

@@ -51,7 +51,7 @@ def test_a_complete_release_has_no_findings():
     assert wrong_in_archive(ARCHIVE) == []
 
 
-def test_what_is_missing_or_too_much_in_a_wheel_is_named():
+def test_missing_and_unwanted_files_of_a_wheel_are_named():
     missing = [
         name for name in WHEEL if "avx2" not in name and "py.typed" not in name and "NOTICE" not in name
     ]

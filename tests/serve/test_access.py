@@ -264,7 +264,7 @@ def test_the_reason_is_found_behind_other_errors():
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_libraries_log_is_lines_of_json_without_a_traceback(capsys):
+def test_messages_of_libraries_are_logged_as_json_without_a_traceback(capsys):
     def fail():
         raise ValueError("a secret")
 

@@ -198,7 +198,7 @@ def test_there_are_twenty_kinds_from_every_protocol():
 
 
 @LINUX
-def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
+def test_no_body_within_the_size_limit_blocks_the_server_or_fills_its_memory(tmp_path):
     """All kinds except those with real work for the model."""
     hostile = [kind for kind in KINDS if kind.name not in {each.name for each in KINDS[-11:]}]
     assert len(hostile) >= 30

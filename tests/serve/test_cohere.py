@@ -51,7 +51,7 @@ def test_a_cross_encoder_scores_where_one_is_loaded(model, tmp_path):
     assert all(0 <= row["relevance_score"] <= 1 for row in result["results"])
 
 
-def test_of_long_documents_the_beginning_counts(address):
+def test_long_documents_are_truncated_at_the_end(address):
     long = [f"{document} and then and then and then" for document in DOCUMENTS]
     body = {"model": "tiny", "query": QUERY}
     cut = ask(address, "/v2/rerank", **body, documents=long, max_tokens_per_doc=2)

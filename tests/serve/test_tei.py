@@ -146,7 +146,7 @@ COHERE = (cohere.RerankRequest, cohere.OlderRerankRequest)
     "kind",
     [kind for kind in (*vars(tei).values(), openai.EmbeddingsRequest, *COHERE) if is_request(kind)],
 )
-def test_what_may_be_left_out_may_be_null(kind):
+def test_optional_fields_may_be_null(kind):
     """Clients written in typed languages send null for what was not given."""
     optional = [name for name, field in kind.model_fields.items() if not field.is_required()]
     body = {**kind.model_json_schema()["examples"][0], **dict.fromkeys(optional)}

@@ -285,7 +285,7 @@ class TableContract:
 
     # Writing and reading back.
 
-    def test_what_was_written_is_read_back(self, create, reopen):
+    def test_written_rows_are_read_back(self, create, reopen):
         table = create(FIELDS)
         rows, _, _ = library(20)
         table.write(rows, replace=False)

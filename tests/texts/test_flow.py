@@ -115,7 +115,7 @@ def test_an_odd_and_a_tiny_number_of_dimensions_work():
         ),
     ],
 )
-def test_what_cannot_be_trained_is_refused(call, message):
+def test_vectors_that_cannot_train_a_flow_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
 

@@ -84,7 +84,7 @@ def test_larger_blocks_save_the_writer():
     assert large.hours < small.hours / 2
 
 
-def test_what_breaks_first_comes_first_and_grows_with_the_texts():
+def test_limits_are_sorted_by_the_number_of_texts():
     reached = []
     for texts in (1e5, 1e7, 1e9, 4e10):
         limits = plan(PlanQuestion(texts=texts)).limits

@@ -122,7 +122,7 @@ def test_a_map_is_float32_and_refuses_vectors_of_another_width():
         (lambda: METHODS["whitening"](CROSS, Settings(remove=1)), "no setting 'remove'; it has dim"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(call, message):
+def test_vectors_that_cannot_be_fitted_are_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
 

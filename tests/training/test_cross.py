@@ -64,7 +64,7 @@ def test_a_cross_encoder_is_the_same_in_training_and_in_inference(tmp_path, mode
 
 
 @pytest.mark.parametrize("model_type", sorted(ARCHITECTURES))
-def test_what_is_saved_gives_the_same_numbers_without_torch_and_in_transformers(tmp_path, model_type):
+def test_a_saved_model_gives_the_same_numbers_without_torch_and_in_transformers(tmp_path, model_type):
     start = network(tiny_checkpoint(tmp_path / "one", model_type), LABELS)
     label = np.arange(len(LEFT)) % 3
     train(start, cross_objective("classification", {}), (LEFT, RIGHT), label, steps=3)

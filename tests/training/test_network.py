@@ -54,7 +54,7 @@ def test_training_starts_from_the_vectors_of_inference(tmp_path, model_type):
 
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
-def test_what_training_saves_is_what_inference_reads(tmp_path, model_type):
+def test_inference_reads_what_training_saves(tmp_path, model_type):
     net = network(tiny_checkpoint(tmp_path / "m", model_type))
     scrambled(net)
     net.write(tmp_path / "out", objective=None, about={})

@@ -175,7 +175,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_no_text_breaks_out_of_the_page(tmp_path):
+def test_texts_are_escaped_on_the_page(tmp_path):
     summary = replace(
         SUMMARY,
         name=NASTY,
@@ -226,7 +226,7 @@ def test_a_long_series_keeps_its_peaks():
     assert (np.diff(thin.steps) > 0).all()
 
 
-def test_what_is_not_finite_is_left_out():
+def test_values_that_are_not_finite_are_left_out():
     lines = [{"kind": "step", "step": n, "loss": loss} for n, loss in enumerate((1.0, None, math.nan, 2.0))]
     assert series(lines, "step", "loss").steps.tolist() == [0, 3]
 
@@ -332,7 +332,7 @@ def test_a_cross_encoder_has_a_card_of_its_own():
     )
 
 
-def test_no_text_breaks_the_card_s_tables():
+def test_texts_are_escaped_in_the_tables_of_the_card():
     nasty = replace(
         SUMMARY,
         measured=(MeasuredScores("sts", NASTY, "spearman", Score(1.0), 3, "pairs"),),

@@ -112,7 +112,7 @@ def test_batches_are_a_random_choice_of_rows_unless_grouping_is_requested():
 
 
 @pytest.mark.parametrize("group", [True, False])
-def test_no_text_stands_in_two_rows_of_a_batch(group):
+def test_no_text_is_in_two_rows_of_a_batch(group):
     random = np.random.default_rng(0)
     texts = np.column_stack(
         [random.integers(0, 400, 2000), random.integers(200, 900, 2000), np.arange(2000) + 10**6]

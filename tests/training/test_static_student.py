@@ -85,7 +85,7 @@ def test_other_architectures_have_students_too(tmp_path, model_type):
     )
 
 
-def test_what_cannot_be_made_is_refused(tmp_path, teacher):
+def test_invalid_requests_for_a_student_are_refused(tmp_path, teacher):
     static = make_static(teacher, dim=8, out=tmp_path / "s")
     with pytest.raises(InputError, match="is a static model already"):
         make_static(static, dim=4, out=tmp_path / "again")

@@ -359,7 +359,7 @@ def test_a_journal_without_a_file_discards_lines(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_journal_is_refused_with_its_line(tmp_path):
+def test_an_invalid_journal_is_refused_with_its_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "step", "step": 1}\nnonsense\n')
     with pytest.raises(InputError, match=r"metrics\.jsonl:2: not JSON"):

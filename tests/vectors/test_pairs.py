@@ -280,7 +280,7 @@ def test_an_unknown_scanner_is_refused_with_the_available_ones(monkeypatch):
         similar_pairs(np.eye(3), k=1)
 
 
-def test_nothing_of_the_input_is_changed():
+def test_the_input_is_not_changed():
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
     similar_pairs(rows, k=2)
     assert rows.tolist() == np.arange(12).reshape(4, 3).tolist()
