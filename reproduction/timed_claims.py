@@ -87,7 +87,7 @@ def student_speed(result: Found) -> Ratio | None:
 
 
 TIMED_CLAIMS = (
-    TimedClaim("smart-batching", "7", "Batches of similar length (smart batching) make a BERT-base faster on a processor",
+    TimedClaim("smart-batching", "7", "Batches of similar length (smart batching) make a BERT-base faster on a CPU",
                "83 against 44 per second: × 1.89", 1.0, smart_batching),
     TimedClaim("glove-is-faster", "7", "Averaging GloVe vectors is far faster: ten times at least",
                "6,469 against 83 per second: × 78", 10.0, word_vectors),

@@ -37,7 +37,7 @@ def test_a_run_without_faults_has_no_problems():
         ({"documents": {"missing": 0, "stable": 1}}, "1 of"),
     ],
 )
-def test_every_kind_of_loss_is_a_problem(changes, expected):
+def test_an_exit_and_lost_documents_are_problems(changes, expected):
     seen = watched()
     (problem,) = soak.problems(result(seen, **changes), {}, seen, 10)
     assert expected in problem
