@@ -341,7 +341,7 @@ def test_each_kind_of_model_has_its_own_loader(folder, tmp_path):
         gemel.load_cross(tiny_bert(tmp_path / "bi"))
 
 
-def test_the_torch_engine_runs_a_head_that_gemel_knows_too(folder):
+def test_the_torch_engine_runs_a_supported_head_too(folder):
     model = gemel.load_cross(folder, engine="torch")
     assert model.engine_name == "torch"
     np.testing.assert_allclose(model.logits(LEFT, RIGHT), their_logits(folder, LEFT, RIGHT), atol=1e-5)

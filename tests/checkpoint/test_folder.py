@@ -298,7 +298,7 @@ def test_a_missing_folder_and_an_empty_folder_are_refused(tmp_path):
     assert "neither modules.json nor config.json" in refusal(tmp_path)
 
 
-def test_a_plain_encoder_is_averaged_and_says_so(tmp_path):
+def test_a_plain_encoder_uses_mean_pooling_and_reports_it(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         (folder / name).unlink()
@@ -318,7 +318,7 @@ def test_a_plain_encoder_is_averaged_and_says_so(tmp_path):
         ({"architectures": "Qwen3ForCausalLM"}, "mean"),
     ],
 )
-def test_a_plain_language_model_is_pooled_by_its_last_token_and_says_so(tmp_path, config, mode):
+def test_a_plain_language_model_uses_last_token_pooling_and_reports_it(tmp_path, config, mode):
     folder = tiny_bert(tmp_path / "tiny")
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
         (folder / name).unlink()
@@ -363,13 +363,13 @@ def test_a_folder_of_another_format_is_named_when_it_is_loaded_by_its_name(tmp_p
 
 
 @pytest.mark.parametrize("name", ["spiece.model", "sentencepiece.bpe.model", "tokenizer.model"])
-def test_a_sentencepiece_tokenizer_alone_asks_for_sentencepiece(tmp_path, name):
+def test_a_sentencepiece_tokenizer_alone_requires_sentencepiece(tmp_path, name):
     folder = tiny_bert(tmp_path / "tiny")
     (folder / "tokenizer.json").rename(folder / name)
     assert f"and sentencepiece, for {name}" in refusal(folder)
 
 
-def test_modules_without_a_pooling_are_averaged_and_say_so(tmp_path):
+def test_modules_without_a_pooling_use_mean_pooling_and_report_it(tmp_path):
     folder = tiny_bert(tmp_path / "tiny")
     modules(folder, ("sentence_transformers.models.Transformer", ""))
     assert "no pooling is configured" in read_checkpoint(folder).notes[0]

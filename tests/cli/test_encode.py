@@ -87,7 +87,7 @@ def test_input_from_a_terminal_is_not_read(run, monkeypatch):
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
-def test_a_folder_holds_the_same_vectors_in_every_format(run, source, model, tmp_path, format):
+def test_a_folder_contains_the_same_vectors_in_every_format(run, source, model, tmp_path, format):
     if format == "parquet":
         pytest.importorskip("pyarrow")
     code, out, err = run(source, *COLUMNS, "-o", tmp_path / "out", "--format", format, "--keep-texts")

@@ -153,7 +153,7 @@ def test_the_text_is_the_only_column_with_strings(workspace, capsys, name):
         assert index.fields == ({} if name == "a.csv" else {"year": "int"})
 
 
-def test_two_columns_with_strings_ask_which(workspace, capsys):
+def test_two_columns_with_strings_require_a_choice(workspace, capsys):
     (workspace / "a.csv").write_text("title,body\na,b\n")
     assert "which column holds the texts?" in refused(capsys, "build", "notes", "a.csv")
 

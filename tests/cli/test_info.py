@@ -131,7 +131,7 @@ def test_a_wrong_file_is_reported_and_nothing_breaks(info, work):
     assert "gemel.toml is not TOML" in info()
 
 
-def test_without_files_it_says_so(info, monkeypatch):
+def test_missing_configuration_files_are_reported(info, monkeypatch):
     assert "gemel.toml (not there)" in info()
     monkeypatch.setenv("GEMEL_CONFIG", "none")
     assert "no files (GEMEL_CONFIG=none)" in info()

@@ -14,7 +14,7 @@ SPECIAL = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 
 
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 40))
-def test_batches_hold_every_position_once_and_one_length_each(lengths, budget):
+def test_batches_contain_every_position_once_and_one_length_each(lengths, budget):
     batches = same_length_batches(lengths, lambda length: budget // length if length else 1)
     assert sorted(p for batch in batches for p in batch) == list(range(len(lengths)))
     for batch in batches:

@@ -120,7 +120,7 @@ def test_a_topic_is_predicted_by_the_others_only(tmp_path):
     assert np.corrcoef(result.predicted[~odd], task.gold[~odd])[0, 1] > 0.5
 
 
-def test_constant_vectors_are_undefined_and_say_so(tmp_path):
+def test_constant_vectors_are_undefined_with_a_reason(tmp_path):
     (task,) = load(write(tmp_path / "args.tsv", graded_rows()), folds=3, rounds=10)
     scores = task.score(Constant())
     assert [part.values["spearman"].value for part in scores.parts] == [None, None, None]

@@ -71,7 +71,7 @@ def test_text_with_a_header_packed_and_in_an_archive_is_the_same(tmp_path):
         read_word_vectors(tmp_path / "two.zip" / "v.9d.txt")
 
 
-def test_words_may_hold_blanks_and_odd_separators_and_the_first_of_two_counts(tmp_path):
+def test_words_may_contain_blanks_and_odd_separators_and_the_first_of_two_is_used(tmp_path):
     vectors = read_word_vectors(write_glove(tmp_path, "cat 1 0\nat home 2 2\nx\x85y 3 3\ncat 9 9\n"))
     assert list(vectors.index) == ["cat", "at home", "x\x85y"]
     assert vectors.table.tolist() == [[1, 0], [2, 2], [3, 3]]
@@ -157,7 +157,7 @@ def test_bm25_takes_texts_without_words():
     assert BM25().rank(["?"], ["", "!"], 1).index.tolist() == [[-1]]
 
 
-def test_bm25_has_no_vectors_and_says_so():
+def test_bm25_has_no_vectors_and_raises_an_error():
     with pytest.raises(InputError, match="bm25 ranks texts and has no vectors"):
         open_baseline("bm25").encode(["a"])
 

@@ -128,7 +128,7 @@ def test_vectors_that_are_all_equal_score_zero_without_a_warning():
     assert scores.values["v-measure"].value == 0
 
 
-def test_one_seed_has_no_interval_and_says_so():
+def test_one_seed_has_no_interval_and_a_note():
     scores = Clustering("one", ["a 1", "b 1"], ["a", "b"], seeds=1).score(Islands())
     assert scores.values["v-measure"].low is None
     assert scores.values["v-measure"].note == "one seed: no interval"

@@ -120,7 +120,7 @@ def test_a_model_without_a_head_is_refused_with_an_alternative(tmp_path):
         score(nli, table(tmp_path / "a.tsv", NLI, NLI_HEAD), Constant())
 
 
-def test_a_label_that_the_head_does_not_know_is_refused(tmp_path):
+def test_an_unknown_label_of_the_head_is_refused(tmp_path):
     path = table(tmp_path / "a.tsv", [("a", "b", "paradox")], NLI_HEAD)
     with pytest.raises(
         InputError, match=r"'paradox'; the labels of the model are contradiction, entailment, neutral"

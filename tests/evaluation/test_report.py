@@ -96,7 +96,7 @@ def test_a_second_report_replaces_the_first(tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_json_holds_what_to_json_says(tmp_path):
+def test_the_json_file_contains_to_json(tmp_path):
     results, comparisons = [result(), result(value=None, model="B")], [compared(1.3, 0.6, 2.0)]
     write_report(results, comparisons, tmp_path, date=DATE)
     content = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -391,7 +391,7 @@ def lab(rgb):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("name", "least"), [*((f"c{n}", 3) for n in range(6)), ("soft", 4.5), ("link", 4.5)])
-def test_colors_stand_out_from_the_page(theme, name, least):
+def test_colors_have_enough_contrast_with_the_page(theme, name, least):
     lightness = [0.05 + palette(key, theme) @ [0.2126, 0.7152, 0.0722] for key in (name, "panel")]
     assert max(lightness) / min(lightness) >= least
 
@@ -414,7 +414,7 @@ def test_an_element_escapes_text_and_attributes_but_not_markup():
 
 
 @pytest.mark.parametrize("width", [1e-6, 0.013, 0.7, 1.0, 5.0, 99.0, 4e7])
-def test_a_range_holds_a_few_round_steps(width):
+def test_a_range_has_a_few_round_steps(width):
     assert 2 < width / round_step(width) <= 7.5
 
 

@@ -36,7 +36,7 @@ def test_a_bootstrap_draw_is_ranked_again(pairs):
     )
 
 
-def test_an_interval_holds_the_number_and_repeats_with_its_seed(pairs):
+def test_an_interval_contains_the_value_and_is_reproducible_by_seed(pairs):
     sample = CorrelationSample(pairs[0], pairs[1])
     ends = interval(sample, rounds=300, seed=3)
     assert ends.low < sample.number(np.arange(300)) < ends.high

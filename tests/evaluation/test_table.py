@@ -23,7 +23,7 @@ def test_a_quote_in_a_tsv_is_a_quote(tmp_path):
     assert table.numbers("score").tolist() == [1, 2]
 
 
-def test_csv_jsonl_and_gz_hold_the_same(tmp_path):
+def test_csv_jsonl_and_gz_give_the_same_table(tmp_path):
     rows = [("a, b", "1.5"), ("c", "2")]
     write(tmp_path / "a.csv", 'text,score\n"a, b",1.5\nc,2\n')
     write(tmp_path / "b.jsonl", '{"text": "a, b", "score": 1.5}\n{"text": "c", "score": 2}\n')

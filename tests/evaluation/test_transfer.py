@@ -99,7 +99,7 @@ def test_a_sample_counts_repeated_rows_again():
 # probes
 
 
-def test_pair_features_do_not_know_the_order():
+def test_pair_features_do_not_depend_on_the_order():
     left, right = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, -1.0]], np.float32)
     assert pair_features(left, right).tolist() == [[2, 3, 3, -2]]
     assert (pair_features(left, right) == pair_features(right, left)).all()
@@ -209,7 +209,7 @@ def test_a_single_file_is_tested_by_folds(tmp_path):
     assert (task.dataset, task.test) == ("mine", None)
 
 
-def test_limit_cuts_the_training_rows_only_and_says_so(tmp_path):
+def test_limit_applies_to_training_rows_only_and_is_reported(tmp_path):
     write(tmp_path / "trec-train.tsv", "label\tsentence", easy_rows(40))
     write(tmp_path / "trec-test.tsv", "label\tsentence", easy_rows(30))
     (task,) = load(tmp_path, limit=20, folds=2)
@@ -240,7 +240,7 @@ def test_bad_files_are_refused_with_the_reason(tmp_path):
         load(write(tmp_path / "c.tsv", "label\twords", [("1", "x"), ("0", "y")]))
 
 
-def test_an_encoder_that_learns_from_texts_sees_all_splits_at_once(tmp_path):
+def test_an_encoder_that_is_fitted_on_texts_gets_all_splits_together(tmp_path):
     class Words:
         dim = 0
 

@@ -109,7 +109,7 @@ def test_token_types_are_those_of_the_reference(exported):
     np.testing.assert_allclose(given, wanted / np.linalg.norm(wanted), rtol=0, atol=1e-5)
 
 
-def test_only_operators_of_the_standard_are_used(exported):
+def test_only_standard_operators_are_used(exported):
     import onnx
 
     for precision in ("float32", "int8"):
@@ -200,7 +200,7 @@ def test_weights_too_large_for_a_protobuf_go_to_a_second_file(tmp_path, monkeypa
     assert session(tmp_path / "a.onnx").get_outputs()[0].name == "sentence_embedding"
 
 
-def test_a_graph_that_says_something_else_is_not_published(tmp_path, monkeypatch):
+def test_a_graph_with_other_results_is_not_written(tmp_path, monkeypatch):
     def wrong(path):
         return lambda feed: np.ones((len(feed["input_ids"]), 32), dtype=np.float32)
 

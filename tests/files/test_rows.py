@@ -91,7 +91,7 @@ def test_quotes_mean_nothing_in_tsv(tmp_path):
     assert texts(write(tmp_path, "a.tsv", 'text\tn\n"open\t1\n"closed"\t2\n')) == ['"open', '"closed"']
 
 
-def test_a_quoted_csv_field_may_hold_newlines_commas_and_quotes(tmp_path):
+def test_a_quoted_csv_field_may_contain_newlines_commas_and_quotes(tmp_path):
     path = write(tmp_path, "a.csv", 'id,text\n7,"a\nb, ""c"""\n8,d\n')
     assert list(read_rows(path, id_column="id")) == [Row("7", 'a\nb, "c"'), Row("8", "d")]
 

@@ -95,7 +95,7 @@ def test_no_text_becomes_markup():
     assert data["text"][0] == EVIL
 
 
-def test_a_large_map_shows_a_random_part_and_says_so():
+def test_a_large_map_shows_a_random_sample_and_reports_it():
     small = thinned(content(("a", "b", "c", "d")), most=2)
     assert len(small.coordinates) == len(small.texts) == len(small.labels) == 2
     assert small.summary == "1 cluster. The map shows 2 of them, chosen at random"

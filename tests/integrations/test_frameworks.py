@@ -91,7 +91,7 @@ def test_vectors_of_hits_are_those_that_were_compared(index, model):
     assert [vector is None for vector in index.passage_vectors(hits)] == [True, False, False]
 
 
-def test_an_index_knows_vectors_of_its_model(index, model):
+def test_an_index_recognizes_vectors_of_its_model(index, model):
     assert index.made_by_model("hello", 3 * model.encode_document(["hello"], dim=8)[0])
     assert not index.made_by_model("hello", model.encode_document(["the market"], dim=8)[0])
     assert not index.made_by_model("hello", model.encode_document(["hello"])[0])

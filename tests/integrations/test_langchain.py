@@ -136,12 +136,12 @@ def test_every_metadata_comes_back_as_it_was(model, tmp_path):
         ]
 
 
-def test_a_text_without_metadata_may_stand_beside_others(store):
+def test_texts_with_and_without_metadata_can_be_mixed(store):
     store.add_texts(["hello", "world"], [None, {"year": 2024}], ids=["d", "e"])
     assert [each.metadata for each in store.get_by_ids(["d", "e"])] == [{}, {"year": 2024}]
 
 
-def test_metadata_that_json_cannot_hold_is_refused(store):
+def test_metadata_that_is_not_json_is_refused(store):
     with pytest.raises(InputError, match=r"'when'.* cannot be written as JSON"):
         store.add_texts(["hello"], [{"when": object()}])
 
@@ -202,7 +202,7 @@ def test_documents_with_and_without_ids_make_a_store():
     assert len(store.index) == 2
 
 
-def test_deleting_without_ids_deletes_all_or_what_meets_the_condition(store):
+def test_deleting_without_ids_deletes_everything_or_what_matches_the_condition(store):
     assert store.delete(filter={"lang": "de"})
     assert len(store.index) == 2
     assert store.delete()

@@ -189,7 +189,7 @@ def test_a_filter_can_be_negated(store, model):
     assert store.query(make_query(model, filters=given)).ids == ["c"]
 
 
-def test_a_filter_that_an_index_does_not_know_is_refused(store, model):
+def test_an_unsupported_filter_is_refused(store, model):
     given = filters(("lang", FilterOperator.TEXT_MATCH, "e"))
     with pytest.raises(InputError, match=r"cannot filter 'lang' by 'text_match'\. It supports: ==, !="):
         store.query(make_query(model, filters=given))
@@ -206,7 +206,7 @@ def test_a_hybrid_query_counts_words_too(store, model):
     assert (actual.ids, actual.similarities) == ([hit.id for hit in hits], [hit.score for hit in hits])
 
 
-def test_a_mode_that_an_index_does_not_know_is_refused(store, model):
+def test_an_unsupported_mode_is_refused(store, model):
     with pytest.raises(InputError, match="default and hybrid, not 'svm'"):
         store.query(make_query(model, mode=VectorStoreQueryMode.SVM))
     with pytest.raises(InputError, match="no vector to search by"):

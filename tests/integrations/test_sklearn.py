@@ -81,7 +81,7 @@ def test_columns_have_names(folder):
     assert len(SentenceVectors(folder).get_feature_names_out()) == 32
 
 
-def test_a_pickle_holds_the_name_and_not_the_weights(folder, vectors):
+def test_a_pickle_contains_the_name_and_not_the_weights(folder, vectors):
     steps = SentenceVectors(folder).fit(TEXTS)
     stored = pickle.dumps(steps)
     assert len(stored) < 1000

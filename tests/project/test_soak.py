@@ -62,7 +62,7 @@ def test_the_picture_is_an_image_with_a_line_for_every_kill():
     assert sum(each.tag.endswith("}line") for each in tree.iter()) == 6
 
 
-def test_the_clients_speak_to_a_server_and_note_its_answers():
+def test_the_clients_call_a_server_and_record_its_answers():
     async def go():
         async def answer(reader, writer):
             await reader.readuntil(b"\r\n\r\n")

@@ -157,7 +157,7 @@ def model(tmp_path_factory):
     return gemel.load(tiny_bert(tmp_path_factory.mktemp("fair") / "tiny"))
 
 
-def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, monkeypatch):
+def test_a_key_with_many_pairs_does_not_delay_the_search_of_another(model, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr("gemel.serve.protocols.pairs.similar_pairs", lambda *_, **__: gate.wait(20))
 
@@ -186,7 +186,7 @@ def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, mon
     assert refused == 20  # four may wait, and the others are refused before anything is computed
 
 
-def test_a_cross_encoder_lets_others_work_between_its_pieces(model, tmp_path):
+def test_a_cross_encoder_yields_to_others_between_its_pieces(model, tmp_path):
     cross = light_cross(tmp_path / "cross")
     documents = [f"document {number}" for number in range(150)]
 

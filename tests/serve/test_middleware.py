@@ -270,7 +270,7 @@ def test_an_internal_error_reveals_no_details(model, capsys):
 # Around every request
 
 
-def test_logs_hold_ids_and_never_texts(model, capsys):
+def test_logs_contain_ids_and_never_texts(model, capsys):
     async def go(http, _):
         return await http.post(
             "/v1/embeddings",

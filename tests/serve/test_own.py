@@ -78,7 +78,7 @@ def test_search_in_texts_is_exact_search_with_the_prompts_of_both_sides(http, mo
     assert (result["scored_by"], result["exact"]) == ("cosine", True)
 
 
-def test_a_percentile_is_known_for_many_texts_and_not_for_few(http):
+def test_a_percentile_is_available_for_many_texts_and_not_for_few(http):
     many = ask(http, "/search", query="the cat", texts=MANY, k=60)["hits"]
     percentiles = [row["percentile"] for row in many]
     assert percentiles == sorted(percentiles, reverse=True) and 0 <= percentiles[-1] < percentiles[0] <= 100
@@ -160,7 +160,7 @@ def test_an_answer_that_would_be_too_long_says_that_it_is_not_complete(http, mon
     assert len(result["pairs"]) == 10 and not result["complete"]
 
 
-def test_more_texts_than_the_batcher_takes_at_once_keep_their_order(http, model):
+def test_more_texts_than_the_batcher_accepts_keep_their_order(http, model):
     texts = [f"{text} {position % 7} {position}" for position, text in enumerate(MANY * 12)]
     result = ask(http, "/pairs", texts=texts, k=20)["pairs"]
     expected = gemel.similar_pairs(model.encode(texts), k=20)
@@ -229,7 +229,7 @@ def test_relations_come_with_their_labels(related):
     assert np.allclose(result["probabilities"], model.relation(TEXTS[:2], TEXTS[1:]), atol=1e-6)
 
 
-def test_a_model_without_a_head_says_so(http):
+def test_a_model_without_a_head_is_an_error(http):
     answer = http.post("/relation", json={"left": ["a"], "right": ["b"]})
     assert answer.status_code == 404
     assert answer.json()["error"]["message"].startswith("tiny has no classification head.")

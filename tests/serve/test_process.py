@@ -68,7 +68,7 @@ def test_it_serves_and_ends_with_zero_at_sigterm_after_its_last_answer(folder):
         assert [line["status"] for line in lines] == [200] * 3
 
 
-def test_the_second_signal_stops_at_once(folder):
+def test_the_second_signal_stops_immediately(folder):
     with serving(folder, "--log", "none", "--body-seconds", "60") as (process, host):
         slow = HTTPConnection(host, timeout=30)
         slow.putrequest("POST", "/v1/embeddings")

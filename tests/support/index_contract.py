@@ -371,7 +371,7 @@ class TableContract:
         table.write(rows_of(["a"], digests=["back"], seed=2), replace=False)
         assert table.digests(["a"]) == {"a": "back"}
 
-    def test_a_condition_deletes_the_documents_that_meet_it(self, create, reopen):
+    def test_a_condition_deletes_matching_documents(self, create, reopen):
         table = create(FIELDS)
         rows, plain, _ = library()
         table.write(rows, replace=False)
@@ -625,7 +625,7 @@ class TableContract:
         assert table.nearest(queries[1:2], 1)[0].id[0] != "new-1"
         assert table.nearest(-queries[1:2], 1)[0].id[0] == "new-1"
 
-    def test_words_find_what_holds_them(self, create, reopen):
+    def test_words_find_the_texts_that_contain_them(self, create, reopen):
         table = create()
         texts = ["The cat sat on the mat", "a dog and a CAT", "dogs only", "", "cat cat cat", "Größe, Straße"]
         table.write(rows_of(list("abcdef"), texts=texts), replace=False)
@@ -986,7 +986,7 @@ class TableContract:
             assert {name.partition(" (")[0] for name in kinds} >= {"like the stored texts", "unlike them"}
             assert all(0 <= value <= 1 for value in kinds.values())
 
-    def test_many_queries_at_once_find_what_one_finds(self, create):
+    def test_a_batch_of_queries_finds_what_single_queries_find(self, create):
         table = create({"year": "int"})
         rows = rows_of(
             [f"doc-{i:03}" for i in range(400)],

@@ -548,7 +548,7 @@ def test_bad_requests_are_refused_before_any_work(tmp_path, monkeypatch):
         read_folder(tmp_path)
 
 
-def test_parquet_says_at_once_that_it_cannot_store_half_a_surrogate_pair(tmp_path):
+def test_parquet_refuses_lone_surrogates_immediately(tmp_path):
     needs("parquet")
     with pytest.raises(InputError, match="parquet cannot store"):
         encode(tmp_path / "out", [Row("\ud800", "x")], format="parquet")

@@ -196,7 +196,7 @@ def test_the_scorer_refuses_what_it_cannot_do(tmp_path):
         scorer.scores(["a"], ["b"])
 
 
-def test_the_tokenizer_tells_types_where_the_network_has_them(tmp_path):
+def test_the_tokenizer_gives_token_types_if_the_network_has_them(tmp_path):
     for model_type in ("bert", "roberta"):
         start = network(tiny_cross(tmp_path / model_type, model_type))
         ids = start.tokens([("a man", "a cat")])[0]

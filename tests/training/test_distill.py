@@ -173,7 +173,7 @@ def test_a_student_learns_vectors_of_a_larger_size_through_pca(tmp_path, workspa
     assert any("reduced to 16 by PCA" in note for note in result.notes)
 
 
-def test_a_dense_layer_brings_the_student_to_the_teacher_s_size(tmp_path, workspace):
+def test_a_dense_layer_maps_the_student_to_the_size_of_the_teacher(tmp_path, workspace):
     out = tmp_path / "out"
     result = gemel.distill(
         workspace / "student",

@@ -166,7 +166,7 @@ def test_warnings_and_an_early_end_are_at_the_top(tmp_path):
     assert text.index("the score fell") < text.index("Scores data set")
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
+def test_the_page_loads_nothing_and_runs_no_script(tmp_path):
     text = made(tmp_path)
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
@@ -207,7 +207,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
     assert made(tmp_path / "a") == made(tmp_path / "b")
 
 
-def test_a_report_that_cannot_be_written_says_so(tmp_path):
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match="cannot write the report to"):
         write_report(tmp_path / "file", summary=SUMMARY, journal=[])

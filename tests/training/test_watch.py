@@ -83,7 +83,7 @@ def test_length_does_not_matter():
     assert one == pytest.approx(other, rel=1e-5)
 
 
-def test_histograms_hold_each_pair_once():
+def test_histograms_count_each_pair_once():
     vectors = np.random.default_rng(0).normal(size=(30, 8))
     pairs = [[0, 1], [1, 0], [2, 3], [4, 4]]
     result = similarities(vectors, pairs)
@@ -105,7 +105,7 @@ def test_pairs_that_are_no_pairs_are_refused(pairs):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_loss_or_gradient_that_is_not_finite_stops_at_once(bad):
+def test_a_loss_or_gradient_that_is_not_finite_stops_immediately(bad):
     with pytest.raises(Collapse, match="the loss is NaN or infinity at step 7: lower learning_rate"):
         watch().step(7, bad, 1.0)
     with pytest.raises(Collapse, match=r"gradient is NaN or infinity.*mixed_precision to no"):
@@ -326,7 +326,7 @@ def test_a_resumed_journal_equals_an_uninterrupted_one(tmp_path, stop_after):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["cut.jsonl", "whole.jsonl"]
 
 
-def test_lines_are_on_disk_at_once_and_hold_no_nan(tmp_path):
+def test_lines_are_flushed_immediately_and_contain_no_nan(tmp_path):
     journal = MetricsJournal.open(tmp_path / "new" / "metrics.jsonl")
     journal.write("step", 3, loss=math.nan, norm=np.float32(0.5), sizes=(1, 2), path=tmp_path, text="\ud800ü")
     (line,) = read_journal(tmp_path / "new" / "metrics.jsonl")
@@ -373,7 +373,7 @@ def test_an_invalid_journal_is_refused_with_its_line(tmp_path):
         read_journal(tmp_path / "none.jsonl")
 
 
-def test_a_journal_that_cannot_be_written_says_so(tmp_path):
+def test_a_journal_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match="cannot write the metrics to"):
         MetricsJournal.open(tmp_path / "file" / "metrics.jsonl")

@@ -129,7 +129,7 @@ def test_stemming_is_by_language():
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_a_text_is_found_by_its_own_words_and_words_hold_no_space(text):
+def test_a_text_is_found_by_its_own_words_and_words_contain_no_spaces(text):
     for rules in (WordRules(), WordRules(version=1)):
         document = set(rules.document(text))
         assert set(rules.query(text)) <= document

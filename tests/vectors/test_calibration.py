@@ -26,7 +26,7 @@ def with_duplicates(vectors, count):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "manhattan"])
-def test_a_threshold_lets_about_so_many_random_pairs_through(metric):
+def test_a_threshold_passes_about_the_expected_number_of_random_pairs(metric):
     vectors = directions(1500)
     result = gemel.calibrate(vectors, metric=metric)
     real = all_scores(vectors, metric)

@@ -165,7 +165,7 @@ def test_a_failed_run_releases_its_folder(tmp_path, monkeypatch):
     assert len(similar_pairs(rows(), min_score=0.2, out=tmp_path))
 
 
-def test_a_run_that_ends_while_another_asks_is_read(tmp_path, monkeypatch):
+def test_the_result_of_a_run_that_ends_meanwhile_is_read(tmp_path, monkeypatch):
     real = folder.lock_folder
 
     def late(path, busy):

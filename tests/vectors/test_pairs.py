@@ -228,7 +228,7 @@ def test_progress_is_shown_on_request(capsys):
     assert "10 of 10 pairs" in capsys.readouterr().err
 
 
-def test_a_threshold_that_matches_everything_asks_for_a_folder(scanner):
+def test_a_threshold_that_matches_everything_requires_a_folder(scanner):
     with pytest.raises(InputError, match=r"more than 1,562 pairs reach min_score=-1.0.*out='pairs'"):
         similar_pairs(np.eye(100), min_score=-1, memory=100_000)
 
