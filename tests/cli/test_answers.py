@@ -259,7 +259,7 @@ def test_a_closed_pipe_ends_silently(line):
     assert b"Traceback" not in done.stderr and b"Broken" not in done.stderr
 
 
-COLOUR = re.compile(rb"\x1b\[[0-9;]*[34]8?[;0-9]*m")
+COLOR = re.compile(rb"\x1b\[[0-9;]*[34]8?[;0-9]*m")
 
 
 def on_a_terminal(line, **environment):
@@ -288,9 +288,9 @@ def on_a_terminal(line, **environment):
 
 def test_colors_are_shown_on_terminals_only_and_no_color_is_honored():
     line = ["explain", "a dog", "a cat"]
-    coloured, plain = on_a_terminal(line), on_a_terminal(line, NO_COLOR="1")
-    assert COLOUR.search(coloured())
-    assert not COLOUR.search(plain())
+    colored, plain = on_a_terminal(line), on_a_terminal(line, NO_COLOR="1")
+    assert COLOR.search(colored())
+    assert not COLOR.search(plain())
 
 
 @pytest.mark.parametrize("line", ["explain dog cat", "demo", "info", "models list"])

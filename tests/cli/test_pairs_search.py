@@ -163,8 +163,8 @@ def test_search_reranks_by_a_cross_encoder(workspace, capsys):
         (("search", "texts.tsv"), "no query. Give QUERY or --queries FILE"),
         (("search", "texts.tsv", "a", "--where", "lang"), "after lang"),
         (
-            ("search", "texts.tsv", "a", "--where", "colour = 'red'"),
-            "unknown field 'colour'. Known: name, lang",
+            ("search", "texts.tsv", "a", "--where", "color = 'red'"),
+            "unknown field 'color'. Known: name, lang",
         ),
         (("search", "texts.tsv", "a", "--where", "lang = 'fr'"), "no row meets lang = 'fr'"),
         (("search", "-", "a", "--where", "lang = 'fr'"), "--where needs a file"),
@@ -173,7 +173,7 @@ def test_search_reranks_by_a_cross_encoder(workspace, capsys):
         (("search", "texts.tsv", "a", "--where", "name = ''", "--field", "nmae"), "no column 'nmae'"),
         (("pairs", "texts.tsv", "--min-score", "0.9", "--fast", "2"), "a student needs k"),
         (("pairs", "texts.tsv", "-o", "pairs.xyz"), "cannot tell from its name"),
-        (("pairs", "texts.tsv", "--text-column", "colour"), "no column 'colour'"),
+        (("pairs", "texts.tsv", "--text-column", "color"), "no column 'color'"),
         (("pairs", "nowhere.tsv"), "no file at nowhere.tsv"),
     ],
 )

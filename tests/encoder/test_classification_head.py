@@ -283,7 +283,7 @@ def test_a_model_without_normalization_passes_plain_vectors_to_its_head(tmp_path
         ((LEFT, RIGHT), {"normalize": False}, "relation takes no normalize"),
         ((LEFT, RIGHT[:2]), {}, "left has 3 texts but right has 2"),
         ((LEFT[0], RIGHT[0]), {}, "one string"),
-        ((LEFT, RIGHT), {"colour": "red"}, "unknown option 'colour'"),
+        ((LEFT, RIGHT), {"color": "red"}, "unknown option 'color'"),
     ],
 )
 def test_a_wrong_request_is_refused(folder, arguments, changes, message):

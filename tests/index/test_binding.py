@@ -54,7 +54,7 @@ OTHERS = {
     "pooling": ({"pooling": "cls"}, r"pooling: \['mean'\] in the index, \['cls'\] now"),
     "prompt": ({"prompts": {**PROMPTS, "document": "a "}}, "prompt: 'the ' in the index, 'a ' now"),
     "query prompt": ({"prompts": {**PROMPTS, "query": "a "}}, "query prompt: 'how ' in the index, 'a ' now"),
-    "normalisation": ({"normalize": False}, "normalize: True in the index, False now"),
+    "normalization": ({"normalize": False}, "normalize: True in the index, False now"),
     "length": ({"max_length": 32}, "max_length: 64 in the index, 32 now"),
     "dimensions": ({"width": 16}, "dim: 32 in the index, 16 now"),
 }

@@ -247,8 +247,8 @@ def test_parameters_of_another_version_are_a_model_error(alone, tmp_path):
     about = json.loads((alone.save(tmp_path / "kept") / "classifier.json").read_text())
     for parameters, message in (
         (
-            {**about["parameters"], "colour": 1},
-            r"'colour', which FewShotClassifier does not take.* fit it again",
+            {**about["parameters"], "color": 1},
+            r"'color', which FewShotClassifier does not take.* fit it again",
         ),
         ([1], "cannot be read"),
     ):

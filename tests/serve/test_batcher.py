@@ -225,7 +225,7 @@ def test_the_health_probe_goes_first():
     assert waiting.take(1)[0].priority is Priority.URGENT
 
 
-def test_the_queue_removes_cancelled_requests():
+def test_the_queue_removes_canceled_requests():
     waiting = Queue()
     jobs = [job(str(number % 3), 5 + number % 4) for number in range(60)]
     for each in jobs:
@@ -304,7 +304,7 @@ def test_texts_of_a_disconnected_client_are_not_computed():
     assert model.computed == ["first", "shared now"]
 
 
-def test_a_request_over_its_deadline_is_cancelled():
+def test_a_request_over_its_deadline_is_canceled():
     model = FakeModel()
 
     async def go():

@@ -112,7 +112,7 @@ def test_a_client_has_few_long_requests_and_others_are_not_refused_for_it():
     jobs.close()
 
 
-def test_a_job_that_is_cancelled_before_it_starts_never_runs():
+def test_a_job_that_is_canceled_before_it_starts_never_runs():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
         first = asyncio.create_task(jobs.run(gates.job("first"), client="a", long=True, seconds=None))

@@ -379,7 +379,7 @@ def wait_until(true):
     raise AssertionError("it did not happen")
 
 
-def test_the_texts_of_a_disconnected_client_are_cancelled():
+def test_the_texts_of_a_disconnected_client_are_canceled():
     model = FakeModel()
     services = make_services(model, threads=1)
     with live(app_of(services)) as url:

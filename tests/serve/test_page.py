@@ -367,12 +367,12 @@ def test_an_error_is_shown_with_the_message_of_the_server(opened, server):
 
 
 @browser_needed
-def test_a_long_job_can_be_cancelled(opened, server):
+def test_a_long_job_can_be_canceled(opened, server):
     server.holds = lambda path, body: path == "/pairs"
     page = opened("pairs")
     page.click("#pairs [data-examples]")
     page.click("#pairs [data-cancel]")
-    assert page.inner_text("#pairs .status") == "Cancelled."
+    assert page.inner_text("#pairs .status") == "Canceled."
     assert page.is_enabled("#pairs [type=submit]")
     server.holds = lambda path, body: False
 

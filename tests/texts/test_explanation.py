@@ -121,8 +121,8 @@ def test_a_vector_that_is_not_a_linear_sum_is_refused(tmp_path, settings, words)
 def test_bad_options_are_refused(model):
     with pytest.raises(gemel.InputError, match="dim must be at most 32"):
         gemel.explain(model, LEFT, RIGHT, dim=99)
-    with pytest.raises(gemel.InputError, match="unknown option 'colour'"):
-        gemel.explain(model, LEFT, RIGHT, colour="red")
+    with pytest.raises(gemel.InputError, match="unknown option 'color'"):
+        gemel.explain(model, LEFT, RIGHT, color="red")
 
 
 def test_json_has_both_tables(model):

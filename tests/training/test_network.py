@@ -113,8 +113,8 @@ def test_prompts_are_those_of_inference(tmp_path, default, counts):
     np.testing.assert_allclose(ours.encode_query(TEXTS), model.encode_query(TEXTS), atol=1e-5)
     np.testing.assert_allclose(ours.encode_document(TEXTS), model.encode_document(TEXTS), atol=1e-5)
     net.module.eval()
-    learnt = net.forward(net.tokens(TEXTS)).detach().numpy()
-    np.testing.assert_allclose(learnt, model.encode(TEXTS), atol=1e-5)
+    in_training = net.forward(net.tokens(TEXTS)).detach().numpy()
+    np.testing.assert_allclose(in_training, model.encode(TEXTS), atol=1e-5)
 
 
 def test_noise_leaves_a_prompt_intact(tmp_path):

@@ -63,7 +63,7 @@ export async function call(path, { body, signal, quiet = false } = {}) {
   return read;
 }
 
-/** One request at a time: a new one cancels the previous one. `latest` gives null for a cancelled one. */
+/** One request at a time: a new one cancels the previous one. `latest` gives null for a canceled one. */
 export function single() {
   let running = null;
   return {
