@@ -89,7 +89,7 @@ def _add_encoded(format: str) -> None:
         "gemel.texts.formats",
     )
     def make(folder: Path) -> Job:
-        """Vectors on disk, read by `read_folder`, by `verify`, and by an encoding that goes on."""
+        """Vectors on disk, read by `read_folder`, by `verify`, and by a resumed encoding."""
         import gemel
         from gemel.files.rows import Row
         from tiny import tiny_bert
@@ -112,13 +112,13 @@ def _add_encoded(format: str) -> None:
                 raise refused
 
         def _look(copy: Path) -> None:
-            found = gemel.read_folder(copy)
-            vectors, ids, texts = found.vectors, found.ids, found.texts
-            if not len(vectors) == len(ids) == len(texts) == len(found):
+            result = gemel.read_folder(copy)
+            vectors, ids, texts = result.vectors, result.ids, result.texts
+            if not len(vectors) == len(ids) == len(texts) == len(result):
                 raise WrongAnswerError(
-                    f"{len(found)} rows, {len(vectors)} vectors, {len(ids)} ids, {len(texts)} texts"
+                    f"{len(result)} rows, {len(vectors)} vectors, {len(ids)} ids, {len(texts)} texts"
                 )
-            found.verify()
+            result.verify()
             if vectors.shape != good.shape or (vectors != good).any():
                 raise WrongAnswerError("verify accepts vectors that are wrong")
 
@@ -152,8 +152,8 @@ def _add_json(name: str, file: str, *covers: str) -> None:
             (copy / file).write_bytes(data)
             refused = None
             try:
-                found = gemel.read_folder(copy)
-                len(found), found.dim, found.vectors, found.ids, found.texts, found.verify()
+                result = gemel.read_folder(copy)
+                len(result), result.dim, result.vectors, result.ids, result.texts, result.verify()
             except gemel.GemelError as error:
                 refused = error
             gemel.encode_to_folder(model, rows, copy, **settings)
@@ -167,7 +167,7 @@ def _journal(folder: Path, rows: list[Any]) -> bytes:
     """progress.json of a run that was killed when its first shard was full."""
     from gemel.texts.encode_folder import InputHash
 
-    found = json.loads((folder / "manifest.json").read_text())
+    result = json.loads((folder / "manifest.json").read_text())
     digest = InputHash()
     for row in rows:
         digest.add(row)
@@ -176,15 +176,15 @@ def _journal(folder: Path, rows: list[Any]) -> bytes:
         lines = (folder / name).read_bytes().splitlines(keepends=True)
         sizes[name] = sum(map(len, lines[: len(rows)]))
     state = {
-        "kind": found["kind"],
-        "version": found["version"],
-        "plan": {name: found[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")},
+        "kind": result["kind"],
+        "version": result["version"],
+        "plan": {name: result[name] for name in ("fingerprint", "format", "keep_texts", "shard_rows")},
         "rows": len(rows),
         "input_sha256": digest.hexdigest(),
         "dtype": "float32",
         "dim": 8,
         "sizes": sizes,
-        "shards": found["shards"][:1],
+        "shards": result["shards"][:1],
     }
     return json.dumps(state).encode()
 
@@ -207,8 +207,8 @@ def pair_folder(folder: Path) -> Job:
     gemel.similar_pairs(vectors, min_score=0.2, out=folder / "pairs")
 
     def read(copy: Path) -> None:
-        found = gemel.similar_pairs(vectors, min_score=0.2, out=copy)
-        if not len(found.score) == len(found.left) == len(found.right):
+        result = gemel.similar_pairs(vectors, min_score=0.2, out=copy)
+        if not len(result.score) == len(result.left) == len(result.right):
             raise WrongAnswerError("columns of different lengths")
 
     return _folder_job(folder / "pairs", read)
@@ -241,8 +241,8 @@ def cluster_folder(folder: Path) -> Job:
 
     texts, vectors = _rows(30)
     clusters = gemel.cluster(vectors, k=3, texts=texts)
-    found = ClusteredTexts([str(n) for n in range(30)], texts, vectors, clusters, {"name": "m"})
-    write_cluster_folder(folder / "clusters", found, title="t", map=None)
+    result = ClusteredTexts([str(n) for n in range(30)], texts, vectors, clusters, {"name": "m"})
+    write_cluster_folder(folder / "clusters", result, title="t", map=None)
     return _folder_job(
         folder / "clusters", lambda copy: read_cluster_folder(copy).clusters.assign(vectors[:2])
     )
@@ -260,7 +260,7 @@ def clusters_json(folder: Path) -> Job:
     def read(data: bytes) -> None:
         with contextlib.suppress(
             ValueError, RecursionError
-        ):  # the mark of this run, or nothing behind it is read
+        ):  # the run id, without which the rest is not read
             content = json.loads(data)
             if isinstance(content, dict) and isinstance(content.get("mark"), str):
                 data = json.dumps({**content, "mark": mark}).encode()

@@ -1,4 +1,4 @@
-"""HTTP: requests to the application by protocol, and raw bytes to the connection. Never a 500, never no answer."""
+"""HTTP: requests to the application by protocol, and raw bytes to the connection. Always an answer, never a 500."""
 
 from __future__ import annotations
 
@@ -207,12 +207,12 @@ def http_bytes(folder: Path) -> Job:
                 connection.data_received(part)
             await asyncio.sleep(0)
         if state.tasks:
-            await asyncio.wait(set(state.tasks), timeout=0.05)  # a body that is not whole is waited for
+            await asyncio.wait(set(state.tasks), timeout=0.05)  # an incomplete body is waited for
         connection.connection_lost(None)
         if state.tasks:
             _, late = await asyncio.wait(set(state.tasks), timeout=SECONDS)
             if late:
-                raise WrongAnswerError("a request goes on after its client hung up")
+                raise WrongAnswerError("a request continues after its client disconnected")
         return transport.written
 
     def ask(data: bytes) -> None:

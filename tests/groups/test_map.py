@@ -42,7 +42,7 @@ def test_texts_that_are_alike_lie_together(method):
     assert (layout(rows, method) == coordinates).all()
 
 
-def test_texts_beyond_the_landmarks_are_put_between_their_neighbours(monkeypatch):
+def test_texts_beyond_the_landmarks_are_placed_between_their_neighbors(monkeypatch):
     pytest.importorskip("sklearn", reason="the extra evaluate is not installed")
     monkeypatch.setattr("gemel.groups.map.LANDMARKS", 30)
     rows, group = groups_of_vectors()
@@ -58,7 +58,7 @@ def test_few_texts_have_a_map_too(n):
     assert np.isfinite(coordinates).all()
 
 
-def test_one_dimension_and_equal_rows_are_no_trouble():
+def test_one_dimension_and_equal_rows_are_handled():
     assert np.isfinite(layout(np.ones((4, 1)))).all()
     assert np.isfinite(layout(np.ones((4, 3)), "pca")).all()
 
@@ -73,7 +73,7 @@ def test_a_map_needs_as_many_texts_as_coordinates():
         MapContent("t", "s", np.zeros((3, 2)), np.zeros(3, np.int64), (), ["one"])
 
 
-def test_the_page_holds_all_data_and_asks_for_nothing():
+def test_the_page_contains_all_data_and_loads_nothing():
     page = map_page(content())
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1])
     assert data["text"] == ["a cat", "the cat", "a dog"]
@@ -95,7 +95,7 @@ def test_no_text_becomes_markup():
     assert data["text"][0] == EVIL
 
 
-def test_a_large_map_shows_a_random_part_and_says_so():
+def test_a_large_map_shows_a_random_sample_and_reports_it():
     small = thinned(content(("a", "b", "c", "d")), most=2)
     assert len(small.coordinates) == len(small.texts) == len(small.labels) == 2
     assert small.summary == "1 cluster. The map shows 2 of them, chosen at random"

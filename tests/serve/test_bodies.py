@@ -1,4 +1,4 @@
-"""Bodies of legal size that ask for too much: counted before they are parsed, answered soon, and small in memory."""
+"""Bodies within the size limit that are expensive: counted before parsing, answered fast, small in memory."""
 
 import asyncio
 import ctypes
@@ -39,7 +39,7 @@ def count(body, piece=STEP, limits=None):
 
 
 def expected(tree):
-    """Values, containers, strings of a tree, and its depth, counted the slow way."""
+    """Values, containers, strings of a tree, and its depth, counted by recursion."""
     if isinstance(tree, str):
         return 1, 0, 1, 0
     if not isinstance(tree, list | dict):
@@ -201,17 +201,17 @@ def test_there_are_twenty_kinds_from_every_protocol():
 
 
 @LINUX
-def test_no_body_of_legal_size_stops_the_server_or_fills_its_memory(tmp_path):
-    """All kinds but those whose work is real: their time is the model's."""
+def test_no_body_within_the_size_limit_blocks_the_server_or_fills_its_memory(tmp_path):
+    """All kinds except those with real work for the model."""
     hostile = [kind for kind in KINDS if kind.name not in {each.name for each in KINDS[-11:]}]
     assert len(hostile) >= 30
     with serving(tiny_bert(tmp_path / "tiny"), "--log", "none", "--name", "m") as (process, address):
         assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
         for kind in hostile:
-            found = serve_bodies.send(address, kind, process.pid, settle=0.0)
-            assert found.status in (200, 400, 404, 413, 424), found
-            assert found.live_ms < 1000 * SECONDS, found
-            assert found.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, found
+            result = serve_bodies.send(address, kind, process.pid, settle=0.0)
+            assert result.status in (200, 400, 404, 413, 424), result
+            assert result.live_ms < 1000 * SECONDS, result
+            assert result.memory_mb < serve_bodies.GOALS["memory_mb"] + 16, result
         assert process.poll() is None
         assert serve_bodies.post(address, "/embed", b'{"inputs": ["a", "b"]}') == 200
 

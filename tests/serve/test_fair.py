@@ -1,4 +1,4 @@
-"""Clients take turns in everything, and none learns from the time of its answers what another sent."""
+"""Clients take turns, and response times do not reveal what another client sent."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ ANNA, BEN = "anna-secret-0123456789", "ben-secret-0123456789"
 
 
 class Gates:
-    """Jobs that note when they begin and wait until they are let go."""
+    """Jobs that record when they start and wait until they are released."""
 
     def __init__(self):
         self.begun, self.gates = [], {}
@@ -111,7 +111,7 @@ def test_a_client_has_few_long_requests_and_others_are_not_refused_for_it():
     jobs.close()
 
 
-def test_a_job_that_is_given_up_before_it_begins_never_does():
+def test_a_job_that_is_canceled_before_it_starts_never_runs():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
         first = asyncio.create_task(jobs.run(gates.job("first"), client="a", long=True))
@@ -133,7 +133,7 @@ def test_a_job_that_is_given_up_before_it_begins_never_does():
     assert asyncio.run(run()) == (["first"], 0)
 
 
-def test_after_the_end_nothing_is_begun():
+def test_nothing_starts_after_shutdown():
     async def run():
         jobs, gates = Jobs(Limits(), Counters()), Gates()
         tasks = [
@@ -144,13 +144,13 @@ def test_after_the_end_nothing_is_begun():
         jobs.close()
         assert len(jobs) == 1
         gates.gates["runs"].set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        return found[0], type(found[1]), gates.begun
+        result = await asyncio.gather(*tasks, return_exceptions=True)
+        return result[0], type(result[1]), gates.begun
 
     assert asyncio.run(run()) == ("runs", asyncio.CancelledError, ["runs"])
 
 
-# One key's many requests beside another's
+# Many requests of one key next to those of another
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def model(tmp_path_factory):
     return gemel.load(tiny_bert(tmp_path_factory.mktemp("fair") / "tiny"))
 
 
-def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, monkeypatch):
+def test_a_key_with_many_pairs_does_not_delay_the_search_of_another(model, monkeypatch):
     gate = threading.Event()
     monkeypatch.setattr("gemel.serve.protocols.pairs.similar_pairs", lambda *_, **__: gate.wait(20))
 
@@ -174,20 +174,20 @@ def test_a_key_with_many_pairs_does_not_hold_up_the_search_of_another(model, mon
             ]
             while not len(services.jobs):
                 await asyncio.sleep(0.001)
-            found = await asyncio.wait_for(
+            result = await asyncio.wait_for(
                 http.post("/search", json={"query": "a", "texts": ["a", "b"]}, headers={"x-api-key": BEN}), 10
             )
             gate.set()
             statuses = [answer.status_code for answer in await asyncio.gather(*greedy)]
         await services.close()
-        return found.status_code, statuses.count(429)
+        return result.status_code, statuses.count(429)
 
     status, refused = asyncio.run(go())
     assert status == 200
     assert refused == 20  # four may wait, and the others are refused before anything is computed
 
 
-def test_a_cross_encoder_lets_others_work_between_its_pieces(model, tmp_path):
+def test_a_cross_encoder_yields_to_others_between_its_pieces(model, tmp_path):
     cross = light_cross(tmp_path / "cross")
     documents = [f"document {number}" for number in range(150)]
 

@@ -1,4 +1,4 @@
-"""A server that is only as real as the page needs: the page's own router, and routes with ready answers."""
+"""A test server for the page: the page's own router, and routes with fixed answers."""
 
 import asyncio
 import threading
@@ -114,7 +114,7 @@ def search(body):
 
 def pairs(body):
     texts = body["texts"]
-    found = [
+    result = [
         {
             "left": at,
             "right": at + 1,
@@ -127,7 +127,7 @@ def pairs(body):
         for at in range(min(len(texts) - 1, 150))
     ]
     return {
-        "pairs": found,
+        "pairs": result,
         "complete": True,
         "compared": len(texts) * (len(texts) - 1) // 2,
         "seconds": 1.26,

@@ -1,4 +1,4 @@
-"""Streams pairs to a folder in small blocks and kills itself at a chosen moment: see test_pairs_folder.py."""
+"""Streams pairs to a folder in small blocks and kills itself at a given point: see test_pairs_folder.py."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def die() -> None:
 
 
 def die_at(owner, name: str, call: int, *, before: bool) -> None:
-    """The `call`-th use of a function is the last thing this process does."""
+    """The process dies at the `call`-th call of a function."""
     real, calls = getattr(owner, name), [0]
 
     def instead(*args, **kwargs):

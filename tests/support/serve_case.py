@@ -33,7 +33,7 @@ def make_services(
 
 
 def app_of(services: Services, *, keys: Keys | None = None, **options: Any) -> Starlette:
-    """The whole application; `options` are fields of ServeOptions."""
+    """The complete application; `options` are fields of ServeOptions."""
     return create_app(services, ServeOptions(**{"log": "none", **options}), keys)
 
 

@@ -1,4 +1,4 @@
-"""A model without a network for tests of the server: counts what it computes, waits and fails on demand."""
+"""A model without a network for tests of the server: counts computations, waits and fails on demand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FakeModel:
 
     @property
     def computed(self):
-        """All texts, in the order they were begun."""
+        """All texts, in the order in which they were started."""
         return [text for batch in self.batches for text in batch]
 
 

@@ -1,4 +1,4 @@
-"""Any condition and any row, for laws; the fields have every type."""
+"""Hypothesis strategies for any condition and any row; the fields have every type."""
 
 from datetime import UTC
 

@@ -1,4 +1,4 @@
-"""The report and the card of a run: what they say, that they are whole pages, and that no text breaks out of them."""
+"""The report and the card of a run: their content, valid HTML, and escaping of all texts."""
 
 import ast
 import math
@@ -76,7 +76,7 @@ def journal(steps=100):
 
 
 class Page(HTMLParser):
-    """Counts elements, and fails on one that is not closed or closed out of turn."""
+    """Counts elements, and fails on one that is not closed or closed in the wrong order."""
 
     def __init__(self, text):
         super().__init__()
@@ -166,7 +166,7 @@ def test_warnings_and_an_early_end_are_at_the_top(tmp_path):
     assert text.index("the score fell") < text.index("Scores data set")
 
 
-def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
+def test_the_page_loads_nothing_and_runs_no_script(tmp_path):
     text = made(tmp_path)
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
@@ -175,7 +175,7 @@ def test_the_page_asks_for_nothing_and_runs_nothing(tmp_path):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_no_text_breaks_out_of_the_page(tmp_path):
+def test_texts_are_escaped_on_the_page(tmp_path):
     summary = replace(
         SUMMARY,
         name=NASTY,
@@ -198,7 +198,7 @@ def test_no_text_breaks_out_of_the_page(tmp_path):
 
 
 @pytest.mark.parametrize("lines", [[], [{"kind": "step", "step": 1, "loss": None}], journal(1)[:3]])
-def test_a_run_that_hardly_began_still_has_a_page(tmp_path, lines):
+def test_a_run_that_ended_early_still_has_a_page(tmp_path, lines):
     summary = replace(SUMMARY, measured=(), best_step=None, data=(), steps=0)
     Page(made(tmp_path, journal=lines, summary=summary, doctor=None))
 
@@ -207,7 +207,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
     assert made(tmp_path / "a") == made(tmp_path / "b")
 
 
-def test_a_report_that_cannot_be_written_says_so(tmp_path):
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match="cannot write the report to"):
         write_report(tmp_path / "file", summary=SUMMARY, journal=[])
@@ -226,7 +226,7 @@ def test_a_long_series_keeps_its_peaks():
     assert (np.diff(thin.steps) > 0).all()
 
 
-def test_what_is_not_finite_is_left_out():
+def test_values_that_are_not_finite_are_left_out():
     lines = [{"kind": "step", "step": n, "loss": loss} for n, loss in enumerate((1.0, None, math.nan, 2.0))]
     assert series(lines, "step", "loss").steps.tolist() == [0, 3]
 
@@ -332,7 +332,7 @@ def test_a_cross_encoder_has_a_card_of_its_own():
     )
 
 
-def test_no_text_breaks_the_card_s_tables():
+def test_texts_are_escaped_in_the_tables_of_the_card():
     nasty = replace(
         SUMMARY,
         measured=(MeasuredScores("sts", NASTY, "spearman", Score(1.0), 3, "pairs"),),
@@ -347,7 +347,7 @@ def test_no_text_breaks_the_card_s_tables():
 # The summary
 
 
-def test_scores_meet_those_of_the_untrained_model():
+def test_scores_are_shown_next_to_those_of_the_untrained_model():
     def scores(dataset, value):
         return Scores("sts", dataset, "spearman", {"spearman": Score(value)}, 10, "pairs")
 

@@ -1,4 +1,4 @@
-"""Runs as a user makes them: learning, resuming, stopping, and what is in the folder afterwards."""
+"""Runs as a user starts them: learning, resuming, stopping, and what is in the folder afterwards."""
 
 import csv
 import json
@@ -315,7 +315,7 @@ def test_a_cross_encoder_of_labels_is_trained_and_loaded(paths, tmp_path):
     assert "probabilities(" in card and "scores(" not in card
 
 
-def test_an_unknown_option_names_the_known_ones(paths, tmp_path):
+def test_an_unknown_option_is_refused_with_the_available_ones(paths, tmp_path):
     with pytest.raises(gemel.InputError, match="unknown option 'batchsize'"):
         train(paths, tmp_path / "out", batchsize=4)
 

@@ -97,9 +97,9 @@ def constants_table() -> str:
     from gemel.cli.flags import field_docs
     from gemel.texts.plan_costs import Constants
 
-    docs, known = field_docs(Constants), committed().to_json()
+    docs, constants = field_docs(Constants), committed().to_json()
     rows = []
-    for name, value in known.items():
+    for name, value in constants.items():
         if name == "source":
             continue
         shown = (

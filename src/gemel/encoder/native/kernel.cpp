@@ -1,8 +1,8 @@
 // A transformer encoder over packed weights, post-norm or pre-norm: token ids in, hidden states out.
 //
 // No state: the caller owns every buffer and may call from many threads at once.
-// Texts of any lengths lie one behind the other, so there is no padding and no mask. The rows of a matrix product do not
-// know of each other and attention stays within a text, so a text's bits do not depend on its company.
+// Texts of any length are stored one after the other, so there is no padding and no mask. The rows of a matrix product
+// are independent and attention stays within a text, so the bits of a text do not depend on the other texts of a batch.
 #include "matmul.h"
 #include "team.h"
 
@@ -28,7 +28,7 @@ struct Block {
     Linear qkv, out, up, down;
     Norm attention_norm, ffn_norm;
     const float *rotary;  // (max_positions, head): cosines, then sines of each position; null: none
-    int64_t window;       // tokens see others at most this many positions away; negative: all
+    int64_t window;       // tokens attend to others at most this many positions away; negative: all
 };
 
 struct Network {
@@ -86,10 +86,10 @@ EXPORT void gemel_pack_int8(const int8_t *weight, int64_t outputs, int64_t input
 }
 }
 
-// Queries of a head that are answered together: keys and values are fetched once for all of them.
+// Queries of a head that are processed together: keys and values are loaded once for all of them.
 #define ATTENTION_ROWS (4 * TILE_ROWS)
 
-// Buffers of one call, cut out of the caller's scratch memory.
+// Buffers of one call, inside the caller's scratch memory.
 struct Scratch {
     float *x, *qkv, *context, *wide, *keys, *values, *scores, *step, *low;
     uint8_t *integers;
@@ -108,7 +108,7 @@ struct Scratch {
         };
         x = (float *)take(rows * net.width * 4);
         context = (float *)take(rows * net.width * 4);
-        // qkv and the feed-forward's inner vectors are never alive together
+        // qkv and the inner vectors of the feed-forward are never in use at the same time
         int64_t inner = 3 * net.width > widest ? 3 * net.width : widest;
         qkv = wide = (float *)take(rows * inner * 4);
         keys = (float *)take(head * round_up(tokens, LANES) * 4);
@@ -152,7 +152,7 @@ static void linear(const Linear &layer, const float *x, float *y, int64_t rows, 
 static void gate(float *x, int64_t rows, int64_t n, int activation) {
     for (int64_t r = 0; r < rows; r++) {
         const float *active = x + r * 2 * n, *factor = active + n;
-        float *y = x + r * n;  // never ahead of what is still to be read
+        float *y = x + r * n;  // never overtakes what is still to be read
         int64_t i = 0;
         for (; i + LANES <= n; i += LANES) store(y + i, activate(load(active + i), activation) * load(factor + i));
         for (; i < n; i++) y[i] = activate(all(active[i]), activation)[0] * factor[i];
@@ -251,10 +251,10 @@ static void rotate(const Network &net, const float *table, float *qkv, int64_t t
         }
 }
 
-// One row of scores under a window: keys outside [place - window, place + window] get weight 0.
-static float soften_near(float *scores, int64_t tokens, int64_t place, int64_t window) {
-    int64_t first = place > window ? place - window : 0;
-    int64_t end = place + window + 1 < tokens ? place + window + 1 : tokens;
+// One row of scores under a window: keys outside [position - window, position + window] get weight 0.
+static float soften_near(float *scores, int64_t tokens, int64_t position, int64_t window) {
+    int64_t first = position > window ? position - window : 0;
+    int64_t end = position + window + 1 < tokens ? position + window + 1 : tokens;
     int64_t start = first / LANES * LANES;
     for (int64_t j = start; j < first; j++) scores[j] = -INFINITY;
     float share = soften(scores + start, end - start, nullptr);
@@ -315,12 +315,12 @@ EXPORT void gemel_hidden(const Network *network, const int32_t *ids, const int64
     Scratch s(net, rows, longest, (void *)round_up((int64_t)memory, 64));
     float *table = net.projection ? s.wide : hidden;
     for (int64_t text = 0; text < texts; text++)
-        for (int64_t r = starts[text], place = 0; r < starts[text + 1]; r++) {
+        for (int64_t r = starts[text], position = 0; r < starts[text + 1]; r++) {
             const bool padding = net.padding_position && ids[r] == net.padding;
             const float *position = padding         ? net.padding_position
-                                    : net.positions ? net.positions + place * net.table_width
+                                    : net.positions ? net.positions + position * net.table_width
                                                     : nullptr;
-            place += !padding;
+            position += !padding;
             add_and_norm(net.word + ids[r] * net.table_width, position, table + r * net.table_width, net.table_width,
                          net.embedding_norm);
         }
