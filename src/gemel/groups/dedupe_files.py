@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
-from gemel.evaluation.report.html import STYLE
-from gemel.evaluation.report.markup import Markup, element, join
+from gemel.evaluation.report import markup
+from gemel.evaluation.report.markup import STYLE, Markup, element, join
 from gemel.files.records import RecordFile, kind_of
 from gemel.files.rows import Columns
 from gemel.files.write_rows import write_rows
@@ -150,21 +150,14 @@ class ReportContent:
 
 def page(content: ReportContent) -> str:
     """The HTML page. It loads nothing from the network and runs no script."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", content.title),
-        element("style", Markup(STYLE + _STYLE)),
-    )
     groups, scores = content.result.groups(), _scores(content.result)
     blocks = [
         element("h2", "Groups"),
         element("p", _shown(len(groups)), class_="soft"),
         *(_group(content, group, scores) for group in groups[:GROUPS]),
     ]
-    body = element("body", element("header", *_top(content)), element("main", *_spared(content), *blocks))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    header, main = element("header", *_top(content)), element("main", *_spared(content), *blocks)
+    return markup.page(content.title, STYLE + _STYLE, header, main)
 
 
 def _scores(result: DedupeResult) -> dict[int, tuple[float, bool]]:
