@@ -254,12 +254,6 @@ def _name(system: object) -> str:
     return str(getattr(system, "name", type(system).__name__))
 
 
-LEFT = ("sentence1", "left", "question1", "text1")
-
-RIGHT = ("sentence2", "right", "question2", "text2")
-"""Names that the columns of the first and the second text of a pair may have."""
-
-
 def chosen_metrics(metric: str) -> tuple[str, ...]:
     """The similarity of this name, or cosine and then the others for "all"."""
     if metric == "all":

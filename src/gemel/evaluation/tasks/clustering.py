@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.data import DataTable, dataset_name, fingerprint, tables_with, with_columns
+from gemel.evaluation.data import DataTable, fingerprint, tables_with, with_columns
 from gemel.evaluation.metrics import ClusterAgreement, agreement
 from gemel.evaluation.probe import compact, one_thread
 from gemel.evaluation.statistics import MeanSample, choose
@@ -103,9 +103,8 @@ def load(
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
     text_names, label_names = (text,) if text else TEXT, (label,) if label else LABEL
-    files = tables_with(Path(path), with_columns(text_names, label_names))
     tasks: list[Task] = []
-    for table in files.tables:
+    for table in tables_with(path, with_columns(text_names, label_names)):
         texts, labels = table.texts(*text_names), table.texts(*label_names)
         _check(table, labels)
         chosen = choose(len(texts), limit, seed)
@@ -114,13 +113,13 @@ def load(
             raise InputError(f"{table.path}: {len(kept)} rows of one label; raise limit to take in more")
         tasks.append(
             Clustering(
-                dataset_name(table.path),
+                table.name,
                 [texts[row] for row in chosen],
                 kept,
                 seeds,
                 Bootstrap(rounds, seed),
                 rows=len(texts),
-                files=files.protocol,
+                files=table.protocol,
             )
         )
     return tasks

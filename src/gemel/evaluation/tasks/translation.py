@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.evaluation.data import DataTable, RequiredColumns, dataset_name, tables_with
+from gemel.evaluation.data import DataTable, RequiredColumns, tables_with
 from gemel.evaluation.task import TASKS, Bootstrap, Scores, System, Task, mean_scores, with_vectors
 from gemel.types import AnyVectors
 from gemel.vectors.search import search
@@ -118,9 +118,8 @@ def load(
 
     listed = f"{', '.join(map(repr, named))}, " if named else ""
     required = RequiredColumns(fits, f"{listed}at least two named by language codes such as 'en' and 'de'")
-    files = tables_with(Path(path), required)
-    tasks = (_read(table, source, target, metric, Bootstrap(rounds, seed)) for table in files.tables)
-    return [replace(task, files=files.protocol) for task in tasks]
+    bootstrap = Bootstrap(rounds, seed)
+    return [_read(table, source, target, metric, bootstrap) for table in tables_with(path, required)]
 
 
 def _read(
@@ -140,7 +139,9 @@ def _read(
             "Name others as source and target (--set source=NAME)"
         )
     columns = {name: table.columns[name] for name in (first, *targets)}
-    return TranslationTask(dataset_name(table.path), columns, first, tuple(targets), metric, bootstrap)
+    return TranslationTask(
+        table.name, columns, first, tuple(targets), metric, bootstrap, files=table.protocol
+    )
 
 
 def _languages(columns: Collection[str], named: Collection[str]) -> list[str]:
