@@ -270,12 +270,12 @@ def clusters_json(folder: Path) -> Job:
     return Job([path.read_bytes()], read)
 
 
-@target("classifier-json", "json", "gemel.sklearn.few_shot")
+@target("classifier-json", "json", "gemel.sklearn")
 def classifier_json(folder: Path) -> Job:
     import numpy as np
     from safetensors.numpy import save_file
 
-    from gemel.sklearn.few_shot import read_classifier
+    from gemel.sklearn import read_classifier
 
     about = {
         "parameters": {"seed": 0},

@@ -50,7 +50,7 @@ def _hits(vectors: list[AnyVectors], metric: str) -> Floats:
     """(n,) 1 for each row in which the positive is nearest."""
     anchor, positive, *negatives = vectors
     nearest = np.max([row_scores(anchor, negative, metric) for negative in negatives], axis=0)
-    return (row_scores(anchor, positive, metric) > nearest).astype(np.float64)
+    return np.asarray(row_scores(anchor, positive, metric) > nearest, np.float64)
 
 
 @TASKS.add("triplets")
