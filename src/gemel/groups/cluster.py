@@ -21,16 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.atomic import atomic_file, write_atomic
-from gemel.groups.describe import Closeness, closeness, keywords, silhouette
 from gemel.groups.grouping import (
     METHODS,
+    Closeness,
     ClusterRequest,
     Grouping,
     Labels,
     Points,
+    closeness,
     cluster_sums,
+    keywords,
     no_clusters,
     points_of,
+    silhouette,
 )
 from gemel.groups.methods.communities import DEFAULT_MIN_SCORE
 from gemel.types import Vectors
