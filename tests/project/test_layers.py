@@ -49,7 +49,6 @@ HOMES = {
     "huggingface_hub": ["checkpoint/sources.py"],
     "pyarrow": [
         "index/lance/",
-        "evaluation/baselines.py",
         "files/records.py",
         "files/write_rows.py",
         "integrations/tables.py",
