@@ -248,7 +248,7 @@ def write_onnx(
 ) -> tuple[Path, ...]:
     """Write the model and return its files; `facts` are its metadata."""
     import onnx
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, helper, numpy_helper
 
     nodes = graph.nodes
     last = helper.make_node("Identity", [graph.output], [OUTPUT])
@@ -256,7 +256,10 @@ def write_onnx(
     arrays = {name: np.asarray(array, order="C") for name, array in nodes.arrays.items() if name in used}
     outside = sum(array.nbytes for array in arrays.values()) > most_inside
     data = path.with_name(f"{path.name}_data")
-    constants = _outside(arrays, data) if outside else _inside(arrays)
+    if outside:
+        constants = _outside(arrays, data)
+    else:
+        constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     onnx_graph = helper.make_graph(
         [*nodes.nodes, last],
         "sentence_encoder",
@@ -273,12 +276,6 @@ def write_onnx(
     helper.set_model_props(model, dict(facts))
     onnx.save_model(model, str(path))
     return (path, data) if outside else (path,)
-
-
-def _inside(arrays: Mapping[str, NDArray[Any]]) -> list[object]:
-    from onnx import numpy_helper
-
-    return [numpy_helper.from_array(array, name) for name, array in arrays.items()]
 
 
 def _outside(arrays: Mapping[str, NDArray[Any]], data: Path) -> list[object]:

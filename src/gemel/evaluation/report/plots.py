@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -315,14 +314,6 @@ def _equal_counts(values: Floats) -> list[Mask]:
     return [bin_of == number for number in np.unique(bin_of)]
 
 
-@runtime_checkable
-class LabeledScores(Protocol):
-    """A sample of binary labels with a score each."""
-
-    labels: Floats
-    scores: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class ScatterPoints:
     """Gold and predicted scores of items, all finite."""
@@ -338,14 +329,10 @@ class ScatterPoints:
 
 def points_of(sample: Sample | None) -> ScatterPoints | None:
     """The points of a sample; None for fewer than two, or a sample without gold and predicted scores."""
-    if isinstance(sample, CorrelationSample):
-        gold, predicted = sample.gold, sample.predicted
-    elif isinstance(sample, LabeledScores):
-        gold, predicted = sample.labels, sample.scores
-    else:
+    graded = isinstance(sample, CorrelationSample)
+    names = ("gold", "predicted") if graded else ("labels", "scores")
+    if not all(hasattr(sample, name) for name in names):
         return None
-    gold, predicted = np.asarray(gold, np.float64), np.asarray(predicted, np.float64)
-    if gold.ndim != 1 or gold.shape != predicted.shape:
-        return None
+    gold, predicted = (np.asarray(getattr(sample, name), np.float64) for name in names)
     kept = np.isfinite(gold) & np.isfinite(predicted)
     return ScatterPoints(gold[kept], predicted[kept]) if kept.sum() > 1 else None

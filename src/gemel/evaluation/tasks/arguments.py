@@ -69,8 +69,8 @@ class ArgumentSimilarity:
         by_fold, by_topic = self._regression(features, mixed), self._regression(features, topics)
         parts = (
             self._part("cosine", self._cosine(cosine, topics), topics, "topics", {"supervised": "no"}),
-            self._part(f"{self.folds}-fold", by_fold, mixed, "folds", self._fit("folds")),
-            self._part("cross-topic", by_topic, topics, "topics", self._fit("topics")),
+            self._part(f"{self.folds}-fold", by_fold, mixed, "folds", self._fit(f"{self.folds} folds")),
+            self._part("cross-topic", by_topic, topics, "topics", self._fit("each topic in turn")),
         )
         return Scores(
             task="arguments",
@@ -139,7 +139,7 @@ class ArgumentSimilarity:
     def _fit(self, held_out: str) -> dict[str, Any]:
         return {
             "supervised": "ridge regression on |u - v|, u * v of fixed vectors",
-            "held_out": f"{self.folds} folds" if held_out == "folds" else "each topic in turn",
+            "held_out": held_out,
             "penalties": list(PENALTIES),
             "penalty_chosen_by": "leave-one-out on the training part",
         }

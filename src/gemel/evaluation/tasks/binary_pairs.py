@@ -31,6 +31,9 @@ from gemel.evaluation.task import (
 )
 from gemel.types import Encoder
 
+_NAMES = ("average-precision", "roc-auc", "f1", "precision", "recall", "accuracy", "f1-threshold",
+          "accuracy-threshold")  # fmt: skip
+
 _ONE_KIND = "all labels are equal: there are no two classes to separate"
 
 
@@ -101,9 +104,7 @@ class BinaryPairsTask:
         cuts = BinarySample(self.labels, similar).cuts(np.arange(len(self.labels)))
         f1, accuracy = cuts.best_f1, cuts.best_accuracy
         if f1 is None or accuracy is None or cuts.positives == cuts.rows:
-            names = ("average-precision", "roc-auc", "f1", "precision", "recall", "accuracy")
-            thresholds = ("f1-threshold", "accuracy-threshold")
-            return {name: Score(None, note=_ONE_KIND) for name in (*names, *thresholds)}
+            return dict.fromkeys(_NAMES, Score(None, note=_ONE_KIND))
         return {
             "average-precision": points("average-precision"),
             "roc-auc": points("roc-auc"),

@@ -52,12 +52,7 @@ class DuplicatesTask:
         values |= {f"recall@{k}": recall(lists, k) for k in (1, 10, 20)}
         values |= {f"hit@{k}": hit_rate(lists, k) for k in (1, 10, 20)}
         return mean_scores(
-            "duplicates",
-            self.dataset,
-            values,
-            unit="queries",
-            protocol=self._protocol(encoder),
-            bootstrap=self.bootstrap,
+            "duplicates", self.dataset, values, self._protocol(encoder), self.bootstrap, unit="queries"
         )
 
     def _protocol(self, encoder: System) -> dict[str, Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
 from gemel.evaluation.data import LEFT, RIGHT, DataTable, fingerprint, tables_with, with_columns
-from gemel.evaluation.task import TASKS, Bootstrap, Scores, Task, mean_scores
+from gemel.evaluation.task import TASKS, Bootstrap, Scores, Task, mean_scores, system_name
 from gemel.types import Encoder
 
 _COLUMNS = (("premise", *LEFT), ("hypothesis", *RIGHT), ("label", "entailment"))
@@ -20,10 +20,8 @@ _COLUMNS = (("premise", *LEFT), ("hypothesis", *RIGHT), ("label", "entailment"))
 _UNLABELED = ("-", "")  # SNLI: the annotators did not agree
 
 
-class Relation(Protocol):
-    """A function from pairs of texts to (n, labels) probabilities."""
-
-    def __call__(self, left: Sequence[str], right: Sequence[str], /) -> NDArray[Any]: ...
+Relation = Callable[[Sequence[str], Sequence[str]], NDArray[Any]]
+"""From pairs of texts to (n, labels) probabilities."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,8 @@ def head_of(encoder: Encoder) -> NliHead:
     """The head by the attributes `relation` and `labels`; an InputError where the encoder has none."""
     labels, relation = getattr(encoder, "labels", None), getattr(encoder, "relation", None)
     if labels is None or relation is None:
-        name = getattr(encoder, "name", "") or type(encoder).__name__
         raise InputError(
-            f"task 'nli' scores an NLI head, but {name} has none (no `relation` and `labels`). "
+            f"task 'nli' scores an NLI head, but {system_name(encoder)} has none (no `relation` and `labels`). "
             "Train one on labeled pairs and keep it, or evaluate the vectors with task 'sts'"
         )
     names = tuple(str(label).strip().lower() for label in labels)
@@ -86,9 +83,9 @@ class NliTask:
             "nli",
             self.dataset,
             {"accuracy": (probabilities.argmax(axis=1) == gold).astype(np.float64)},
+            {**self.protocol, "labels": list(head.labels)},
+            self.bootstrap,
             unit="pairs",
-            protocol={**self.protocol, "labels": list(head.labels)},
-            bootstrap=self.bootstrap,
         )
 
 

@@ -77,12 +77,7 @@ class RerankingTask:
             "precision@1": precision(lists, 1),
         }
         return mean_scores(
-            "reranking",
-            self.dataset,
-            values,
-            unit="questions",
-            protocol=self._protocol(encoder),
-            bootstrap=self.bootstrap,
+            "reranking", self.dataset, values, self._protocol(encoder), self.bootstrap, unit="questions"
         )
 
     def _scores(self, encoder: System) -> NDArray[np.float32]:

@@ -82,12 +82,7 @@ class RetrievalTask:
             f"precision@{k}": precision(lists, k),
         }
         return mean_scores(
-            "retrieval",
-            data.name,
-            values,
-            unit="queries",
-            protocol=self._protocol(encoder),
-            bootstrap=self.bootstrap,
+            "retrieval", data.name, values, self._protocol(encoder), self.bootstrap, unit="queries"
         )
 
     def _ranked(self, encoder: System) -> Ranked:
@@ -211,13 +206,13 @@ def _beir(folder: Path, split: str) -> _Files | None:
 
 def _trio(corpus: Path) -> _Files:
     name = corpus.name.partition("-corpus.")[0]
-    files = {role: _table(corpus.parent, f"{name}-{role}") for role in ("queries", "qrels")}
-    for role, file in files.items():
+    files = []
+    for role in ("queries", "qrels"):
+        file = _table(corpus.parent, f"{name}-{role}")
         if file is None:
             raise InputError(f"{corpus} has no {name}-{role} table next to it")
-    queries, qrels = files["queries"], files["qrels"]
-    assert queries and qrels
-    return _Files(name, "tables", corpus, queries, qrels)
+        files.append(file)
+    return _Files(name, "tables", corpus, *files)
 
 
 def _role(file: Path) -> str:

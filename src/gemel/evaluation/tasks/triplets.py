@@ -40,9 +40,9 @@ class TripletsTask:
             "triplets",
             self.dataset,
             {"accuracy": hits[first], **each},
+            self.protocol,
+            self.bootstrap,
             unit="triplets",
-            protocol=self.protocol,
-            bootstrap=self.bootstrap,
         )
 
 
