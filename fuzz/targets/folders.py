@@ -275,7 +275,7 @@ def classifier_json(folder: Path) -> Job:
     import numpy as np
     from safetensors.numpy import save_file
 
-    from gemel.sklearn import read_classifier
+    from gemel.sklearn import FewShotClassifier
 
     about = {
         "parameters": {"seed": 0},
@@ -291,9 +291,7 @@ def classifier_json(folder: Path) -> Job:
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        stored = read_classifier(folder / "kept")
-        stored.check_parameters(["seed"])
-        stored.check("f")
+        FewShotClassifier._read(folder / "kept")
 
     return Job([json.dumps(about).encode()], read)
 

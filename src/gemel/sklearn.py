@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.util import find_spec
@@ -20,6 +20,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from gemel.checkpoint.files import read_object
 from gemel.encoder.tokenizer import check_texts
@@ -42,6 +44,10 @@ except ModuleNotFoundError as error:
 __all__ = ["FewShotClassifier", "SentenceVectors"]
 
 _TRAINING = ("torch", "transformers", "accelerate")  # of the extra `train`
+
+_ABOUT, _HEAD, _MODEL = "classifier.json", "head.safetensors", "model"
+
+_KINDS = "biufU"  # of labels that JSON can represent; objects are checked one by one
 
 _MODELS = 4  # in memory; a grid search creates dozens of estimators with the same model
 
@@ -196,26 +202,62 @@ class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         A model with a name is not copied; `load` checks that it is still the same.
         """
         check_is_fitted(self, "head_")
-        stored = StoredClassifier(
-            parameters={**self.get_params(), "folder": None},
-            classes=self.classes_,
-            head=self.head_,
-            model=self.encoder_,
-            fingerprint=self._model().fingerprint_for(self._options()).digest,
-            tuned=self.tuned_,
-        )
-        return write_classifier(stored, self._model(), folder, overwrite=overwrite)
+        target = Path(folder).absolute()
+        _check_target(target, overwrite)
+        own = Path(self.encoder_).expanduser().is_dir()
+        about = {
+            "parameters": {name: _as_json(value) for name, value in self.get_params().items()}
+            | {"folder": None},
+            "classes": _plain(self.classes_),
+            "dtype": "object" if self.classes_.dtype == object else self.classes_.dtype.str,
+            "model": None if own else self.encoder_,
+            "fingerprint": self._digest(),
+            "tuned": self.tuned_,
+        }
+        with atomic_folder(target) as working:
+            write_json(working / _ABOUT, about)
+            tensors = {"weight": self.head_.weight, "bias": self.head_.bias}
+            save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, working / _HEAD)
+            if own:
+                self._model().save(working / _MODEL)
+        return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """The classifier that `save` wrote."""
-        stored = read_classifier(folder)
-        stored.check_parameters(cls._get_param_names())
-        classifier = cls(**stored.parameters)
-        classifier.classes_, classifier.tuned_ = stored.classes, stored.tuned
-        classifier.encoder_, classifier.head_ = stored.model, stored.head
-        stored.check(classifier._model().fingerprint_for(classifier._options()).digest)
+        classifier, saved = cls._read(Path(folder).expanduser())
+        now = classifier._digest()
+        if now != saved:
+            raise ModelError(
+                f"the vectors of the model {classifier.encoder_} differ ({now}) from when the classifier was saved "
+                f"({saved}). Restore that model, or fit the classifier again"
+            )
         return classifier
+
+    @classmethod
+    def _read(cls, folder: Path) -> tuple[Self, str]:
+        """The classifier in a folder, and the fingerprint of the vectors that its head was fitted on."""
+        if not (folder / _ABOUT).is_file():
+            raise ModelError(
+                f"no classifier in {folder}: there is no {_ABOUT}. Give a folder that save() wrote"
+            )
+        about = read_object(folder / _ABOUT)
+        try:
+            parameters, tensors = {**about["parameters"]}, load_file(folder / _HEAD)
+            unknown = sorted(set(parameters) - set(cls._get_param_names()))
+            classifier = cls(**{name: parameters[name] for name in set(parameters) - set(unknown)})
+            classifier.classes_ = np.array(about["classes"], dtype=np.dtype(about["dtype"]))
+            classifier.head_ = LogisticHead(tensors["weight"], tensors["bias"])
+            classifier.encoder_ = about["model"] or str(folder / _MODEL)
+            classifier.tuned_, fingerprint = about["tuned"], about["fingerprint"]
+        except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
+            raise ModelError(f"the classifier in {folder} cannot be read: {error}. Save it again") from error
+        if unknown:
+            raise ModelError(
+                f"the saved classifier has the parameter {unknown[0]!r}, which FewShotClassifier does not take. "
+                f"It takes: {', '.join(cls._get_param_names())}. Load it with the version that saved it, or fit again"
+            )
+        return classifier, fingerprint
 
     def __getstate__(self) -> Any:  # noqa: ANN401 - as BaseEstimator's
         if getattr(self, "_temporary", None) is not None:
@@ -267,6 +309,10 @@ class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     def _model(self) -> Model:
         return shared_model(self.encoder_)
+
+    def _digest(self) -> str:
+        """The fingerprint of the vectors."""
+        return self._model().fingerprint_for(self._options()).digest
 
     def _encode(self, texts: list[str]) -> AnyVectors:
         return self._model().encode(texts, self._options())
@@ -409,90 +455,6 @@ def _across(
         if labels[one] != labels[other] and texts[one] != texts[other]:
             pairs[min(one, other), max(one, other)] = None
     return list(pairs)
-
-
-_ABOUT, _HEAD, _MODEL = "classifier.json", "head.safetensors", "model"
-
-_KINDS = "biufU"  # of labels that JSON can represent; objects are checked one by one
-
-
-@dataclass(frozen=True, eq=False)
-class StoredClassifier:
-    """A classifier without the weights of its model."""
-
-    parameters: Mapping[str, Any]
-    classes: NDArray[Any]
-    head: LogisticHead
-    model: str
-    """The name or folder of the model that the head was fitted on."""
-    fingerprint: str
-    """Of the vectors that the head was fitted on."""
-    tuned: bool
-
-    def check_parameters(self, supported: Collection[str]) -> None:
-        """Raise for parameters that this version does not have."""
-        unknown = sorted(set(self.parameters) - set(supported))
-        if unknown:
-            raise ModelError(
-                f"the saved classifier has the parameter {unknown[0]!r}, which FewShotClassifier does not take. "
-                f"It takes: {', '.join(supported)}. Load it with the version that saved it, or fit it again"
-            )
-
-    def check(self, fingerprint: str) -> None:
-        """Raise for another model than the one that the head was fitted on."""
-        if fingerprint != self.fingerprint:
-            raise ModelError(
-                f"the vectors of the model {self.model} differ ({fingerprint}) from when the classifier was saved "
-                f"({self.fingerprint}). Restore that model, or fit the classifier again"
-            )
-
-
-def write_classifier(stored: StoredClassifier, model: Model, folder: str | Path, *, overwrite: bool) -> Path:
-    """Write the folder atomically; only a classifier is overwritten."""
-    from safetensors.numpy import save_file
-
-    target = Path(folder).absolute()
-    _check_target(target, overwrite)
-    classes = _plain(stored.classes)
-    own = Path(stored.model).expanduser().is_dir()
-    about = {
-        "parameters": {name: _as_json(value) for name, value in stored.parameters.items()},
-        "classes": classes,
-        "dtype": "object" if stored.classes.dtype == object else stored.classes.dtype.str,
-        "model": None if own else stored.model,
-        "fingerprint": stored.fingerprint,
-        "tuned": stored.tuned,
-    }
-    with atomic_folder(target) as working:
-        write_json(working / _ABOUT, about)
-        tensors = {"weight": stored.head.weight, "bias": stored.head.bias}
-        save_file({name: np.ascontiguousarray(each) for name, each in tensors.items()}, working / _HEAD)
-        if own:
-            model.save(working / _MODEL)
-    return Path(folder)
-
-
-def read_classifier(folder: str | Path) -> StoredClassifier:
-    """The classifier in a folder."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    path = Path(folder).expanduser()
-    if not (path / _ABOUT).is_file():
-        raise ModelError(f"no classifier in {path}: there is no {_ABOUT}. Give a folder that save() wrote")
-    about = read_object(path / _ABOUT)
-    try:
-        tensors = load_file(path / _HEAD)
-        return StoredClassifier(
-            parameters={**about["parameters"]},
-            classes=np.array(about["classes"], dtype=np.dtype(about["dtype"])),
-            head=LogisticHead(tensors["weight"], tensors["bias"]),
-            model=about["model"] or str(path / _MODEL),
-            fingerprint=about["fingerprint"],
-            tuned=about["tuned"],
-        )
-    except (KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
-        raise ModelError(f"the classifier in {path} cannot be read: {error}. Save it again") from error
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

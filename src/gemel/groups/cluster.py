@@ -451,7 +451,7 @@ def _parse_cluster(fields: Mapping[str, Any]) -> Cluster:
 
 
 # What damaged JSON, zip and npy files raise.
-_UNREADABLE = (
+UNREADABLE = (
     OSError,
     EOFError,
     ValueError,
@@ -491,7 +491,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], Arrays, tuple[str, ...] | None]
         raise InputError(
             f"no clusters in {folder}: expected clusters.json and clusters.npz, as `gemel cluster -o` writes them"
         ) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InputError(f"the clusters in {folder} cannot be read: {error}") from error
     if not isinstance(content, dict) or content.pop("mark", None) != run:
         raise InputError(f"{folder}: clusters.json and clusters.npz are of two runs. Cluster again")

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError  # of a header in an npy file, which numpy parses as Python
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from gemel.errors import InputError, WorkError
 from gemel.files.records import RecordFile
 from gemel.files.write_rows import write_rows
-from gemel.groups.cluster import Clusters
+from gemel.groups.cluster import UNREADABLE, Clusters
 from gemel.groups.map import LayoutName, layout, map_page
 from gemel.types import AnyVectors
 
@@ -71,16 +70,7 @@ def read_cluster_folder(folder: Path) -> ClusteredTexts:
     try:
         vectors = np.load(folder / _VECTORS, allow_pickle=False)
         model = json.loads((folder / _RUN).read_text(encoding="utf-8"))["model"]
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-        TokenError,
-        SyntaxError,
-    ) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise InputError(f"{folder} cannot be added to: {error}. Cluster all texts again") from error
     ids, texts = [], []
     if len(clusters.labels):

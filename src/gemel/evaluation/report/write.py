@@ -13,25 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gemel.errors import InputError, WorkError
-from gemel.evaluation.report import plots
-from gemel.evaluation.report.content import (
-    HOW_COMPARED,
-    Cell,
-    Grid,
-    Heading,
-    TextTable,
-    comparison_sentence,
-    fingerprint_of,
-    grids,
-    heading,
-    model_names,
-    model_table,
-    number_line,
-    part_table,
-    protocol_lines,
-    score_cell,
-    value_table,
-)
+from gemel.evaluation.report import content, plots
+from gemel.evaluation.report.content import Cell, Grid, Heading, TextTable
 from gemel.evaluation.report.markup import STYLE, Markup, clean, color, element, figure, join, page, panels
 from gemel.evaluation.statistics import NamedComparison
 from gemel.evaluation.task import Scores
@@ -48,15 +31,15 @@ def write_report(
     """Write the three files atomically and return their paths. `date` is that of the report, now by default."""
     if not results:
         raise InputError("a report needs at least one result, got none")
-    top = heading(date)
-    content = {
+    top = content.heading(date)
+    facts = {
         "date": top.date,
         "versions": list(top.versions),
         "results": [result.to_json() for result in results],
         "comparisons": [named.to_json() for named in comparisons],
     }
     texts = {
-        "results.json": _json(content),
+        "results.json": _json(facts),
         "results.md": markdown(results, comparisons, top),
         "report.html": html(results, comparisons, top),
     }
@@ -70,9 +53,9 @@ def write_report(
         raise WorkError(f"cannot write the report to {folder}: {error}") from error
 
 
-def _json(content: object) -> str:
+def _json(facts: object) -> str:
     try:
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+        text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
     except ValueError as error:
         raise InputError(
             f"numbers of a report must be finite, but those of a result are not ({error}). "
@@ -88,20 +71,24 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a protocol holds NumPy numbers,
 def markdown(results: Sequence[Scores], comparisons: Sequence[NamedComparison], heading: Heading) -> str:
     """The report as Markdown: for each task a table, sub-sets and protocol, then comparisons."""
     blocks = ["# Evaluation", plain(" · ".join([heading.date, *heading.versions]))]
-    for grid in grids(results):
+    for grid in content.grids(results):
         blocks += _markdown_task(grid)
     if comparisons:
-        sentences = "\n".join(f"- {plain(comparison_sentence(named))}." for named in comparisons)
-        blocks += ["## Comparisons", HOW_COMPARED, sentences]
+        sentences = "\n".join(f"- {plain(content.comparison_sentence(named))}." for named in comparisons)
+        blocks += ["## Comparisons", content.HOW_COMPARED, sentences]
     return "\n\n".join(blocks) + "\n"
 
 
 def _markdown_task(grid: Grid) -> list[str]:
-    blocks = [f"## {plain(grid.name)}", plain(number_line(grid)), _markdown_table(model_table(grid))]
+    blocks = [
+        f"## {plain(grid.name)}",
+        plain(content.number_line(grid)),
+        _markdown_table(content.model_table(grid)),
+    ]
     part_grids = grid.part_grids()
     if part_grids:
-        blocks += ["### Sub-sets", _markdown_table(part_table(part_grids, grid.models))]
-    protocol = protocol_lines(grid)
+        blocks += ["### Sub-sets", _markdown_table(content.part_table(part_grids, grid.models))]
+    protocol = content.protocol_lines(grid)
     if protocol:
         blocks += ["### Protocol", "\n".join(f"- {plain(name)}: {plain(value)}" for name, value in protocol)]
     return blocks
@@ -134,8 +121,8 @@ _RELIABILITY = (
 
 def html(results: Sequence[Scores], comparisons: Sequence[NamedComparison], heading: Heading) -> str:
     """The page as text."""
-    tasks = grids(results)
-    title = f"Evaluation: {', '.join(model_names(results))}"
+    tasks = content.grids(results)
+    title = f"Evaluation: {', '.join(content.model_names(results))}"
     main = element(
         "main",
         *(_task(grid, number) for number, grid in enumerate(tasks)),
@@ -148,8 +135,8 @@ def _top(
     results: Sequence[Scores], comparisons: Sequence[NamedComparison], heading: Heading, tasks: list[Grid]
 ) -> Markup:
     facts = [("date", heading.date), ("made with", ", ".join(heading.versions))]
-    for number, model in enumerate(model_names(results), start=1):
-        fingerprint = fingerprint_of(results, model)
+    for number, model in enumerate(content.model_names(results), start=1):
+        fingerprint = content.fingerprint_of(results, model)
         facts.append((f"model {number}", f"{model} · {fingerprint}" if fingerprint else model))
     links = [element("a", grid.name, href=f"#task{number}") for number, grid in enumerate(tasks)]
     links += [element("a", "comparisons", href="#comparisons")] if comparisons else []
@@ -165,8 +152,8 @@ def _task(grid: Grid, number: int) -> Markup:
     part_grids = grid.part_grids()
     blocks = [
         element("h2", grid.name),
-        element("p", number_line(grid), class_="soft"),
-        _table(model_table(grid)),
+        element("p", content.number_line(grid), class_="soft"),
+        _table(content.model_table(grid)),
         _legend(grid.models),
         _bar_panels(grid),
     ]
@@ -174,7 +161,7 @@ def _task(grid: Grid, number: int) -> Markup:
         blocks += [
             element("h3", "Sub-sets"),
             _part_panels(part_grids, grid.models),
-            _folded("Sub-sets as a table", _table(part_table(part_grids, grid.models))),
+            _folded("Sub-sets as a table", _table(content.part_table(part_grids, grid.models))),
         ]
     for title, explanation, draw, binary in (
         ("Predicted against gold", "Each model has its own scale.", plots.scatter, False),
@@ -184,9 +171,11 @@ def _task(grid: Grid, number: int) -> Markup:
         pictures = _point_panels(grid, draw, binary=binary)
         if pictures:
             blocks += [element("h3", title), element("p", explanation, class_="soft"), pictures]
-    blocks.append(_folded("Every number", _table(value_table(grid))))
+    blocks.append(_folded("Every number", _table(content.value_table(grid))))
     protocol = [
-        element("li", f"{name}: {value}") for name, value in protocol_lines(grid) if name != "fingerprint"
+        element("li", f"{name}: {value}")
+        for name, value in content.protocol_lines(grid)
+        if name != "fingerprint"
     ]  # fingerprints are at the top of the page
     if protocol:
         blocks += [element("h3", "Protocol"), element("ul", *protocol)]
@@ -197,8 +186,8 @@ def _comparisons(comparisons: Sequence[NamedComparison]) -> Markup:
     return element(
         "section",
         element("h2", "Comparisons"),
-        element("p", HOW_COMPARED, class_="soft"),
-        element("ul", *(element("li", f"{comparison_sentence(named)}.") for named in comparisons)),
+        element("p", content.HOW_COMPARED, class_="soft"),
+        element("ul", *(element("li", f"{content.comparison_sentence(named)}.") for named in comparisons)),
         _difference_panels(comparisons),
         id="comparisons",
     )
@@ -215,8 +204,8 @@ def _legend(models: tuple[str, ...]) -> Markup:
     return element("ul", *keys, class_="legend")
 
 
-def _folded(title: str, content: Markup) -> Markup:
-    return element("details", element("summary", title), content)
+def _folded(title: str, folded: Markup) -> Markup:
+    return element("details", element("summary", title), folded)
 
 
 def _table(table: TextTable) -> Markup:
@@ -293,7 +282,7 @@ def _point_panels(grid: Grid, draw: Draw, *, binary: bool) -> Markup:
         shown = [(result, points) for result, points in each if points and points.binary == binary]
         every = [points for _, points in shown]
         for result, points in shown:
-            number = f"{result.main} {score_cell(result.values[result.main])}"
+            number = f"{result.main} {content.score_cell(result.values[result.main])}"
             title, position = f"{dataset} by {result.model}", grid.models.index(result.model)
             pictures.append(
                 figure(dataset, f"{result.model} · {number}", draw(points, every, title, position))
