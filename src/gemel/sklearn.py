@@ -255,7 +255,8 @@ class FewShotClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         if unknown:
             raise ModelError(
                 f"the saved classifier has the parameter {unknown[0]!r}, which FewShotClassifier does not take. "
-                f"It takes: {', '.join(cls._get_param_names())}. Load it with the version that saved it, or fit again"
+                f"It takes: {', '.join(cls._get_param_names())}. "
+                "Load it with the version that saved it, or fit it again"
             )
         return classifier, fingerprint
 
