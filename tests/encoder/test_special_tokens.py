@@ -77,7 +77,7 @@ def test_a_text_with_a_padding_token_has_the_same_bits_in_any_batch(roberta):
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_exported_graph_counts_positions_in_the_same_way(roberta, tmp_path, precision):
     from gemel.export import export
-    from gemel.export.files import feed, onnx_run, ready_tokenizer
+    from gemel.export.write import feed, onnx_run, ready_tokenizer
 
     model = gemel.load(roberta)
     export(model, tmp_path / "out.onnx", precision=precision)

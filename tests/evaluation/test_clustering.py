@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError, MissingExtra
-from gemel.evaluation.metrics import agreement, contingency
+from gemel.evaluation.metrics import agreement
 from gemel.evaluation.statistics import choose
 from gemel.evaluation.task import load_task
 from gemel.evaluation.tasks.clustering import Clustering, k_means, load
@@ -38,10 +38,6 @@ def test_a_perfect_match_is_one_whatever_clusters_are_called():
     assert result.v_measure == pytest.approx(1)
     assert result.nmi == pytest.approx(1)
     assert (result.ari, result.accuracy) == (1, 1)
-
-
-def test_counts_by_hand():
-    assert contingency(["b", "a", "b"], [5, 5, 9]).tolist() == [[1, 0], [1, 1]]
 
 
 def test_one_cluster_for_all_scores_zero_but_is_complete():

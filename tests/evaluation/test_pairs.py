@@ -62,7 +62,7 @@ def test_labels_of_one_class_are_undefined(tmp_path, label):
 
 
 def test_a_label_other_than_0_and_1_is_refused_with_its_line(tmp_path):
-    with pytest.raises(InputError, match=r"a\.tsv:3: a label is 0 or 1, got 2"):
+    with pytest.raises(InputError, match=r"a\.tsv:3: label must be 0 or 1, got 2"):
         binary_pairs.load(table(tmp_path / "a.tsv", [(1, 0, 1), (2, 0, 2)], HEAD))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gemel.errors import InputError
 from gemel.evaluation.baselines import BM25
-from gemel.evaluation.collection import connected
+from gemel.evaluation.data import connected
 from gemel.evaluation.statistics import compare
 from gemel.evaluation.task import load_task
 from gemel.evaluation.tasks.retrieval import without

@@ -110,16 +110,16 @@ def test_the_test_splits_of_a_folder_are_used(tmp_path):
         write(tmp_path / f"{name}.tsv", f"{head}\tscore\na\t1\n")
     write(tmp_path / "readme.md", "words")
     result = tables_with(tmp_path, NEEDED)
-    assert [table.path.stem for table in result.tables] == ["plain", "s-test", "t-test", "u-dev"]
-    assert result.left_out == ("s-dev", "s-train", "t-train-part", "u-train")
-    assert result.protocol == {"left_out": ["s-dev", "s-train", "t-train-part", "u-train"]}
+    assert [table.path.stem for table in result] == ["plain", "s-test", "t-test", "u-dev"]
+    assert result[0].left_out == ("s-dev", "s-train", "t-train-part", "u-train")
+    assert result[0].protocol == {"left_out": ["s-dev", "s-train", "t-train-part", "u-train"]}
 
 
 def test_files_whose_names_fit_go_before_others(tmp_path):
     for name in ("sts1", "else"):
         write(tmp_path / f"{name}.tsv", "sentence1\tscore\na\t1\n")
-    assert [t.path.stem for t in tables_with(tmp_path, NEEDED, names="sts").tables] == ["sts1"]
-    assert len(tables_with(tmp_path, NEEDED, names="nothing").tables) == 2
+    assert [t.path.stem for t in tables_with(tmp_path, NEEDED, names="sts")] == ["sts1"]
+    assert len(tables_with(tmp_path, NEEDED, names="nothing")) == 2
 
 
 def test_a_folder_without_data_says_what_it_holds(tmp_path):
@@ -132,7 +132,7 @@ def test_a_folder_of_two_kinds_of_tables_gives_both(tmp_path):
     write(tmp_path / "a.tsv", "sentence1\tscore\na\t1\n")
     write(tmp_path / "b.csv", "bug,master\n1,2\n")
     bugs = with_columns(("bug",))
-    assert [table.path.name for table in tables_with(tmp_path, NEEDED, bugs).tables] == ["a.tsv", "b.csv"]
+    assert [table.path.name for table in tables_with(tmp_path, NEEDED, bugs)] == ["a.tsv", "b.csv"]
     with pytest.raises(InputError, match="has the columns 'x'; or 'y'"):
         tables_with(tmp_path, with_columns(("x",)), with_columns(("y",)))
 
@@ -141,7 +141,7 @@ def test_a_test_split_of_another_kind_does_not_hide_the_others(tmp_path):
     write(tmp_path / "s-test.tsv", "text\na\n")
     write(tmp_path / "s-dev.tsv", "sentence1\tscore\na\t1\n")
     result = tables_with(tmp_path, NEEDED)
-    assert ([table.path.stem for table in result.tables], result.left_out) == (["s-dev"], ())
+    assert ([table.path.stem for table in result], result[0].left_out) == (["s-dev"], ())
 
 
 def test_a_table_that_cannot_be_read_is_not_passed_over(tmp_path):

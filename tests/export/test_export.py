@@ -20,11 +20,10 @@ from gemel.encoder.pooling import POOLINGS
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.export import export
-from gemel.export import files as check
-from gemel.export import files as onnx_file
 from gemel.export import write as run
-from gemel.export.files import ready_tokenizer
 from gemel.export.graph import PortableNodes
+from gemel.export.write import feed as feed_of
+from gemel.export.write import onnx_run, ready_tokenizer, write_onnx
 from tiny import tiny_bert, tiny_checkpoint, tiny_tokenizer, tiny_vocabulary
 
 TEXTS = ["a man is playing a guitar", "hello", "", "the stock market fell sharply today", "rain " * 90]
@@ -39,7 +38,7 @@ def session(path):
 def vectors(folder, texts=TEXTS, name="model.onnx"):
     """As a user without gemel would do it."""
     opened, tokenizer = session(folder / name), Tokenizer.from_file(str(folder / "tokenizer.json"))
-    feed = check.feed(tokenizer, texts, [each.name for each in opened.get_inputs()])
+    feed = feed_of(tokenizer, texts, [each.name for each in opened.get_inputs()])
     return opened.run(None, feed)[0]
 
 
@@ -189,7 +188,7 @@ def test_a_file_is_the_graph_alone(tmp_path):
 
 def test_weights_too_large_for_a_protobuf_go_to_a_second_file(tmp_path, monkeypatch):
     def outside(graph, path, facts):
-        return onnx_file.write_onnx(graph, path, facts, most_inside=1000)
+        return write_onnx(graph, path, facts, most_inside=1000)
 
     monkeypatch.setattr(run, "write_onnx", outside)
     source = tiny_bert(tmp_path / "model")
@@ -260,7 +259,7 @@ def test_an_openvino_folder_gives_the_same_vectors(tmp_path):
     assert "model.onnx" not in done.files
     compiled = openvino.Core().compile_model(str(tmp_path / "out" / "openvino_model.xml"), "CPU")
     tokenizer = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
-    given = compiled(check.feed(tokenizer, TEXTS, done.inputs))["sentence_embedding"]
+    given = compiled(feed_of(tokenizer, TEXTS, done.inputs))["sentence_embedding"]
     np.testing.assert_allclose(given, own(source), rtol=0, atol=0.02)  # bfloat16 where the processor has it
 
 
@@ -296,10 +295,10 @@ def test_int8_is_as_near_as_the_native_engine_on_a_text_of_one_word(tmp_path):
     texts = ["the " * 60, "man " * 40, "a", "cat dog " * 20]
     wanted = model.encode(texts, on_long="truncate")
     export(model, tmp_path / "out.onnx", precision="int8")
-    feed = check.feed(
+    feed = feed_of(
         ready_tokenizer(model.checkpoint), texts, ("input_ids", "attention_mask", "token_type_ids")
     )
-    given = check.onnx_run(tmp_path / "out.onnx")(feed)
+    given = onnx_run(tmp_path / "out.onnx")(feed)
     assert (given * wanted).sum(axis=1).min() > 0.995
 
 

@@ -214,7 +214,7 @@ def test_a_program_that_imported_onnxruntime_first_reports_nothing_of_gemel_s_se
 
 
 def test_openvino_is_imported_without_the_module_that_reports(tmp_path, monkeypatch):
-    from gemel.export.files import _openvino
+    from gemel.export.write import _openvino
 
     (tmp_path / "openvino_telemetry.py").write_text("SENT = True\n")
     (tmp_path / "openvino.py").write_text(

@@ -7,8 +7,7 @@ import pytest
 
 import gemel
 from gemel.errors import InputError
-from gemel.groups.describe import keywords, words_of
-from gemel.groups.grouping import METHODS, points_of
+from gemel.groups.grouping import METHODS, keywords, points_of, words_of
 
 SETTINGS = {
     "communities": {"min_score": 0.6},

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from gemel.checkpoint.head import Flow
 from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
-from gemel.evaluation.report.html import STYLE
-from gemel.evaluation.report.markup import Markup, element
+from gemel.evaluation.report.markup import STYLE, Markup, element
 from gemel.model import Model, TokenEmbeddings
 from gemel.options import EncodeKeywords, EncodeOptions
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from gemel.errors import WorkError
 from gemel.evaluation.report.content import score_cell
-from gemel.evaluation.report.html import STYLE as EVALUATION_STYLE
-from gemel.evaluation.report.html import figure, page, panels
 from gemel.evaluation.report.markup import (
     PLOT_HEIGHT,
     AxisRange,
@@ -25,12 +23,16 @@ from gemel.evaluation.report.markup import (
     Markup,
     drawing,
     element,
+    figure,
     frame,
     join,
     line,
+    page,
+    panels,
     range_of,
     words,
 )
+from gemel.evaluation.report.markup import STYLE as EVALUATION_STYLE
 from gemel.files.atomic import write_atomic
 from gemel.training.card import DataSet, MeasuredScores, Summary, changed_options, setting_text
 from gemel.training.data_checks import percent

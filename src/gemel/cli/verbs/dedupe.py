@@ -111,15 +111,13 @@ def _dedupe(
 
 
 def _write(out: Path, documents: Documents, result: DedupeResult, model: str | None) -> None:
-    from gemel.groups.dedupe_files import ReportContent, page, write_documents, write_json
+    from gemel.groups.dedupe_files import page, write_documents, write_json
 
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_documents(out, documents, result)
         write_json(out / "report.json", documents, result, model)
-        title = f"Duplicates in {documents.source.name}"
-        text = page(ReportContent(title, result, documents.texts, documents.ids, model))
-        (out / "report.html").write_text(text, encoding="utf-8")
+        (out / "report.html").write_text(page(documents, result, model), encoding="utf-8")
     except OSError as error:
         raise WorkError(f"cannot write to {out}: {error}") from error
 
