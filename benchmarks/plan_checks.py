@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gemel.texts import plan_costs as costs
-from gemel.texts.plan_costs import Constants, PlanQuestion, committed
+from gemel.texts.plan import Constants, Costs, PlanQuestion, committed
 from plan_fit import read, used
 
 HELD = 0.20
@@ -56,7 +55,7 @@ def encoding(known: Constants) -> Iterator[Check]:
             yield Check(
                 f"encode {texts['texts']:,} texts of {asked.mean_tokens:.0f} tokens, {precision} ({file}.json)",
                 min(seconds) * found["threads"],
-                costs.encode_seconds(asked, known, asked.texts),
+                Costs(asked, known).encode_seconds(asked.texts),
                 sets=file == "encode-10000",
                 loose="one round only" if len(seconds) == 1 else "",
             )
@@ -66,7 +65,7 @@ def encoding(known: Constants) -> Iterator[Check]:
         yield Check(
             f"encode {asked.texts:,} texts of {asked.mean_tokens:.0f} tokens to a folder, float32, {said}",
             min(found["results"]["encode"][place]) * 2,
-            costs.encode_seconds(asked, known, asked.texts),
+            Costs(asked, known).encode_seconds(asked.texts),
             sets=place == "alone",
         )
     found = read("memory")
@@ -74,7 +73,7 @@ def encoding(known: Constants) -> Iterator[Check]:
     yield Check(
         f"encode {found['texts']:,} texts of {MILLION_TOKENS:.0f} tokens to a folder, {found['precision']}",
         found["seconds"] * found["threads"],
-        costs.encode_seconds(asked, known, asked.texts),
+        Costs(asked, known).encode_seconds(asked.texts),
         loose="by the clock; see below",
     )
 
@@ -88,7 +87,7 @@ def scanning(known: Constants) -> Iterator[Check]:
         yield Check(
             found["title"],
             found["systems"]["gemel"]["best"] * cores,
-            costs.pair_seconds(PlanQuestion(texts=count), known, count),
+            Costs(PlanQuestion(texts=count), known).pair_seconds(count),
             sets=case == "pairs-50k",
             loose="a tenth of a second: the start counts" if case == "pairs-10k" else "",
         )
@@ -98,7 +97,7 @@ def scanning(known: Constants) -> Iterator[Check]:
         yield Check(
             found["title"],
             found["systems"]["gemel"]["best"] * cores,
-            1000 * costs.scan_seconds(PlanQuestion(texts=count), known, count),
+            1000 * Costs(PlanQuestion(texts=count), known).scan_seconds(count),
             sets=True,
         )
 
@@ -111,14 +110,14 @@ def indexing(known: Constants) -> Iterator[Check]:
         asked = PlanQuestion(
             texts=count, dim=found["dim"], block=found["block"], text_bytes=at["text_bytes"] / count
         )
-        build = costs.copy_seconds(known, count) + costs.list_seconds(asked, known, count)
+        build = Costs(asked, known).copy_seconds(count) + Costs(asked, known).list_seconds(count)
         title = f"index of {count:,}"
-        write = costs.write_seconds(asked, known, count)
+        write = Costs(asked, known).write_seconds(count)
         yield Check(f"{title}: written", used(at["write"]), write, sets=True)
         yield Check(f"{title}: lists built", used(at["build"]), build, sets=not last)
-        ask = costs.ask_seconds(asked, known, count) * at["queries"]
+        ask = Costs(asked, known).ask_seconds(count) * at["queries"]
         yield Check(f"{title}: {at['queries']} queries", used(at["ask"]), ask, sets=place != 1)
-        memory = (costs.index_memory(asked, known, count) - read("memory")["model_mb"] * 1e6) / 1e6
+        memory = (Costs(asked, known).index_memory(count) - read("memory")["model_mb"] * 1e6) / 1e6
         yield Check(f"{title}: memory", at["open_mb"], memory, sets=place != 1, unit="MB")
-        disk = costs.index_disk(asked, known, count) / 1e6
+        disk = Costs(asked, known).index_disk(count) / 1e6
         yield Check(f"{title}: disk", at["bytes"] / 1e6, disk, sets=not last, unit="MB")

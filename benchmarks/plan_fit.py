@@ -38,7 +38,7 @@ def encoding() -> dict[str, float]:
     int8 is so many times as fast as float32 as it was in turns with it.
     """
     short, found = _short_rounds(), read("scale")
-    from gemel.texts.plan_costs import PlanQuestion
+    from gemel.texts.plan import PlanQuestion
 
     work = found["count"] * PlanQuestion(texts=found["count"]).flop(found["mean_tokens"])
     long = work / (2 * min(found["results"]["encode"]["alone"]))
@@ -75,7 +75,7 @@ def scanning() -> dict[str, float]:
 
 
 def indexing() -> dict[str, float]:
-    from gemel.texts.plan_costs import ROUNDS, TRAINED_ON
+    from gemel.texts.plan import ROUNDS, TRAINED_ON
 
     found = read("plan")
     dim, block = found["dim"], found["block"]

@@ -9,7 +9,7 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import echo
-from gemel.texts.plan_costs import PlanQuestion
+from gemel.texts.plan import PlanQuestion
 
 if TYPE_CHECKING:
     from gemel.texts.plan import Plan
