@@ -38,7 +38,7 @@ HOMES = {
     "torch": [
         "training/",
         "checkpoint/convert.py",
-        "compat/arrays.py",
+        "compat/util.py",
         "encoder/engines/torch.py",
         "encoder/pooling.py",
         "texts/whitening.py",

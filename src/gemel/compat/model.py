@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.write import write_checkpoint
-from gemel.compat.arrays import as_rows, is_one, like, quantize_embeddings, to_tensor
+from gemel.compat.util import as_rows, is_one, like, quantize_embeddings, to_tensor
 from gemel.errors import InputError
 from gemel.model import Model, load
 from gemel.options import EncodeOptions, EngineName
