@@ -6,19 +6,19 @@ encodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gemel.index.approximate import recall_of
 from gemel.options import check_count
 from gemel.types import Encoder, Vectors
 from gemel.vectors.pair_scan import Pairs
 from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.search import Hits, search
-from gemel.vectors.similarity import row_scores
 
 Positions = NDArray[np.int64]
 
@@ -89,7 +89,7 @@ class Cascade:
 
     def _search_recall(
         self, rough: tuple[Vectors, Vectors], exact: tuple[Vectors, Vectors], depth: float
-    ) -> float | None:
+    ) -> float:
         """Within the sample: of the best `depth` texts per query by the model, the share that the student proposes.
 
         Sampled texts are used as queries where there are few queries.
@@ -102,7 +102,7 @@ class Cascade:
         k = max(_FEWEST_HITS, round(depth))
         truth = search(queries, exact[1][extra:], k, threads=self.threads).index
         proposed = search(rough_queries, rough[1][extra:], k * self.candidates, threads=self.threads).index
-        return _share([np.isin(row, given) for row, given in zip(truth, proposed, strict=True)])
+        return recall_of(proposed, truth)
 
     def _pair_recall(
         self,
@@ -117,7 +117,7 @@ class Cascade:
         left, right = proposed.left, proposed.right
         if exact[1] is None:
             left = right = np.concatenate([left, right])
-        return _share([np.isin(truth.left, left) & np.isin(truth.right, right)])
+        return float((np.isin(truth.left, left) & np.isin(truth.right, right)).mean()) if len(truth) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,15 +181,17 @@ class SomeVectors:
         return self.vectors[self.row[positions]]
 
 
-def scores_of(
-    left: Vectors | SomeVectors, rows: Positions, right: Vectors | SomeVectors, columns: Positions
+def in_blocks(
+    score: Callable[[Vectors, Vectors], Vectors],
+    left: Vectors | SomeVectors,
+    rows: Positions,
+    right: Vectors | SomeVectors,
+    columns: Positions,
 ) -> Vectors:
-    """Cosines of pairs of positions, block by block."""
-    out = np.empty(len(rows), dtype=np.float32)
-    for start in range(0, len(rows), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        out[block] = row_scores(left[rows[block]], right[columns[block]])
-    return out
+    """Scores of pairs of positions, block by block: the vectors of a block are copied."""
+    starts = range(0, max(len(rows), 1), _BLOCK)
+    blocks = (slice(start, start + _BLOCK) for start in starts)
+    return np.concatenate([score(left[rows[block]], right[columns[block]]) for block in blocks])
 
 
 def _encode(model: Encoder, texts: Sequence[str]) -> Vectors:
@@ -207,9 +209,3 @@ def _best_pairs(left: SomeVectors, right: SomeVectors | None, k: int, threads: i
     pairs = similar_pairs(left.vectors, k=k, other=None if right is None else right.vectors, threads=threads)
     columns = (left if right is None else right).positions
     return replace(pairs, left=left.positions[pairs.left], right=columns[pairs.right], complete=False)
-
-
-def _share(proposed: Sequence[NDArray[np.bool_]]) -> float | None:
-    """The mean over queries of the share of the truth that was proposed; None: there is no truth."""
-    shares = [row.mean() for row in proposed if len(row)]
-    return float(np.mean(shares)) if shares else None
