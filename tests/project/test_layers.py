@@ -53,7 +53,7 @@ HOMES = {
         "files/records.py",
         "files/write_rows.py",
         "integrations/tables.py",
-        "texts/formats.py",
+        "texts/folder_files.py",
         "vectors/pair_scan.py",
     ],
     "pandas": ["groups/cluster.py", "groups/dedupe.py", "integrations/tables.py", "vectors/pair_scan.py"],

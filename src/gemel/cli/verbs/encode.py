@@ -15,7 +15,6 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import echo
-from gemel.cli.ray import Machine, On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ STDOUT_ROWS = 1024  # texts between two writes: large enough for full batches, s
 @click.option("--keep-texts", is_flag=True, help="Store the texts next to the vectors.")
 @flags.overwrite_option("what another job wrote to the folder")
 @flags.json_option("lines", more="With -o: one object with what was done.")
-@on_option
+@flags.on_option
 @flags.model_option
 @flags.encode_options
 def command(
@@ -67,7 +66,7 @@ def command(
     keep_texts: bool,
     overwrite: bool,
     as_json: bool,
-    on: On | None,
+    on: flags.On | None,
     **reading: Any,
 ) -> None:
     """Turn texts into vectors.
@@ -80,7 +79,7 @@ def command(
         raise InputError("--on ray writes a folder. Name it with -o")
     rows = _open_input(file, **reading)
     settings = _quiet(options)
-    with machine(on, model, options) as where:
+    with flags.machine(on, model, options) as where:
         if out is None:
             started, encoder = perf_counter(), _CountingEncoder(where.model, settings)
             _to_stdout(encoder, rows, keep_texts)
@@ -93,7 +92,7 @@ def command(
 
 
 def _to_folder(
-    where: Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
+    where: flags.Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
 ) -> dict[str, Any]:
     """Encode to a folder; what was done, as JSON values."""
     from gemel.texts.encode_folder import encode_to_folder
@@ -181,7 +180,7 @@ class _CountingEncoder:
 
 def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool) -> None:
     from gemel.texts.encode_folder import take
-    from gemel.texts.formats import json_rows
+    from gemel.texts.folder_files import json_rows
 
     out = sys.stdout.buffer
     while block := take(rows, STDOUT_ROWS):

@@ -13,7 +13,6 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import echo, echo_json
-from gemel.cli.ray import CLUSTER_BLOCK, On, machine_of_index, on_option
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ Examples:
 )
 @flags.progress_option
 @flags.json_option()
-@on_option
+@flags.on_option
 def add(  # noqa: PLR0913 - one argument per flag
     *,
     location: str,
@@ -151,7 +150,7 @@ def add(  # noqa: PLR0913 - one argument per flag
     compact: bool | None,
     progress: bool | None,
     as_json: bool,
-    on: On | None,
+    on: flags.On | None,
 ) -> None:
     """Add the texts of FILE to the index at LOCATION; `-` reads lines from standard input.
 
@@ -164,7 +163,7 @@ def add(  # noqa: PLR0913 - one argument per flag
     if no_fields and typed:
         raise InputError("--no-fields and --field exclude each other. Choose one")
     with (
-        machine_of_index(on, location) as where,
+        flags.machine_of_index(on, location) as where,
         gemel.open_index(location, where.model, create=False, durable=durable) as index,
     ):
         wanted = {} if no_fields else (field_types(typed) or None)
@@ -177,7 +176,7 @@ def add(  # noqa: PLR0913 - one argument per flag
             ids=(each.id or "" for each in two) if stream.with_ids else None,
             fields=(each.fields for each in three) if stream.fields else None,
             existing=existing,
-            block=block if on is None else max(block, CLUSTER_BLOCK),
+            block=block if on is None else max(block, flags.CLUSTER_BLOCK),
             progress=flags.shows_progress(progress),
         )
         if done.added + done.replaced >= _MANY if compact is None else compact:
@@ -241,7 +240,7 @@ Examples:
 @kept_field_option
 @flags.progress_option
 @flags.json_option()
-@on_option
+@flags.on_option
 @click.pass_context
 def build(  # noqa: PLR0913 - one argument per flag
     context: click.Context,
@@ -254,7 +253,7 @@ def build(  # noqa: PLR0913 - one argument per flag
     typed: tuple[str, ...],
     progress: bool | None,
     as_json: bool,
-    on: On | None,
+    on: flags.On | None,
 ) -> None:
     """Create the index at LOCATION, add the texts of FILE to it, and build the search structures.
 

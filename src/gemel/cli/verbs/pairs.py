@@ -10,7 +10,6 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo
-from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ _DEFAULT = 20
 @flags.fast_option
 @flags.rows_out_option(" Pairs that do not fit into memory are kept on disk beside it.")
 @flags.json_option("lines", piped=True)
-@on_option
+@flags.on_option
 @flags.model_option
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
@@ -64,7 +63,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     as_json: bool,
     model: str,
     options: EncodeOptions,
-    on: On | None,
+    on: flags.On | None,
     **request: Any,
 ) -> None:
     """Find the most similar pairs of the texts of FILE: exact, every pair compared.
@@ -85,7 +84,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     # The finished tiles of a cluster are kept on disk as well, so that a stopped run can be resumed.
     streamed = out is not None and (request["k"] is None or on is not None)
     working = out.with_name(f".{out.name}.pairs") if out is not None and streamed else None
-    with machine(on, model, options) as where:
+    with flags.machine(on, model, options) as where:
         result = gemel.find_pairs(
             where.model,
             [row.text for row in first],

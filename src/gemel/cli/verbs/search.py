@@ -10,7 +10,6 @@ import click
 
 from gemel.cli import flags
 from gemel.cli.output import RowsOut, echo
-from gemel.cli.ray import On, machine, on_option
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ Examples:
 @flags.fast_option
 @flags.rows_out_option()
 @flags.json_option("lines", piped=True)
-@on_option
+@flags.on_option
 @flags.model_option
 @flags.encode_options
 def command(  # noqa: PLR0913 - one argument per flag
@@ -65,7 +64,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     as_json: bool,
     model: str,
     options: EncodeOptions,
-    on: On | None,
+    on: flags.On | None,
     **steps: Any,
 ) -> None:
     """Find the best texts of CORPUS for each query: exact, every text compared.
@@ -81,7 +80,7 @@ def command(  # noqa: PLR0913 - one argument per flag
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
     all_queries = flags.read_queries(query, queries, query_column)
     rows = _rows(corpus, text_column, id_column, where, typed)
-    with machine(on, model, options) as here:
+    with flags.machine(on, model, options) as here:
         found = gemel.search_texts(
             here.model,
             all_queries,
