@@ -1,6 +1,7 @@
 """Everything that commands print, with control characters escaped, and rows of results to a file or a table.
 
-`echo` for people, `echo_json` for programs, `echo_path` for a path that a script reads, `cell` for tables of rich.
+`echo` for people, `echo_json` for programs, `report` for either, `echo_path` for a path that a script reads, `cell` for
+tables of rich.
 `tests/cli/test_screen.py` checks that no command prints by other means.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +32,14 @@ def echo(text: object = "", *, err: bool = False) -> None:
 def echo_json(value: Any, **settings: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
     """One line of JSON, which parses to the same value."""
     click.echo(printable_json(value, **settings))
+
+
+def report(facts: Mapping[str, Any], line: str, as_json: bool) -> None:
+    """What a command did: one JSON object, or a line for people on standard error."""
+    if as_json:
+        echo_json(facts)
+    else:
+        echo(line, err=True)
 
 
 def echo_path(path: Path) -> None:

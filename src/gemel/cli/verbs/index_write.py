@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo, echo_json
+from gemel.cli.output import echo, echo_json, report
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
     from gemel.index.ingest import Existing
-    from gemel.options import Precision
 
 location_argument = click.argument("location", metavar="LOCATION")
 
@@ -72,11 +70,10 @@ def create(
     location: str,
     model: str,
     typed: tuple[str, ...],
-    passage_tokens: int | None,
     dim: int | None,
     precision: str,
-    stemming: str | None,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Create an empty index at LOCATION for a model."""
     import gemel
@@ -89,15 +86,11 @@ def create(
         model=model,
         options=options,
         fields=field_types(typed) or None,
-        passage_tokens=passage_tokens,
-        stemming=stemming,
         create=True,
+        **settings,
     ) as index:
         created = {"location": str(index.location), "model": model, "dim": index.dim, "precision": precision}
-    if as_json:
-        click.echo(json.dumps(created))
-    else:
-        echo(f"{created['location']}: an empty index of {model}, {created['dim']} dimensions", err=True)
+    report(created, f"{created['location']}: an empty index of {model}, {created['dim']} dimensions", as_json)
 
 
 @click.command(
@@ -182,10 +175,7 @@ def add(  # noqa: PLR0913 - one argument per flag
         if done.added + done.replaced >= _MANY if compact is None else compact:
             index.compact()
         where.done("index add", done.added + done.replaced + done.unchanged)
-    if as_json:
-        click.echo(json.dumps({"location": location, **asdict(done)}))
-    else:
-        echo(f"{location}: {done.summary()}", err=True)
+    report({"location": location, **asdict(done)}, f"{location}: {done.summary()}", as_json)
 
 
 @click.command(
@@ -213,10 +203,7 @@ def delete(
         raise InputError("delete takes ids or --where, one of the two")
     with gemel.open_index(location, create=False) as index:
         gone = index.delete(where=where) if where is not None else index.delete(listed)
-    if as_json:
-        click.echo(json.dumps({"location": location, "deleted": gone}))
-    else:
-        echo(f"{location}: {gone:,} documents deleted", err=True)
+    report({"location": location, "deleted": gone}, f"{location}: {gone:,} documents deleted", as_json)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -242,19 +229,7 @@ Examples:
 @flags.json_option()
 @flags.on_option
 @click.pass_context
-def build(  # noqa: PLR0913 - one argument per flag
-    context: click.Context,
-    *,
-    location: str,
-    file: str,
-    model: str,
-    text_column: str | None,
-    id_column: str | None,
-    typed: tuple[str, ...],
-    progress: bool | None,
-    as_json: bool,
-    on: flags.On | None,
-) -> None:
+def build(context: click.Context, /, *, location: str, file: str, model: str, **given: Any) -> None:
     """Create the index at LOCATION, add the texts of FILE to it, and build the search structures.
 
     It is `create`, `add` and `compact` in one, with their default settings. If it is stopped, run it again to resume.
@@ -267,18 +242,8 @@ def build(  # noqa: PLR0913 - one argument per flag
     gemel.open_index(
         location, model=model
     ).close()  # created if it does not exist; one of another model is refused
-    context.invoke(  # everything else has the default of `add`
-        add,
-        location=location,
-        file=file,
-        text_column=text_column,
-        id_column=id_column,
-        typed=typed,
-        compact=True,
-        progress=progress,
-        as_json=as_json,
-        on=on,
-    )
+    # Everything else has the default of `add`.
+    context.invoke(add, location=location, file=file, compact=True, **given)
 
 
 @click.command(
@@ -305,11 +270,9 @@ def compact(location: str, now: bool, as_json: bool) -> None:
         before = index.stats().bytes
         index.compact(now=now)
         after = index.stats()
-    if as_json:
-        facts = {"bytes_before": before, "bytes": after.bytes, "layout": after.layout}
-        click.echo(json.dumps({"location": location, **facts}))
-        return
-    echo(f"{location}: {before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB, {after.layout}", err=True)
+    facts = {"location": location, "bytes_before": before, "bytes": after.bytes, "layout": after.layout}
+    sizes = f"{before / 1e6:,.1f} MB → {after.bytes / 1e6:,.1f} MB"
+    report(facts, f"{location}: {sizes}, {after.layout}", as_json)
 
 
 @click.command(
@@ -399,11 +362,9 @@ def migrate(
     *,
     location: str,
     model: str,
-    passage_tokens: int | None,
-    dim: int | None,
-    precision: Precision | None,
     progress: bool | None,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Encode all documents of the index at LOCATION with another model, then switch to it in one step.
 
@@ -412,17 +373,8 @@ def migrate(
     import gemel
 
     with gemel.open_index(location, create=False) as index:
-        done = index.migrate(
-            model,
-            passage_tokens=passage_tokens,
-            dim=dim,
-            precision=precision,
-            progress=flags.shows_progress(progress),
-        )
-    if as_json:
-        click.echo(json.dumps({"location": location, **asdict(done)}))
-    else:
-        echo(f"{location}: {done.summary()}", err=True)
+        done = index.migrate(model, progress=flags.shows_progress(progress), **settings)
+    report({"location": location, **asdict(done)}, f"{location}: {done.summary()}", as_json)
 
 
 @click.command(
@@ -446,8 +398,6 @@ def words(location: str, stemming: str | None, progress: bool | None, as_json: b
 
     with gemel.open_index(location, create=False) as index:
         done = index.rebuild_words(stemming=stemming, progress=flags.shows_progress(progress))
-    if as_json:
-        echo_json({"location": location, "documents": done, "stemming": stemming})
-    else:
-        count = f"{done:,} documents" if done else "nothing to do"
-        echo(f"{location}: {count}, {f'stemming {stemming}' if stemming else 'no stemming'}", err=True)
+    count = f"{done:,} documents" if done else "nothing to do"
+    line = f"{location}: {count}, {f'stemming {stemming}' if stemming else 'no stemming'}"
+    report({"location": location, "documents": done, "stemming": stemming}, line, as_json)
