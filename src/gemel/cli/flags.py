@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from gemel.cli.output import echo
+from gemel.cli.output import RowsOut, echo
 from gemel.errors import InputError, WorkError
 from gemel.options import EncodeOptions
 
@@ -80,14 +80,24 @@ def _can_be_written(_: click.Context, __: click.Parameter, out: Path | None) -> 
 
 
 def rows_out_option(more: str = "") -> Decorator:
-    """`-o`, `--out` for rows, as `RowsOut` writes them, and `--escape-formulas`."""
+    """`-o`, `--escape-formulas` and `--json`; the command gets them as one argument `target`, which was checked."""
     out = out_option(f"A file for the rows: .tsv, .csv, .jsonl or .parquet.{more}", metavar="FILE")
     escape = click.option(
         "--escape-formulas",
         is_flag=True,
         help="Put ' before texts of .csv and .tsv that a spreadsheet would evaluate (= + - @).",
     )
-    return lambda function: out(escape(function))
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401
+            target = RowsOut(*(values.pop(name) for name in ("out", "as_json", "escape_formulas")))
+            target.check()
+            return function(*arguments, target=target, **values)
+
+        return out(escape(json_option("lines", piped=True)(call)))
+
+    return decorate
 
 
 def overwrite_option(what: str) -> Decorator:

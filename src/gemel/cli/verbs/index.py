@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,8 +31,6 @@ def command() -> None:
     LOCATION is a folder, s3://bucket/path for a bucket, or postgresql://user@host/database#name for a server.
     """
 
-
-_ROWS = flags.json_option("lines", piped=True)
 
 _SEARCH_COLUMNS = ("query", "rank", "score", "cosine", "id", "text")  # our names in a row of `search`
 
@@ -69,7 +66,6 @@ Examples:
     help="Find at least this share of the exact results, e.g. 0.99, by a wider search. Default: about 0.985.",
 )
 @flags.rows_out_option()
-@_ROWS
 def search(
     *,
     location: str,
@@ -77,9 +73,7 @@ def search(
     queries: str | None,
     query_column: str | None,
     rerank: str | None,
-    out: Path | None,
-    escape_formulas: bool,
-    as_json: bool,
+    target: RowsOut,
     **question: Any,
 ) -> None:
     """Find the documents of the index at LOCATION that are nearest to each QUERY.
@@ -89,8 +83,6 @@ def search(
     """
     import gemel
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     all_queries = flags.read_queries(query, queries, query_column)
     cross = None if rerank is None else gemel.load_cross(rerank)
     with gemel.open_index(location, create=False, read_only=True) as index:
@@ -107,8 +99,7 @@ Example:
 @location_argument
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @flags.rows_out_option()
-@_ROWS
-def get(location: str, ids: tuple[str, ...], out: Path | None, escape_formulas: bool, as_json: bool) -> None:
+def get(location: str, ids: tuple[str, ...], target: RowsOut) -> None:
     """Show documents of the index at LOCATION: text and fields. Missing ids are listed; exit code 1.
 
     A field called text or passages is shown as field_text or field_passages.
@@ -116,8 +107,6 @@ def get(location: str, ids: tuple[str, ...], out: Path | None, escape_formulas: 
     import gemel
     from gemel.errors import WorkError
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     with gemel.open_index(location, create=False, read_only=True) as index:
         documents = index.get(list(ids))
     target.put(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,7 +42,6 @@ Examples:
 @flags.candidates_option("Texts")
 @flags.fast_option
 @flags.rows_out_option()
-@flags.json_option("lines", piped=True)
 @flags.on_option
 @flags.model_option
 @flags.encode_options
@@ -59,9 +57,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     typed: tuple[str, ...],
     rerank: str | None,
     candidates_each: int | None,
-    out: Path | None,
-    escape_formulas: bool,
-    as_json: bool,
+    target: RowsOut,
     model: str,
     options: EncodeOptions,
     on: flags.On | None,
@@ -74,8 +70,6 @@ def command(  # noqa: PLR0913 - one argument per flag
     """
     import gemel
 
-    target = RowsOut(out, as_json, escape_formulas)
-    target.check()
     if on is not None and candidates_each is not None:
         raise InputError("--fast finds candidates on one machine; --on compares everything. Choose one")
     all_queries = flags.read_queries(query, queries, query_column)
