@@ -109,7 +109,7 @@ def encode_to_folder(  # noqa: PLR0913 - all options have a default
     layout, folder = FORMATS[format], Path(folder)
     layout.check()
     if fingerprint is None:
-        fingerprint = _fingerprint(model, options)
+        fingerprint = fingerprint_of(model, options)
     plan = FolderPlan(
         json.loads(json.dumps(fingerprint)), format, keep_texts, shard_rows if layout.sharded else None
     )
@@ -219,7 +219,7 @@ def _undamaged(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is damaged: {reason}. Encode again with overwrite (--overwrite)") from error
 
 
-def _fingerprint(model: Encoder, options: EncodeOptions | None) -> dict[str, Any]:
+def fingerprint_of(model: Encoder, options: EncodeOptions | None) -> dict[str, Any]:
     """What the vectors depend on, to the bit: engines agree closely, but not in the last digit."""
     try:
         of_model = model.fingerprint_for(options or EncodeOptions())  # type: ignore[attr-defined] # of gemel.Model

@@ -252,7 +252,9 @@ def find_pairs(  # noqa: PLR0913 - one question, and how to answer it
             first, k, second
         )
         if calibrated or expected_false is not None:
-            calibration = _calibrate_sample(cascade, len(first), None if second is None else len(second))
+            calibration = _calibrate_sample(
+                cascade, *map(len, [first] if second is None else [first, second])
+            )
         pairs = _above(cascade.pairs, _lowest_score(min_score, expected_false, calibration))
         relations = relations_of(model, settings, cascade.left, pairs.left, cascade.right, pairs.right)
         encoded = len(cascade.left.vectors) + (0 if second is None else len(cascade.right.vectors))
@@ -318,13 +320,11 @@ class TextPairs:
         return line if self.pairs.recall is None else f"{line}, {self.encoded:,} texts encoded"
 
 
-def _calibrate_sample(cascade: CascadePairs, rows: int, columns: int | None) -> Calibration:
-    """Calibration on the sampled texts, for the number of pairs of the whole corpus."""
-    sample, other_sample = cascade.sample
-    if other_sample is None or columns is None:
-        return replace(calibrate(cascade.left[sample]), rows=(rows,), total=rows * (rows - 1) // 2)
-    calibration = calibrate(cascade.left[sample], other=cascade.right[other_sample])
-    return replace(calibration, rows=(rows, columns), total=rows * columns)
+def _calibrate_sample(cascade: CascadePairs, *counts: int) -> Calibration:
+    """Calibration on the sampled texts, for the number of pairs of the whole corpus: `counts` texts of each set."""
+    other = cascade.right[cascade.samples[1]] if len(counts) > 1 else None
+    total = counts[0] * counts[1] if len(counts) > 1 else counts[0] * (counts[0] - 1) // 2
+    return replace(calibrate(cascade.left[cascade.samples[0]], other=other), rows=counts, total=total)
 
 
 def _lowest_score(

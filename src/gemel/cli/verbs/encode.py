@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
+from gemel.cli.output import echo, echo_json
 from gemel.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,14 +87,14 @@ def command(
         job = {"format": format or "npy", "keep_texts": keep_texts, "overwrite": overwrite}
         done = _to_folder(where, rows, out, settings, options.progress, job)
     if as_json:
-        click.echo(json.dumps(done))
+        echo_json(done)
 
 
 def _to_folder(
     where: flags.Machine, rows: TextRows, out: Path, settings: EncodeOptions, shown: bool, job: dict[str, Any]
 ) -> dict[str, Any]:
     """Encode to a folder; what was done, as JSON values."""
-    from gemel.texts.encode_folder import encode_to_folder
+    from gemel.texts.encode_folder import encode_to_folder, fingerprint_of
 
     model: Any = where.model
     source: Any = rows
@@ -107,7 +106,7 @@ def _to_folder(
     encoder = _CountingEncoder(model, settings)
     with _progress_line(source, shown=shown) as progress:
         result = encode_to_folder(
-            encoder, source, out, fingerprint=encoder.fingerprint(), progress=progress, **job
+            encoder, source, out, fingerprint=fingerprint_of(model, settings), progress=progress, **job
         )
     _say(_summary(result, encoder.counts), rows)
     where.done("encode", result.encoded_now)
@@ -172,10 +171,6 @@ class _CountingEncoder:
         self.counts.lost += int((report.tokens - report.kept)[cut].sum())
         vectors: AnyVectors = report.vectors
         return vectors
-
-    def fingerprint(self) -> dict[str, Any]:
-        """What the bits of the vectors depend on: engines agree closely, but not in the last digit."""
-        return {**self.model.fingerprint_for(self.options).to_json(), "engine": self.model.kernel}
 
 
 def _to_stdout(encoder: _CountingEncoder, rows: TextRows, keep_texts: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import echo
+from gemel.cli.output import echo, echo_json
 from gemel.errors import InputError
 
 PACKAGES = ("gemel", "numpy", "tokenizers", "safetensors", "onnx", "onnxruntime", "click", "rich")
@@ -39,9 +39,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     facts, settings = gather(), settings_report(ctx.find_root())
     if as_json:
-        import json
-
-        click.echo(json.dumps({**facts, "settings": settings}, default=str))
+        echo_json({**facts, "settings": settings})
         return
     for name, text in [*_rows(facts), *_settings_rows(settings)]:
         echo(f"{name:14} {text}".rstrip())
