@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -128,15 +128,10 @@ def load_journal(folder: Path) -> Journal | None:
         return None
     content = _read_json(folder / JOURNAL)
     try:
-        return Journal(
-            plan=FolderPlan(**content["plan"]),
-            rows=content["rows"],
-            input_sha256=content["input_sha256"],
-            dtype=content["dtype"],
-            dim=content["dim"],
-            sizes=content["sizes"],
-            shards=tuple(Shard(**shard) for shard in content["shards"]),
-        )
+        values = {each.name: content[each.name] for each in fields(Journal)}
+        values["plan"] = FolderPlan(**values["plan"])
+        values["shards"] = tuple(Shard(**shard) for shard in values["shards"])
+        return Journal(**values)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder / JOURNAL} is damaged: {error!r}. {START_AGAIN}") from error
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.head import Coupling, Dense, Flow
 from gemel.checkpoint.write import check_target, write_checkpoint
 from gemel.encoder.head import finish
 from gemel.errors import InputError, MissingExtra
+from gemel.model import Model
 from gemel.registry import Registry
-from gemel.types import AnyVectors, Vectors
+from gemel.types import Vectors
 from gemel.vectors.similarity import checked, normalize
 
 FLOOR = 1e-8
@@ -30,15 +30,6 @@ FLOOR = 1e-8
 BATCH = 128  # vectors in a training step of a flow
 
 RATE = 1e-3  # of Adam
-
-
-class SavedModel(Protocol):
-    """What a fit needs of a model: its files, and vectors before they are normalized."""
-
-    @property
-    def checkpoint(self) -> Checkpoint: ...
-
-    def encode(self, texts: Sequence[str], *, normalize: bool) -> AnyVectors: ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ class PostprocessResult:
 
 
 def save_postprocessed(
-    model: SavedModel,
+    model: Model,
     texts: Iterable[str],
     folder: Path | str,
     *,
