@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gemel.texts import plan_costs as costs
-from gemel.texts.plan_costs import Constants, PlanQuestion, committed
+from gemel.texts.plan import Constants, Costs, PlanQuestion, committed
 from plan_fit import read, used
 
 TOLERANCE = 0.20
@@ -56,7 +55,7 @@ def encoding(constants: Constants) -> Iterator[Check]:
             yield Check(
                 f"encode {texts['texts']:,} texts of {question.mean_tokens:.0f} tokens, {precision} ({file}.json)",
                 min(seconds) * result["threads"],
-                costs.encode_seconds(question, constants, question.texts),
+                Costs(question, constants).encode_seconds(question.texts),
                 sets=file == "encode-10000",
                 loose="one round only" if len(seconds) == 1 else "",
             )
@@ -66,7 +65,7 @@ def encoding(constants: Constants) -> Iterator[Check]:
         yield Check(
             f"encode {question.texts:,} texts of {question.mean_tokens:.0f} tokens to a folder, float32, {label}",
             min(result["results"]["encode"][mode]) * 2,
-            costs.encode_seconds(question, constants, question.texts),
+            Costs(question, constants).encode_seconds(question.texts),
             sets=mode == "alone",
         )
     result = read("memory")
@@ -74,7 +73,7 @@ def encoding(constants: Constants) -> Iterator[Check]:
     yield Check(
         f"encode {result['texts']:,} texts of {MILLION_TOKENS:.0f} tokens to a folder, {result['precision']}",
         result["seconds"] * result["threads"],
-        costs.encode_seconds(question, constants, question.texts),
+        Costs(question, constants).encode_seconds(question.texts),
         loose="by the clock; see below",
     )
 
@@ -88,7 +87,7 @@ def scanning(constants: Constants) -> Iterator[Check]:
         yield Check(
             result["title"],
             result["systems"]["gemel"]["best"] * cores,
-            costs.pair_seconds(PlanQuestion(texts=count), constants, count),
+            Costs(PlanQuestion(texts=count), constants).pair_seconds(count),
             sets=case == "pairs-50k",
             loose="a tenth of a second: the start counts" if case == "pairs-10k" else "",
         )
@@ -98,7 +97,7 @@ def scanning(constants: Constants) -> Iterator[Check]:
         yield Check(
             result["title"],
             result["systems"]["gemel"]["best"] * cores,
-            1000 * costs.scan_seconds(PlanQuestion(texts=count), constants, count),
+            1000 * Costs(PlanQuestion(texts=count), constants).scan_seconds(count),
             sets=True,
         )
 
@@ -111,14 +110,16 @@ def indexing(constants: Constants) -> Iterator[Check]:
         question = PlanQuestion(
             texts=count, dim=result["dim"], block=result["block"], text_bytes=at["text_bytes"] / count
         )
-        build = costs.copy_seconds(constants, count) + costs.list_seconds(question, constants, count)
+        build = Costs(question, constants).copy_seconds(count) + Costs(question, constants).list_seconds(
+            count
+        )
         title = f"index of {count:,}"
-        write = costs.write_seconds(question, constants, count)
+        write = Costs(question, constants).write_seconds(count)
         yield Check(f"{title}: written", used(at["write"]), write, sets=True)
         yield Check(f"{title}: lists built", used(at["build"]), build, sets=not last)
-        ask = costs.ask_seconds(question, constants, count) * at["queries"]
+        ask = Costs(question, constants).ask_seconds(count) * at["queries"]
         yield Check(f"{title}: {at['queries']} queries", used(at["ask"]), ask, sets=position != 1)
-        memory = (costs.index_memory(question, constants, count) - read("memory")["model_mb"] * 1e6) / 1e6
+        memory = (Costs(question, constants).index_memory(count) - read("memory")["model_mb"] * 1e6) / 1e6
         yield Check(f"{title}: memory", at["open_mb"], memory, sets=position != 1, unit="MB")
-        disk = costs.index_disk(question, constants, count) / 1e6
+        disk = Costs(question, constants).index_disk(count) / 1e6
         yield Check(f"{title}: disk", at["bytes"] / 1e6, disk, sets=not last, unit="MB")

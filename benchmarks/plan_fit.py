@@ -38,7 +38,7 @@ def encoding() -> dict[str, float]:
     The ratio of int8 to float32 is that of the interleaved runs.
     """
     short, result = _short_rounds(), read("scale")
-    from gemel.texts.plan_costs import PlanQuestion
+    from gemel.texts.plan import PlanQuestion
 
     work = result["count"] * PlanQuestion(texts=result["count"]).flop(result["mean_tokens"])
     long = work / (2 * min(result["results"]["encode"]["alone"]))
@@ -75,7 +75,7 @@ def scanning() -> dict[str, float]:
 
 
 def indexing() -> dict[str, float]:
-    from gemel.texts.plan_costs import ROUNDS, TRAINED_ON
+    from gemel.texts.plan import ROUNDS, TRAINED_ON
 
     result = read("plan")
     dim, block = result["dim"], result["block"]

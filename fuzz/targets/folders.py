@@ -85,8 +85,7 @@ def _add_encoded(format: str) -> None:
         f"encoded-{format}",
         "bytes",
         "gemel.texts.encode_folder",
-        "gemel.texts.journal",
-        "gemel.texts.formats",
+        "gemel.texts.folder_files",
     )
     def make(folder: Path) -> Job:
         """Vectors on disk, read by `read_folder`, by `verify`, and by a resumed encoding."""
@@ -193,9 +192,9 @@ _add_json(
     "encoded-manifest",
     "manifest.json",
     "gemel.texts.encode_folder",
-    "gemel.texts.journal",
+    "gemel.texts.folder_files",
 )
-_add_json("encoded-progress", "progress.json", "gemel.texts.journal", "gemel.texts.encode_folder")
+_add_json("encoded-progress", "progress.json", "gemel.texts.folder_files", "gemel.texts.encode_folder")
 
 
 @target("pair-folder", "bytes", "gemel.vectors.pair_folder")

@@ -27,8 +27,7 @@ _NAMES = {  # module: its public names
     "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
-    "texts.pairs": "Relations TextPairs find_pairs",
-    "texts.search": "TextHits search_texts",
+    "texts.search": "Relations TextHits TextPairs find_pairs search_texts",
     "training.distill.distill": "distill",
     "training.distill.job": "DistillResult",
     "training.distill.teacher": "StudentAgreement",
@@ -95,10 +94,10 @@ if TYPE_CHECKING:
     from gemel.texts.encode_folder import read_folder as read_folder
     from gemel.texts.explanation import Explanation as Explanation
     from gemel.texts.explanation import explain as explain
-    from gemel.texts.pairs import Relations as Relations
-    from gemel.texts.pairs import TextPairs as TextPairs
-    from gemel.texts.pairs import find_pairs as find_pairs
+    from gemel.texts.search import Relations as Relations
     from gemel.texts.search import TextHits as TextHits
+    from gemel.texts.search import TextPairs as TextPairs
+    from gemel.texts.search import find_pairs as find_pairs
     from gemel.texts.search import search_texts as search_texts
     from gemel.training.distill.distill import distill as distill
     from gemel.training.distill.job import DistillResult as DistillResult

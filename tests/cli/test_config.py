@@ -10,7 +10,7 @@ import pytest
 from gemel.cli import config as config_files
 from gemel.cli.main import main
 from gemel.cli.verbs import encode
-from gemel.cli.verbs import index_write as writing
+from gemel.cli.verbs import index as writing
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from gemel.evaluation.task import TASKS
 from gemel.files.records import InputFormat
 from gemel.groups.grouping import METHODS
 from gemel.options import EncodeOptions
-from gemel.texts.formats import FORMATS
+from gemel.texts.folder_files import FORMATS
 from tiny import tiny_bert
 
 TEXTS = ["a man is playing a guitar", "", "the stock market fell", "a man is playing a guitar", "été 日本 😀"]

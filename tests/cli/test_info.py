@@ -67,9 +67,10 @@ def test_extras_are_listed_with_missing_packages(monkeypatch):
     monkeypatch.setattr(info_extras.sys, "platform", "linux")
     monkeypatch.setattr(info_extras, "metadata", lambda _: Facts())
     monkeypatch.setattr(info_extras, "version_of", lambda name: "1" if name == "here" else None)
-    result = info_extras.extras()
-    assert result == [info_extras.Extra("small", ()), info_extras.Extra("large", ("gone",))]
-    assert [extra.installed for extra in result] == [True, False]
+    assert info_extras.extras() == [
+        {"name": "small", "missing": [], "installed": True},
+        {"name": "large", "missing": ["gone"], "installed": False},
+    ]
 
 
 def test_a_gemel_that_is_not_installed_has_no_extras(monkeypatch):

@@ -202,14 +202,6 @@ def test_the_demo_in_json_has_the_same_facts(capsys, model):
     assert facts["pairs"][0]["score"] >= facts["pairs"][-1]["score"]
 
 
-def test_the_demo_has_tables_on_a_terminal(capsys, model):
-    from gemel.cli.verbs.demo import _show
-    from gemel.cli.verbs.demo import run as demo
-
-    _show(demo(model))
-    assert "The most similar pairs" in capsys.readouterr().out
-
-
 def test_the_sample_has_a_few_hundred_different_sentences():
     from gemel.cli.verbs.demo import sentences
 

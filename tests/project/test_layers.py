@@ -38,7 +38,7 @@ HOMES = {
     "torch": [
         "training/",
         "checkpoint/convert.py",
-        "compat/arrays.py",
+        "compat/util.py",
         "encoder/engines/torch.py",
         "encoder/pooling.py",
         "texts/whitening.py",
@@ -52,7 +52,7 @@ HOMES = {
         "files/records.py",
         "files/write_rows.py",
         "integrations/tables.py",
-        "texts/formats.py",
+        "texts/folder_files.py",
         "vectors/pair_scan.py",
     ],
     "pandas": ["groups/cluster.py", "groups/dedupe.py", "integrations/tables.py", "vectors/pair_scan.py"],

@@ -22,7 +22,7 @@ from encode_child import DIM, rows, vector
 from gemel.errors import InputError, MissingExtra, WorkError
 from gemel.files.rows import Row
 from gemel.texts.encode_folder import encode_to_folder, read_folder
-from gemel.texts.journal import lock_job
+from gemel.texts.folder_files import lock_job
 from tiny import tiny_bert
 
 FORMATS = ["npy", "safetensors", "parquet", "jsonl"]

@@ -1,4 +1,4 @@
-"""A flow: trained with torch, run in NumPy, invertible, row by row."""
+"""A flow: trained with torch, run in NumPy, row by row."""
 
 import sys
 
@@ -64,11 +64,6 @@ def test_the_stretch_is_the_determinant_of_the_derivative(fitted):
         lambda v: torch_forward(torch, steps, v[None])[0][0], x[0]
     )
     assert float(torch.linalg.slogdet(derivative)[1]) == pytest.approx(log_scale.item(), abs=1e-4)
-
-
-def test_a_flow_can_be_inverted(fitted):
-    vectors = bent(seed=2)
-    assert np.abs(fitted.invert(fitted.apply(vectors)) - vectors).max() < 1e-3
 
 
 def test_a_row_has_the_same_bits_alone_and_in_any_batch(fitted):

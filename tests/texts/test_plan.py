@@ -8,9 +8,8 @@ import pytest
 
 from gemel.cli.main import main
 from gemel.errors import InputError
-from gemel.texts import plan_costs as costs
-from gemel.texts.plan import amount, duration, moment, plan, size, up_to
-from gemel.texts.plan_costs import PlanQuestion
+from gemel.texts import plan as costs
+from gemel.texts.plan import PlanQuestion, amount, duration, moment, plan, size, up_to
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "benchmarks"), str(ROOT / "tools" / "docs")]

@@ -9,8 +9,7 @@ from gemel.checkpoint.write import write_checkpoint
 from gemel.options import EncodeOptions
 from gemel.texts import cascade
 from gemel.texts.cascade import Cascade, SomeVectors
-from gemel.texts.pairs import find_pairs
-from gemel.texts.search import search_texts
+from gemel.texts.search import find_pairs, search_texts
 from tiny import TEXT, tiny_bert
 
 ONE = EncodeOptions(threads=1)

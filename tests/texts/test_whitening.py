@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from gemel.checkpoint.head import Dense
 from gemel.errors import InputError
 from gemel.texts.whitening import (
     METHODS,
-    LinearMap,
+    Fitted,
     Settings,
     fit_all_but_the_top,
     fit_centering,
@@ -28,15 +29,15 @@ CROSS = np.array([[12, 21], [12, 19], [8, 21], [8, 19]], dtype=np.float32)
 
 def test_whitening_by_hand():
     result = fit_whitening(CROSS)
-    assert np.allclose(np.abs(result.weight), np.diag([np.sqrt(3 / 16), np.sqrt(3 / 4)]))
+    assert np.allclose(np.abs(result.layer.weight), np.diag([np.sqrt(3 / 16), np.sqrt(3 / 4)]))
     half = np.sqrt(3) / 2
     assert np.allclose(result.apply(CROSS), [[half, half], [half, -half], [-half, half], [-half, -half]])
 
 
 def test_centering_by_hand():
     result = fit_centering(CROSS)
-    assert result.weight.tolist() == [[1, 0], [0, 1]]
-    assert result.bias.tolist() == [-10, -20]
+    assert result.layer.weight.tolist() == [[1, 0], [0, 1]]
+    assert result.layer.bias.tolist() == [-10, -20]
     assert result.apply(CROSS).tolist() == [[2, 1], [2, -1], [-2, 1], [-2, -1]]
 
 
@@ -46,7 +47,7 @@ def test_all_but_the_top_by_hand():
 
 def test_all_but_the_top_of_nothing_is_centering():
     vectors = cloud()
-    assert np.allclose(fit_all_but_the_top(vectors, 0).weight, fit_centering(vectors).weight)
+    assert np.allclose(fit_all_but_the_top(vectors, 0).layer.weight, fit_centering(vectors).layer.weight)
 
 
 def test_whitened_vectors_have_mean_0_and_covariance_1():
@@ -58,9 +59,9 @@ def test_whitened_vectors_have_mean_0_and_covariance_1():
 
 def test_whitening_to_fewer_dimensions_is_the_start_of_the_whole():
     whole, part = fit_whitening(cloud()), fit_whitening(cloud(), 5)
-    assert part.weight.shape == (5, 12)
-    assert np.array_equal(part.weight, whole.weight[:5])
-    assert np.array_equal(part.bias, whole.bias[:5])
+    assert part.layer.weight.shape == (5, 12)
+    assert np.array_equal(part.layer.weight, whole.layer.weight[:5])
+    assert np.array_equal(part.layer.bias, whole.layer.bias[:5])
 
 
 def test_whitening_agrees_with_the_singular_value_decomposition():
@@ -68,7 +69,7 @@ def test_whitening_agrees_with_the_singular_value_decomposition():
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, widths, directions = np.linalg.svd(centered, full_matrices=False)
     expected = directions / widths[:, None] * np.sqrt(len(vectors) - 1)
-    assert np.allclose(np.abs(fit_whitening(vectors).weight), np.abs(expected), rtol=1e-3, atol=1e-5)
+    assert np.allclose(np.abs(fit_whitening(vectors).layer.weight), np.abs(expected), rtol=1e-3, atol=1e-5)
 
 
 def test_a_direction_without_spread_becomes_0_and_is_counted():
@@ -76,7 +77,7 @@ def test_a_direction_without_spread_becomes_0_and_is_counted():
     vectors[:, 3] = 7
     result = fit_whitening(vectors)
     assert result.note == "1 of 12 directions have no variance and are 0 after the map"
-    assert not result.weight[-1].any()
+    assert not result.layer.weight[-1].any()
     assert fit_whitening(vectors, 11).note == ""
 
 
@@ -87,7 +88,7 @@ def test_fewer_vectors_than_dimensions_do_not_blow_up_what_was_not_seen():
 
 
 def test_two_fits_agree_to_the_bit():
-    assert np.array_equal(fit_whitening(cloud()).weight, fit_whitening(cloud()).weight)
+    assert np.array_equal(fit_whitening(cloud()).layer.weight, fit_whitening(cloud()).layer.weight)
 
 
 def test_a_row_has_the_same_bits_alone_and_among_others():
@@ -100,7 +101,7 @@ def test_a_row_has_the_same_bits_alone_and_among_others():
 
 
 def test_a_map_is_float32_and_refuses_vectors_of_another_width():
-    result = LinearMap(np.eye(2, dtype=np.float32), np.zeros(2, np.float32))
+    result = Fitted(Dense(np.eye(2, dtype=np.float32), np.zeros(2, np.float32), "identity"))
     assert result.apply(CROSS).dtype == np.float32
     with pytest.raises(InputError, match=r"vectors have 3 dimensions, the map takes 2"):
         result.apply(np.eye(3))

@@ -76,11 +76,8 @@ class BenchmarkResult:
         """The fastest of each precision."""
         best: dict[str, EngineResult] = {}
         for result in self.ran:
-            if (
-                result.precision not in best
-                or result.texts_per_second > best[result.precision].texts_per_second
-            ):
-                best[result.precision] = result
+            rival = best.setdefault(result.precision, result)
+            best[result.precision] = max(rival, result, key=lambda each: each.texts_per_second)
         return list(best.values())
 
 

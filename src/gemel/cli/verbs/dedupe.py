@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gemel.cli import flags
-from gemel.cli.output import cell, echo
+from gemel.cli.output import cell, console, echo, echo_json, new_table
 from gemel.errors import InputError, WorkError
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def command(  # noqa: PLR0913 - one argument per flag
     _write(out, documents, result, None if exact_only else model)
     if as_json or not sys.stdout.isatty():
         counts = {name: result.to_json()[name] for name in ("texts", "kept", "removed", "exact")}
-        click.echo(json.dumps({"out": str(out), **counts, "spared": len(result.spared)}))
+        echo_json({"out": str(out), **counts, "spared": len(result.spared)})
     else:
         _show(result, documents)
     echo(f"{out}: {result.summary()}", err=True)
@@ -123,11 +122,7 @@ def _write(out: Path, documents: Documents, result: DedupeResult, model: str | N
 
 
 def _show(result: DedupeResult, documents: Documents) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
+    table = new_table()
     table.add_column("removed", justify="right")
     for name in ("kept", "for example"):
         table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1)
@@ -135,7 +130,7 @@ def _show(result: DedupeResult, documents: Documents) -> None:
     for group in groups[:ROWS]:
         texts = (documents.texts[group.kept], documents.texts[group.removed[0]])
         table.add_row(f"{len(group.removed):,}", *(cell(" ".join(text.split())) for text in texts))
-    console = Console(highlight=False)
-    console.print(table)
+    screen = console()
+    screen.print(table)
     if len(groups) > ROWS:
-        console.print(f"and {len(groups) - ROWS:,} more groups in report.html", style="dim")
+        screen.print(f"and {len(groups) - ROWS:,} more groups in report.html", style="dim")

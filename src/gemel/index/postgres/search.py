@@ -19,9 +19,9 @@ from gemel.index.approximate import (
     RecallQueries,
     centroids_of,
     depths,
-    far_recall,
     joined,
     near_recall,
+    recall_of,
     recall_queries,
 )
 from gemel.index.port import FieldType, PassageRows, Passages
@@ -280,7 +280,7 @@ def _recall(
     numbers, count = _numbers(found), len(queries.near)
     return (
         round(near_recall(numbers[:count], truth[:count]), 4),
-        round(far_recall(numbers[count:], truth[count:]), 4),
+        round(recall_of(numbers[count:], truth[count:]), 4),
     )
 
 
