@@ -359,14 +359,9 @@ def test_scores_meet_those_of_the_untrained_model():
 
 def test_a_data_set_describes_itself():
     class Rows:
-        name, roles, classes, skipped, notes = "nli", ("left", "right"), ("yes",), 2, ["scores from 0 to 5"]
+        name, roles, classes, skipped, notes = "nli", ("left", "right"), ("yes",), 2, ("scores from 0 to 5",)
 
         def __len__(self):
             return 7
 
-        def fingerprint(self):
-            return "abc"
-
-    assert DataSet.of(Rows()) == DataSet(
-        "nli", 7, ("left", "right"), ("yes",), 2, ("scores from 0 to 5",), "abc"
-    )
+    assert DataSet.of(Rows()) == DataSet("nli", 7, ("left", "right"), ("yes",), 2, ("scores from 0 to 5",))

@@ -182,19 +182,17 @@ class DataSet:
     skipped: int = 0
     """Rows that could not be used."""
     notes: tuple[str, ...] = ()
-    fingerprint: str = ""
 
     @classmethod
     def of(cls, examples: Examples) -> DataSet:
         """Name, size, columns and notes of `examples`."""
         return cls(
-            name=examples.name,
-            rows=len(examples),
-            roles=tuple(examples.roles),
-            classes=tuple(examples.classes),
-            skipped=int(getattr(examples, "skipped", 0)),
-            notes=tuple(map(str, getattr(examples, "notes", ()))),
-            fingerprint=examples.fingerprint(),
+            examples.name,
+            len(examples),
+            examples.roles,
+            examples.classes,
+            examples.skipped,
+            examples.notes,
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.training.data.labels import NLI
-from gemel.training.data.store import Batch, Examples, Hashes, Rows, batches_in_order, text_hash, text_hashes
+from gemel.training.data.store import Batch, Examples, Hashes, Rows, text_hash
 from gemel.training.objectives.base import Needs
 
 Level = Literal["note", "warning", "error"]
@@ -91,7 +91,7 @@ class Evidence:
     @cached_property
     def hashes(self) -> Hashes:
         """(n, columns) equal for equal texts."""
-        return text_hashes(self.examples)
+        return self.examples.hashes
 
     @cached_property
     def folded(self) -> Hashes:
@@ -100,18 +100,13 @@ class Evidence:
             np.array(
                 [[text_hash(fold(text)) for text in column] for column in batch.columns], dtype=np.uint64
             ).T
-            for batch in batches_in_order(self.examples)
+            for batch in self.examples.batches_in_order()
         ]
         return np.concatenate(parts)
 
-    @cached_property
+    @property
     def labels(self) -> NDArray[Any] | None:
-        if self.needs.label in (None, "tokens"):
-            return None
-        labels: NDArray[Any] | None = getattr(self.examples, "labels", None)
-        if labels is not None:
-            return labels
-        return np.concatenate([np.asarray(batch.label) for batch in batches_in_order(self.examples)])
+        return self.examples.labels
 
     @cached_property
     def sample_rows(self) -> Rows:
@@ -188,7 +183,7 @@ def out_of_scale(evidence: Evidence) -> Iterator[Finding]:
     """Scores beyond the declared range."""
     if evidence.needs.label != "score" or evidence.labels is None:
         return
-    scale = getattr(evidence.examples, "score_range", None)
+    scale = evidence.examples.score_range
     low = -1.0 if (scale is None or scale.signed) else 0.0
     rows = np.flatnonzero((evidence.labels < low - 1e-6) | (evidence.labels > 1 + 1e-6))
     if len(rows):

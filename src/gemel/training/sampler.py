@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.errors import InputError
-from gemel.training.data.store import Draw, Examples, Hashes, Rows, text_hashes
+from gemel.training.data.store import Draw, Examples, Hashes, Rows
 from gemel.training.options import Mixing
 
 TOGETHER = 4  # consecutive rows of one label, for triplets that are mined from labels
@@ -74,7 +74,7 @@ class EpochSampler:
         self._sizes = [len(part) for part in examples]
         self._lengths = [part.lengths if group_by_length and not together else None for part in examples]
         self._groups = [_labels(part) if together else None for part in examples]
-        self._distinct = [DistinctTextBatches(text_hashes(part)) if distinct else None for part in examples]
+        self._distinct = [DistinctTextBatches(part.hashes) if distinct else None for part in examples]
         self._batch_size = batch_size
         self._seed = seed
         self._mixing = mixing

@@ -242,9 +242,9 @@ def _evaluation_pairs(tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
 def _data_notes(examples: Sequence[Examples]) -> Iterator[str]:
     """What was decided about the data, and how many rows were left out."""
     for each in examples:
-        yield from (f"{each.name}: {note}" for note in getattr(each, "notes", ()))
-        if skipped := getattr(each, "skipped", 0):
-            yield f"{each.name}: {skipped:,} bad rows left out, such as {getattr(each, 'bad', [''])[0]}"
+        yield from (f"{each.name}: {note}" for note in each.notes)
+        if each.skipped:
+            yield f"{each.name}: {each.skipped:,} bad rows left out, such as {each.bad[0]}"
 
 
 def _about(

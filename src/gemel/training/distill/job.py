@@ -27,8 +27,7 @@ from gemel.options import check_choice, check_count
 from gemel.terminal import Progress
 from gemel.texts.encode_folder import FolderProgress, encode_to_folder, read_folder
 from gemel.training.data import open_all
-from gemel.training.data.columns import choose_columns
-from gemel.training.data.sources import is_several, source_of
+from gemel.training.data.columns import choose_columns, is_several, source_of
 from gemel.training.distill.teacher import (
     AgreementScores,
     AgreementTest,
@@ -243,7 +242,7 @@ def read_texts(
     rows: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}
     for part in data if is_several(data) else [data]:
-        names = source_of(part).columns()
+        names = source_of(part).columns
         needs = next((each for each in (_TEXTS, *_OTHERS) if _fits(names, each, columns)), _TEXTS)
         for examples in open_all(part, needs, columns=columns, skip_bad=skip_bad):
             texts = [examples.texts.pick(column) for column in examples.cells.T]
@@ -260,7 +259,7 @@ def read_pairs(
 ) -> DistillRows | None:
     """Pairs of texts, with any labels; None: the data has single texts."""
     parts = data if is_several(data) else [data]
-    if not _fits(source_of(parts[0]).columns(), _PAIRS, columns):
+    if not _fits(source_of(parts[0]).columns, _PAIRS, columns):
         return None
     rows: dict[tuple[str, ...], None] = {}
     notes: dict[str, None] = {}
