@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemel.training.data.store import Batch, Draw, Examples, Sampler
+from gemel.training.data.store import Batch, Examples
 from gemel.training.devices import Processes
 from gemel.training.gradient import BatchGradient, plan
 from gemel.training.network import TrainableNetwork
 from gemel.training.objectives.base import Needs, Objective
 from gemel.training.options import TrainOptions
+from gemel.training.sampler import Draw, EpochSampler
 from gemel.training.snapshots import Snapshot
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Loop:
     network: TrainableNetwork
     objective: Objective
     examples: Sequence[Examples]
-    sampler: Sampler
+    sampler: EpochSampler
     options: TrainOptions
     accelerator: Accelerator
     weights: nn.Module | None = None

@@ -146,7 +146,7 @@ class TrainingRun:
 
     def _begin(self) -> None:
         self.journal = self._open_journal()
-        dropped = getattr(self.loop.sampler.epoch(0), "dropped", 0)
+        dropped = self.loop.sampler.epoch(0).dropped
         self.journal.write("start", 0, **self._identity(), steps=self.loop.steps, rows_dropped=dropped)
         score = self.loop.processes.broadcast(self._score(0) if self.loop.processes.first else None)
         self.score_before = score

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 from weakref import finalize
 
 import numpy as np
@@ -34,20 +34,6 @@ class Batch:
     """The texts of each role, in the objective's order; further columns (negatives) at the end."""
     label: NDArray[Any] | None
     """One label per row: int64 for class, binary, group; float32 for score, margin; (n, d) float32 for vector."""
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """The rows of one step: which data set, and which of its rows."""
-
-    dataset: int
-    rows: Rows
-
-
-class Sampler(Protocol):
-    """The order of an epoch, a function of seed and epoch, so that a resume needs only the position in it."""
-
-    def epoch(self, number: int) -> Sequence[Draw]: ...
 
 
 _ROWS = 4096
