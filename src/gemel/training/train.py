@@ -21,7 +21,7 @@ from gemel.evaluation.evaluate import score_tasks
 from gemel.evaluation.task import Scores, Task, load_task
 from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.card import DataSet, Summary, measured, model_card
-from gemel.training.cross_encoder import CrossNetwork, read_start
+from gemel.training.cross_encoder import CrossNetwork, cross_objective, read_start
 from gemel.training.data import open_all
 from gemel.training.data.store import Examples
 from gemel.training.devices import open_accelerator
@@ -29,7 +29,6 @@ from gemel.training.doctor import Diagnosis, examine
 from gemel.training.journal import FILE, read_journal
 from gemel.training.network import TrainableNetwork
 from gemel.training.objectives.base import Objective, make_objective
-from gemel.training.objectives.cross import cross_objective
 from gemel.training.objectives.matryoshka import Matryoshka
 from gemel.training.options import TrainOptions
 from gemel.training.run import TrainingRun, TrainResult

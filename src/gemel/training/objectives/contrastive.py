@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from gemel.options import check_choice
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import Distance, distance_rows
+from gemel.training.objectives.base import Distance, Needs, Objective, check_positive, distance_rows, register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

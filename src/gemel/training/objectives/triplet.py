@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from gemel.options import check_choice
-from gemel.training.objectives.base import Needs, Objective, check_positive, register
-from gemel.training.objectives.compare import Distance, distance_rows, distance_table
+from gemel.training.objectives.base import (
+    Distance,
+    Needs,
+    Objective,
+    check_positive,
+    distance_rows,
+    distance_table,
+    register,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
