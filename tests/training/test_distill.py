@@ -218,7 +218,7 @@ def test_a_stopped_run_resumes_without_encoding_the_texts_again(tmp_path, worksp
         )
 
     make(tmp_path / "whole")
-    from gemel.training.snapshots import Snapshots
+    from gemel.training.loop import Snapshots
 
     write = Snapshots.write
 
