@@ -36,12 +36,17 @@ class Finding:
     examples: tuple[str, ...] = ()
     advice: str = ""
 
-    def line(self) -> str:
-        """For a terminal."""
+    def rank(self) -> int:
+        """0 for the worst level."""
+        return ("error", "warning").index(self.level) if self.level in ("error", "warning") else 2
+
+    @property
+    def text(self) -> str:
+        """What was found, with its size and advice."""
         size = [] if self.count is None else [f"{self.count:,} row{'s'[: self.count != 1]}"]
         size += [] if self.share is None else [percent(self.share)]
         concerned = f" ({', '.join(size)})" if size else ""
-        return f"{self.level}: {self.what}{concerned}" + (f". {self.advice}" if self.advice else "")
+        return f"{self.what}{concerned}" + (f". {self.advice}" if self.advice else "")
 
 
 def percent(share: float) -> str:

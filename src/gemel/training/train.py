@@ -284,26 +284,23 @@ def _write_request(
 ) -> None:
     """options.json: the request and the options; doctor.json: what the data checks found."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = {field.name: _json_value(getattr(request, field.name)) for field in fields(request)}
-    content = {"request": values, "options": asdict(options)}
-    (folder / "options.json").write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    values = {field.name: getattr(request, field.name) for field in fields(request)}
+    content = {"request": {**values, "data": _data_names(request.data)}, "options": asdict(options)}
+    text = json.dumps(
+        content, indent=2, default=lambda value: dict(value) if hasattr(value, "keys") else str(value)
+    )
+    (folder / "options.json").write_text(text + "\n", encoding="utf-8")
     text = json.dumps([each.to_json() for each in diagnoses], indent=2, ensure_ascii=False)
     (folder / "doctor.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _json_value(value: object) -> object:
-    """A field of the request as JSON; data in memory becomes the name of its type."""
-    if isinstance(value, str | bool | int | float | None):
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, list | tuple) and all(isinstance(each, str | Path | float) for each in value):
-        return [str(each) if isinstance(each, Path) else each for each in value]
-    if isinstance(value, Mapping) and all(
-        isinstance(each, str | bool | int | float) for each in value.values()
-    ):
-        return dict(value)
-    return f"{type(value).__name__} in memory"
+def _data_names(data: object) -> object:
+    """The paths of the data; data in memory becomes the name of its type."""
+    if isinstance(data, str | Path):
+        return str(data)
+    if isinstance(data, list | tuple) and all(isinstance(each, str | Path) for each in data):
+        return list(data)
+    return f"{type(data).__name__} in memory"
 
 
 def _write_report(
@@ -336,8 +333,7 @@ def _write_report(
         stopped=stopped or (result.stopped if result else ""),
         kind=request.kind,
     )
-    doctor = [diagnosis.to_json() for diagnosis in diagnoses]
-    write_report(run.folder, summary=summary, journal=read_journal(run.folder / FILE), doctor=doctor)
+    write_report(run.folder, summary=summary, journal=read_journal(run.folder / FILE), doctor=diagnoses)
     return summary
 
 
