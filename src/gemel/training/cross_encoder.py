@@ -18,12 +18,18 @@ from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.cross_head import layout_of, read_head
-from gemel.encoder.network import Array, Norm
+from gemel.encoder.network import Norm
 from gemel.encoder.pair_tokenizer import PairTokenizer
 from gemel.encoder.tokenizer import TokenIds
 from gemel.errors import InputError, ModelError
 from gemel.options import check_choice
-from gemel.training.network import TransformerBody, encode_without_gradient, to_numpy, with_max_length
+from gemel.training.network import (
+    TransformerBody,
+    encode_without_gradient,
+    load_layer,
+    to_numpy,
+    with_max_length,
+)
 from gemel.training.objectives.base import Needs, Objective, with_settings
 from gemel.training.options import TrainOptions
 from gemel.training.packing import pack, pool_packed
@@ -211,7 +217,7 @@ def _copy_pooler(checkpoint: Checkpoint, layout: HeadLayout, inner: nn.Module) -
         return
     for name in (layout.inner.removeprefix(layout.encoder), layout.inner):
         if f"{name}.weight" in checkpoint.weights and f"{name}.bias" in checkpoint.weights:
-            _copy(inner, checkpoint.weights[f"{name}.weight"], checkpoint.weights[f"{name}.bias"])
+            load_layer(inner, checkpoint.weights[f"{name}.weight"], checkpoint.weights[f"{name}.bias"])
 
 
 def _copy_head(checkpoint: Checkpoint, labels: Sequence[str], layers: dict[str, nn.Module]) -> None:
@@ -219,14 +225,14 @@ def _copy_head(checkpoint: Checkpoint, labels: Sequence[str], layers: dict[str, 
     former = read_cross(checkpoint.folder).labels
     head = read_head(checkpoint.config, checkpoint.weights, len(former))
     inner, last = head.layers[0], head.layers[-1]
-    _copy(layers["inner"], inner.weight, inner.bias)
+    load_layer(layers["inner"], inner.weight, inner.bias)
     if "norm" in layers:
         norm = cast("Norm", head.layers[1])
-        _copy(layers["norm"], norm.weight, norm.bias)
+        load_layer(layers["norm"], norm.weight, norm.bias)
     order = _order(former, labels)
     if order is not None:
         bias = np.zeros(len(former), np.float32) if last.bias is None else last.bias
-        _copy(layers["last"], last.weight[order], bias[order])
+        load_layer(layers["last"], last.weight[order], bias[order])
 
 
 def _order(former: Sequence[str], labels: Sequence[str]) -> list[int] | None:
@@ -235,13 +241,6 @@ def _order(former: Sequence[str], labels: Sequence[str]) -> list[int] | None:
         return [0]
     names, wanted = [label.lower() for label in former], [label.lower() for label in labels]
     return [names.index(label) for label in wanted] if sorted(names) == sorted(wanted) else None
-
-
-def _copy(layer: nn.Module, weight: Array, bias: Array | None) -> None:
-    import torch
-
-    parts = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    layer.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in parts.items()})
 
 
 class CrossScorer:

@@ -138,6 +138,11 @@ class Evidence:
         """A finding about these rows, with the first few as examples."""
         return Finding(level, what, len(rows), len(rows) / len(self), self.show(rows), advice)
 
+    def doubt(self, what: str, by: NDArray[Any], advice: str) -> Finding:
+        """A warning about the whole data set; its examples are the rows of the sample that are highest in `by`."""
+        worst = self.sample_rows[np.argsort(-by, kind="stable")]
+        return Finding("warning", what, examples=self.show(worst), advice=advice)
+
     def show(self, rows: Rows) -> tuple[str, ...]:
         """The first few rows as text."""
         batch = self.examples.batch(np.asarray(rows[:_SHOWN], dtype=np.int64))
@@ -408,13 +413,10 @@ def false_negatives(evidence: Evidence) -> Iterator[Finding]:
 
 def _others(hashes: Hashes) -> NDArray[np.int64]:
     """(n,) about how many other rows share a text with this row in one of these columns."""
-    total = np.zeros(len(hashes), dtype=np.int64)
     _, where, counts = np.unique(hashes.reshape(-1), return_inverse=True, return_counts=True)
     of_text = counts[where].reshape(hashes.shape)
     own = (hashes[:, :, None] == hashes[:, None, :]).sum(axis=2)  # a text that is twice in its own row
-    for column in range(hashes.shape[1]):
-        total = np.maximum(total, of_text[:, column] - own[:, column])
-    return total
+    return np.asarray((of_text - own).max(axis=1))
 
 
 def _chance(others: NDArray[np.int64], evidence: Evidence) -> float:
@@ -449,12 +451,8 @@ def scores_against_words(evidence: Evidence) -> Iterator[Finding]:
         return
     correlation = float(np.corrcoef(overlap, labels)[0, 1])
     if correlation < -0.1:
-        yield Finding(
-            "warning",
-            f"labels fall as the two texts share more words (correlation {correlation:.2f}, {len(labels):,} rows)",
-            examples=evidence.show(evidence.sample_rows[np.argsort(-overlap, kind="stable")]),
-            advice="Is the scale reversed? Labels must grow with similarity",
-        )
+        what = f"labels fall as the two texts share more words (correlation {correlation:.2f}, {len(labels):,} rows)"
+        yield evidence.doubt(what, overlap, "Is the scale reversed? Labels must grow with similarity")
 
 
 def positives_against_negatives(evidence: Evidence) -> Iterator[Finding]:
@@ -465,12 +463,11 @@ def positives_against_negatives(evidence: Evidence) -> Iterator[Finding]:
     clear = np.abs(more) > _CLEAR
     share = float((more[clear] > 0).mean()) if clear.any() else 0.0
     if clear.sum() >= _MIN_ROWS and share > 2 / 3:
-        yield Finding(
-            "warning",
+        yield evidence.doubt(
             f"in {percent(share)} of {int(clear.sum()):,} rows that differ, the negative shares more words with the "
             "anchor than the positive does",
-            examples=evidence.show(evidence.sample_rows[np.argsort(-more, kind="stable")]),
-            advice="Are positive and negative swapped? If negatives were chosen by common words, ignore this",
+            more,
+            "Are positive and negative swapped? If negatives were chosen by common words, ignore this",
         )
 
 
@@ -482,12 +479,8 @@ def premises_against_hypotheses(evidence: Evidence) -> Iterator[Finding]:
     longer = np.array(right) - np.array(left)
     if (longer != 0).sum() >= _MIN_ROWS and (longer > 0).sum() > 0.75 * (longer != 0).sum():
         share = percent(float((longer > 0).mean()))
-        yield Finding(
-            "warning",
-            f"in {share} of {len(longer):,} rows the hypothesis is longer than the premise",
-            examples=evidence.show(evidence.sample_rows[np.argsort(-longer, kind="stable")]),
-            advice="Are the two columns swapped? The first text is the premise",
-        )
+        what = f"in {share} of {len(longer):,} rows the hypothesis is longer than the premise"
+        yield evidence.doubt(what, longer, "Are the two columns swapped? The first text is the premise")
 
 
 def empty_texts(evidence: Evidence) -> Iterator[Finding]:

@@ -63,16 +63,16 @@ def make_static(
     teacher = model if isinstance(model, Model) else load(model)
     chosen = None if texts is None else check_texts(texts)
 
-    def table() -> StaticTable:
-        return make_table(teacher, chosen, dim, threads=threads, progress=progress)
+    def write(folder: Path) -> Path:
+        table = make_table(teacher, chosen, dim, threads=threads, progress=progress)
+        return write_static(teacher.checkpoint, table.rows, folder, overwrite=overwrite)
 
     if out is not None:
         check_target(Path(out), teacher.checkpoint, overwrite)  # before minutes of work
-        return write_static(teacher.checkpoint, table().rows, Path(out), overwrite=overwrite)
+        return write(Path(out))
 
     def fill(folder: Path, scratch: Path) -> None:
-        made = write_static(teacher.checkpoint, table().rows, scratch / "student")
-        for path in made.iterdir():
+        for path in write(scratch / "student").iterdir():
             path.rename(folder / path.name)
 
     return cache.install(_cached_name(teacher, chosen, dim), fill)
@@ -226,10 +226,6 @@ class StaticTable:
     """(vocabulary, dim) float32"""
     notes: tuple[str, ...] = ()
     """What was done, for messages."""
-
-    @property
-    def dim(self) -> int:
-        return int(self.rows.shape[1])
 
 
 def static_rows(model: Model, vocabulary: Vocabulary, dim: int) -> StaticTable:
