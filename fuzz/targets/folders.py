@@ -295,12 +295,12 @@ def classifier_json(folder: Path) -> Job:
     return Job([json.dumps(about).encode()], read)
 
 
-@target("snapshot", "bytes", "gemel.training.snapshots")
+@target("snapshot", "bytes", "gemel.training.loop")
 def snapshot(folder: Path) -> Job:
     """A snapshot of a training run, as `gemel train --resume` reads it."""
     import torch
 
-    from gemel.training.snapshots import Snapshots, read_snapshot
+    from gemel.training.loop import Snapshots, read_snapshot
 
     snapshots = Snapshots(folder / "run", keep=1)
     state = {"step": 3, "epoch": 0, "random": [1, 2]}
@@ -310,11 +310,11 @@ def snapshot(folder: Path) -> Job:
     return _folder_job(kept, read_snapshot)
 
 
-@target("snapshot-state", "json", "gemel.training.snapshots")
+@target("snapshot-state", "json", "gemel.training.loop")
 def snapshot_state(folder: Path) -> Job:
     import torch
 
-    from gemel.training.snapshots import Snapshots, read_snapshot
+    from gemel.training.loop import Snapshots, read_snapshot
 
     kept = Snapshots(folder / "run", keep=1).write(3, {"step": 3}, {"network": {"w": torch.ones(4, 3)}})
 

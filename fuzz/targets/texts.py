@@ -89,7 +89,7 @@ def parquet(folder: Path) -> Job:
 @target(
     "training-data",
     "lines",
-    *(f"gemel.training.data.{name}" for name in ("columns", "labels", "read", "sources", "store")),
+    *(f"gemel.training.data.{name}" for name in ("columns", "labels", "read", "store")),
 )
 def training_data(folder: Path) -> Job:
     """A file of pairs with labels or scores, as `gemel train` reads it for three objectives."""

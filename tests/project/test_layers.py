@@ -31,7 +31,7 @@ HOMES = {
         "encoder/int8.py",
         "sklearn.py",
         "training/distill/static_table.py",
-        "training/snapshots.py",
+        "training/loop.py",
     ],
     "onnx": ["encoder/engines/onnx", "export/"],
     "onnxruntime": ["encoder/engines/onnx.py"],

@@ -147,8 +147,7 @@ def test_an_objective_is_one_file(recipe):
         '''
         """Signed agreement: the cosine of a pair and its score should have one sign."""
         from dataclasses import dataclass
-        from gemel.training.objectives.base import Needs, Objective, register
-        from gemel.training.objectives.compare import cosine_rows
+        from gemel.training.objectives.base import Needs, Objective, cosine_rows, register
 
         @register("signed-agreement")
         @dataclass(frozen=True)

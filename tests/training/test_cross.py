@@ -14,8 +14,7 @@ from tiny_cross import TYPED, their_logits, tiny_cross
 torch = pytest.importorskip("torch", reason="training is in the train extra")
 pytest.importorskip("transformers", reason="training is in the train extra")
 
-from gemel.training.cross_encoder import CrossNetwork, read_start  # noqa: E402
-from gemel.training.objectives.cross import cross_objective  # noqa: E402
+from gemel.training.cross_encoder import CrossNetwork, cross_objective, read_start  # noqa: E402
 
 CPU = torch.device("cpu")
 LEFT = ["a man is playing a guitar", "hello", "the stock market fell sharply today", "", "a man"]

@@ -10,8 +10,7 @@ from gemel.checkpoint.folder import read_checkpoint
 from gemel.cli.main import main
 from gemel.errors import InputError
 from gemel.texts.whitening import save_postprocessed
-from gemel.training.distill.by_layers import chosen_layers, keep_layers
-from gemel.training.distill.by_pairs import label_pairs
+from gemel.training.distill.methods import chosen_layers, keep_layers, label_pairs
 from gemel.training.distill.teacher import propose_pairs, split_rows
 from gemel.training.journal import read_journal
 from tiny import TEXT, tiny_bert, tiny_checkpoint
@@ -219,7 +218,7 @@ def test_a_stopped_run_resumes_without_encoding_the_texts_again(tmp_path, worksp
         )
 
     make(tmp_path / "whole")
-    from gemel.training.snapshots import Snapshots
+    from gemel.training.loop import Snapshots
 
     write = Snapshots.write
 

@@ -11,11 +11,11 @@ import pytest
 from gemel.checkpoint.folder import read_checkpoint
 from gemel.training.bi_encoder import BiEncoderNetwork
 from gemel.training.data import open_examples
-from gemel.training.data.store import Draw
 from gemel.training.gradient import plan
 from gemel.training.loop import Loop, Observers, learning_rate
 from gemel.training.objectives.base import make_objective
 from gemel.training.options import TrainOptions
+from gemel.training.sampler import Draw
 from gemel.training.train import open_accelerator
 from training_parity import (
     BATCH,

@@ -13,9 +13,10 @@ import pytest
 from gemel.errors import WorkError
 from gemel.evaluation.task import Score, Scores
 from gemel.training.card import DataSet, MeasuredScores, Summary, measured, model_card
+from gemel.training.doctor import Diagnosis, Finding
 from gemel.training.journal import POINTS, Series, series
 from gemel.training.options import TrainOptions
-from gemel.training.report import Curve, Level, histograms, write_report
+from gemel.training.report import Curve, histograms, write_report
 from gemel.training.watch import similarities
 
 DATE = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -41,16 +42,8 @@ SUMMARY = Summary(
     max_length=128,
 )
 DOCTOR = [
-    {
-        "findings": [
-            {"level": "note", "what": "rows twice", "count": 3, "share": 0.0001, "examples": ["a | b"]}
-        ]
-    },
-    {
-        "findings": [
-            {"level": "error", "what": "labels differ", "count": 1200, "share": 0.25, "advice": "Fix it"}
-        ]
-    },
+    Diagnosis("a", 4800, 2000, (Finding("note", "rows twice", 3, 0.0001, ("a | b",)),)),
+    Diagnosis("b", 4800, 2000, (Finding("error", "labels differ", 1200, 0.25, advice="Fix it"),)),
 ]
 
 
@@ -156,7 +149,7 @@ def test_the_doctor_s_findings_are_there_worst_first(tmp_path):
     text = Page(made(tmp_path)).text
     assert "error labels differ (1,200 rows, 25.0 %). Fix it note rows twice (3 rows, under 0.1 %)" in text
     assert "The data was not checked" in Page(made(tmp_path, doctor=None)).text
-    assert "Nothing was found" in Page(made(tmp_path, doctor=[{"findings": []}])).text
+    assert "Nothing was found" in Page(made(tmp_path, doctor=[Diagnosis("a", 9, 9, ())])).text
 
 
 def test_warnings_and_an_early_end_are_at_the_top(tmp_path):
@@ -188,7 +181,7 @@ def test_texts_are_escaped_on_the_page(tmp_path):
         stopped=NASTY,
         versions=(NASTY,),
     )
-    doctor = [{"findings": [{"level": NASTY, "what": NASTY, "advice": NASTY, "examples": [NASTY]}]}]
+    doctor = [Diagnosis(NASTY, 1, 1, (Finding(NASTY, NASTY, examples=(NASTY,), advice=NASTY),))]
     lines = [*journal(), {"kind": "warning", "step": 1, "text": NASTY}]
     text = made(tmp_path, summary=summary, doctor=doctor, journal=lines)
     page = Page(text)
@@ -247,7 +240,7 @@ def test_small_numbers_are_shown_with_their_power_of_ten():
 @pytest.mark.parametrize("values", [[0.0], [1.0, 1.0], [-3.0, 1e9], [1e-300, 0.0]])
 def test_any_numbers_can_be_drawn(values):
     shown = Series(np.arange(float(len(values))), np.array(values))
-    picture = Curve("x", shown, smooth=True, level=Level("start", values[0]), best_step=0).draw()
+    picture = Curve("x", shown, smooth=True, untrained=values[0], best_step=0).draw()
     assert "nan" not in picture
     assert "inf" not in picture.replace("infinity", "")
 
@@ -359,14 +352,9 @@ def test_scores_are_shown_next_to_those_of_the_untrained_model():
 
 def test_a_data_set_describes_itself():
     class Rows:
-        name, roles, classes, skipped, notes = "nli", ("left", "right"), ("yes",), 2, ["scores from 0 to 5"]
+        name, roles, classes, skipped, notes = "nli", ("left", "right"), ("yes",), 2, ("scores from 0 to 5",)
 
         def __len__(self):
             return 7
 
-        def fingerprint(self):
-            return "abc"
-
-    assert DataSet.of(Rows()) == DataSet(
-        "nli", 7, ("left", "right"), ("yes",), 2, ("scores from 0 to 5",), "abc"
-    )
+    assert DataSet.of(Rows()) == DataSet("nli", 7, ("left", "right"), ("yes",), 2, ("scores from 0 to 5",))

@@ -9,7 +9,7 @@ import pytest
 import gemel
 from gemel.errors import InputError
 from gemel.evaluation.metrics import spearman
-from gemel.training.distill.by_vectors import widest_directions
+from gemel.training.distill.methods import widest_directions
 from gemel.training.distill.static_table import fit_table, make_static, token_weights
 from gemel.vectors.similarity import scores
 from tiny import TEXT, tiny_bert, tiny_checkpoint
