@@ -137,7 +137,7 @@ def config_torch(folder: Path) -> Job:
     return _one_file(folder / "model", "config.json", lambda model: _encoded(model, "torch"))
 
 
-@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross_head")
+@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross")
 def cross_config(folder: Path) -> Job:
     import gemel
     from serve_models import light_cross

@@ -22,16 +22,18 @@ from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
 from gemel.encoder.batches import Lanes, Positions, run
-from gemel.encoder.cross_head import CrossHead, read_head, with_token_types
-from gemel.encoder.engines.engine import EnginePool
-from gemel.encoder.engines.torch import TorchPairEngine
-from gemel.encoder.pair_tokenizer import (
+from gemel.encoder.cross import (
+    CrossHead,
     PairTokenizer,
     PairTokens,
     check_pairs,
     check_text_list,
+    read_head,
     refuse_long_pairs,
+    with_token_types,
 )
+from gemel.encoder.engines.engine import EnginePool
+from gemel.encoder.engines.torch import TorchPairEngine
 from gemel.encoder.tokenizer import warn_of_long
 from gemel.encoder.weights import read_network
 from gemel.errors import InputError, ModelError

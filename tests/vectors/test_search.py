@@ -46,7 +46,7 @@ def small_blocks(monkeypatch):
     """Groups of a few queries and rows, so that a small test crosses many borders."""
     monkeypatch.setattr(nearest, "_QUERIES", 3)
     monkeypatch.setattr("gemel.vectors.scan.native_scanner._STREAM", 5)
-    monkeypatch.setattr("gemel.vectors.scan.numpy_scanner._RIGHT", 5)
+    monkeypatch.setattr("gemel.vectors.scan.scanner._RIGHT", 5)
 
 
 def test_a_search_that_fits_on_paper():

@@ -22,7 +22,7 @@ TokenIds = NDArray[np.int32]
 
 CutSide = Literal["left", "right"]
 
-_PROBES = ("a", "the", "1", ".")
+PROBES = ("a", "the", "1", ".")  # texts that show which special tokens a tokenizer adds
 
 LONG = 10_000  # characters from which on a text is tokenized without the GIL
 
@@ -194,7 +194,7 @@ def _what(value: object) -> str:
 
 def _special_tokens(tokenizer: tokenizers.Tokenizer) -> SpecialTokens:
     """What the tokenizer adds before and after a text, measured on a short one."""
-    for probe in _PROBES:
+    for probe in PROBES:
         with tokenizer_errors():
             bare = tokenizer.encode(probe, add_special_tokens=False).ids
             full = tokenizer.encode(probe, add_special_tokens=True).ids

@@ -17,9 +17,8 @@ from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_posit
 from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.cross_head import layout_of, read_head
+from gemel.encoder.cross import PairTokenizer, layout_of, read_head
 from gemel.encoder.network import Array, Norm
-from gemel.encoder.pair_tokenizer import PairTokenizer
 from gemel.encoder.tokenizer import TokenIds
 from gemel.errors import InputError, ModelError
 from gemel.training.network import TransformerBody, encode_without_gradient, to_numpy, with_max_length

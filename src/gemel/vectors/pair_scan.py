@@ -283,21 +283,28 @@ class Collector(Protocol):
     def add(self, pairs: ScanResult) -> None: ...
 
 
-class Best:
-    """The best `k` pairs so far. The k-th score is the floor for those that follow, so most pairs are never scored."""
+class _Parts:
+    """What collectors share: parts of the result, from several threads."""
 
-    def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
-        """`width`: rows of the right set. `kept`: the pairs of an earlier run."""
-        self._k, self._width = k, width
+    def __init__(self, floor: float) -> None:
         self._floor = float(np.float32(floor))
         self._parts: list[ScanResult] = []
         self._count = 0
         self._lock = threading.Lock()
-        if kept is not None:
-            self.add(kept)
 
     def floor(self) -> float:
         return self._floor
+
+
+class Best(_Parts):
+    """The best `k` pairs so far. The k-th score is the floor for those that follow, so most pairs are never scored."""
+
+    def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
+        """`width`: rows of the right set. `kept`: the pairs of an earlier run."""
+        super().__init__(floor)
+        self._k, self._width = k, width
+        if kept is not None:
+            self.add(kept)
 
     def add(self, pairs: ScanResult) -> None:
         with self._lock:
@@ -329,18 +336,12 @@ class Best:
         self._parts, self._count = [pairs], len(pairs)
 
 
-class Every:
+class Every(_Parts):
     """All pairs that reach the floor; `full` is called if they are more than `most`."""
 
     def __init__(self, floor: float, most: int, full: Callable[[], None]) -> None:
-        self._floor = float(np.float32(floor))
+        super().__init__(floor)
         self._most, self._full = most, full
-        self._parts: list[ScanResult] = []
-        self._count = 0
-        self._lock = threading.Lock()
-
-    def floor(self) -> float:
-        return self._floor
 
     def add(self, pairs: ScanResult) -> None:
         with self._lock:
