@@ -23,7 +23,7 @@ _NAMES = {  # module: its public names
     "index.port": "Count Store",
     "index.query": "Answer Hit",
     "index.verify": "VerifyResult",
-    "model": "ConfiguredModel Model TokenEmbeddings load",
+    "model": "ConfiguredModel Model load",
     "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
@@ -35,7 +35,7 @@ _NAMES = {  # module: its public names
     "training.options": "TrainOptions",
     "training.run": "TrainResult",
     "training.train": "train",
-    "types": "EncodeReport Encoder",
+    "types": "EncodeReport Encoder TokenEmbeddings",
     "vectors.calibration": "Calibration calibrate",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     from gemel.index.verify import VerifyResult as VerifyResult
     from gemel.model import ConfiguredModel as ConfiguredModel
     from gemel.model import Model as Model
-    from gemel.model import TokenEmbeddings as TokenEmbeddings
     from gemel.model import load as load
     from gemel.options import CrossKeywords as CrossKeywords
     from gemel.options import CrossOptions as CrossOptions
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
     from gemel.training.train import train as train
     from gemel.types import Encoder as Encoder
     from gemel.types import EncodeReport as EncodeReport
+    from gemel.types import TokenEmbeddings as TokenEmbeddings
     from gemel.vectors.calibration import Calibration as Calibration
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.pair_scan import Pairs as Pairs

@@ -21,7 +21,7 @@ from gemel.checkpoint.cross import CrossCheckpoint, read_cross, write_cross
 from gemel.checkpoint.fingerprint import weights_hash
 from gemel.checkpoint.sources import find_model, given_name
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.batches import Lanes, Positions, run
+from gemel.encoder.batches import Lanes, Positions, distinct_rows, run
 from gemel.encoder.cross import (
     CrossHead,
     PairTokenizer,
@@ -201,9 +201,7 @@ class CrossModel:
         """(n, k) the outputs of the network for each pair, before a sigmoid or softmax."""
         settings = CrossOptions.of(options, keywords)
         pairs = check_pairs(left, right)
-        where: dict[tuple[str, str], int] = {}
-        rows = np.fromiter((where.setdefault(pair, len(where)) for pair in pairs), np.int64, len(pairs))
-        distinct = list(where)
+        distinct, rows = distinct_rows(pairs)
         logits = np.empty((len(distinct), len(self.labels)), dtype=np.float32)
         tokens, kept = np.zeros((2, len(distinct)), dtype=np.int64)
         progress = Progress(len(distinct), "pairs", shown=settings.progress)

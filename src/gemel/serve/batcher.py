@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from gemel.encoder.batches import usable_cores
 from gemel.encoder.engines.engine import MixingEngine
-from gemel.encoder.tokenizer import Windows, check_texts
+from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts
 from gemel.errors import InputError
-from gemel.model import Model, PreparedTexts
+from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.serve.counters import Counters
 from gemel.serve.limits import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message

@@ -19,8 +19,9 @@ from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
 from gemel.evaluation.report.html import STYLE
 from gemel.evaluation.report.markup import Markup, element
-from gemel.model import Model, TokenEmbeddings
+from gemel.model import Model
 from gemel.options import EncodeKeywords, EncodeOptions
+from gemel.types import TokenEmbeddings
 
 __all__ = ["Explanation", "explain"]
 

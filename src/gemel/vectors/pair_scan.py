@@ -283,7 +283,7 @@ class Collector(Protocol):
     def add(self, pairs: ScanResult) -> None: ...
 
 
-class _Parts:
+class _Collected:
     """What collectors share: parts of the result, from several threads."""
 
     def __init__(self, floor: float) -> None:
@@ -296,7 +296,7 @@ class _Parts:
         return self._floor
 
 
-class Best(_Parts):
+class Best(_Collected):
     """The best `k` pairs so far. The k-th score is the floor for those that follow, so most pairs are never scored."""
 
     def __init__(self, k: int, floor: float, width: int, *, kept: ScanResult | None = None) -> None:
@@ -336,7 +336,7 @@ class Best(_Parts):
         self._parts, self._count = [pairs], len(pairs)
 
 
-class Every(_Parts):
+class Every(_Collected):
     """All pairs that reach the floor; `full` is called if they are more than `most`."""
 
     def __init__(self, floor: float, most: int, full: Callable[[], None]) -> None:

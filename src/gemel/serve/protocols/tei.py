@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gemel.errors import InputError
-from gemel.model import TokenEmbeddings
 from gemel.options import OnLong
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
@@ -48,6 +47,7 @@ from gemel.serve.protocols.texts import (
 )
 from gemel.serve.routes import Routes
 from gemel.serve.services import Services
+from gemel.types import TokenEmbeddings
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
