@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemel.checkpoint.files import Tensors, read_object_if_there
-from gemel.checkpoint.folder import Checkpoint, is_model_folder
+from gemel.checkpoint.folder import Checkpoint, check_layers, is_model_folder
 from gemel.checkpoint.head import (
     FLOW,
     ClassificationHead,
@@ -70,7 +70,7 @@ def write_checkpoint(
             "Copy its folder instead, or save another model"
         )
     layers = checkpoint.dense if dense is None else tuple(dense)
-    dim = _check_chain(checkpoint, layers)
+    dim = check_layers(checkpoint, layers, InputError)
     if relation is not None and dim not in (None, relation.dim):
         raise InputError(
             f"the classification head takes vectors of {relation.dim} numbers, the model's have {dim}. Train a new head"
@@ -102,18 +102,6 @@ def check_target(target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
         raise InputError(
             f"{target} is not a model, or contains more than that; it is not overwritten. Give a new folder"
         )
-
-
-def _check_chain(checkpoint: Checkpoint, layers: Sequence[Dense]) -> int | None:
-    """The output size of the last layer; layers that do not fit one another are refused."""
-    width = checkpoint.width
-    numbers = None if width is None else width * len(checkpoint.pooling.modes)
-    for number, layer in enumerate(layers, start=1):
-        outputs, inputs = layer.weight.shape
-        if numbers is not None and inputs != numbers:
-            raise InputError(f"dense layer {number} takes {inputs} numbers, but gets {numbers}")
-        numbers = outputs
-    return numbers
 
 
 def _write(checkpoint: Checkpoint, folder: Path, layers: Sequence[Dense], normalize: bool) -> None:

@@ -233,5 +233,6 @@ def with_token_types(network: Network, config: Config, weights: Mapping[str, Arr
     `Network.positions` includes the row of type 0, so row v + i of a table of v words is row i plus the difference.
     """
     types, width = positive(config, "type_vocab_size", 2), network.word.shape[1]
-    table = CheckpointWeights(weights).array("embeddings.token_type_embeddings.weight", types, width)
+    reader = CheckpointWeights(weights, ARCHITECTURES[config["model_type"]].word_table)
+    table = reader.array("embeddings.token_type_embeddings.weight", types, width)
     return replace(network, word=np.concatenate([network.word, network.word + (table[1] - table[0])]))

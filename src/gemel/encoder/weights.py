@@ -60,32 +60,10 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
         )
     where = f"a model of the architecture {kind!r}"
     check_sizes(config, (_shape(weights, name) for name in weights), where)
-    recorded = _RecordedWeights(weights)
-    network: Network = architecture.read(config, recorded)
-    refuse_unexpected(unexpected_in_body(recorded.names, weights), where)
+    reader = CheckpointWeights(weights, architecture.word_table)
+    network: Network = architecture.read(config, reader)
+    refuse_unexpected(unexpected_in_body(reader.used, weights), where)
     return network
-
-
-class _RecordedWeights(Mapping[str, Array]):
-    """Weights that record which of them were read."""
-
-    def __init__(self, weights: Mapping[str, Array]) -> None:
-        self._weights = weights
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Array:
-        weight = self._weights[name]
-        self.names.add(name)
-        return weight
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._weights  # Mapping's own would read the weight
 
 
 def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
@@ -251,10 +229,13 @@ class BlockNames:
 class CheckpointWeights:
     """Arrays of a checkpoint by their role; every error names the weight."""
 
-    def __init__(self, weights: Mapping[str, Array], word: str = "embeddings.word_embeddings.weight") -> None:
+    def __init__(self, weights: Mapping[str, Array], word: str) -> None:
+        """`word`: the name of a weight that every such checkpoint has, to find the prefix of all names."""
         self._weights = weights
         self._prefix = _find_prefix(weights, word)
         self._word = word
+        self.used: set[str] = set()
+        """Names of the weights that were read, as they are in the checkpoint."""
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._weights
@@ -328,6 +309,7 @@ class CheckpointWeights:
                 f"the weight {self._prefix + name!r} is missing from the checkpoint. "
                 "The file is incomplete, or config.json belongs to another model"
             ) from None
+        self.used.add(self._prefix + name)
         return np.asarray(array, dtype=np.float32)
 
 

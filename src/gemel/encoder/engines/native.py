@@ -34,11 +34,7 @@ _pointer, _number = ctypes.c_void_p, ctypes.c_int64
 
 class _Linear(ctypes.Structure):
     _fields_ = (
-        ("packed", _pointer),
-        ("bias", _pointer),
-        ("scale", _pointer),
-        ("column_sum", _pointer),
-        ("even", _pointer),
+        *((name, _pointer) for name in ("packed", "bias", "scale", "column_sum", "even")),
         ("outputs", _number),
         ("inputs", _number),
     )
@@ -65,21 +61,8 @@ class _Network(ctypes.Structure):
         ("blocks", ctypes.POINTER(_PackedBlock)),
         ("embedding_norm", _Norm),
         ("final_norm", _Norm),
-        *(
-            (name, _number)
-            for name in (
-                "block_count",
-                "table_width",
-                "width",
-                "heads",
-                "ffn_width",
-                "activation",
-                "max_positions",
-                "prenorm",
-                "gated",
-                "padding",
-            )
-        ),
+        *((name, _number) for name in ("block_count", "table_width", "width", "heads", "ffn_width")),
+        *((name, _number) for name in ("activation", "max_positions", "prenorm", "gated", "padding")),
         ("padding_position", _pointer),
     )
 

@@ -10,7 +10,6 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -308,15 +307,6 @@ _MOST_BUFFERS = 2**28  # numbers that are computed, not stored: masks and tables
 _SPARE = 2**24  # numbers of a pooler and the like that a checkpoint may lack
 
 
-@dataclass(frozen=True)
-class _LoadingReport:
-    """The weights that transformers reports as missing, unexpected or of another shape."""
-
-    missing: list[str]
-    unexpected: list[str]
-    mismatched: list[str]
-
-
 def load_network(
     checkpoint: Checkpoint,
     *,
@@ -352,7 +342,7 @@ def load_network(
             output_loading_info=True,
             **settings,
         )
-    _check_weights(model, _loading_report(report), name)
+    _check_weights(model, report, name)
     network: nn.Module = model
     return network
 
@@ -408,24 +398,20 @@ def _prefix_to_drop(model: Any) -> str:  # noqa: ANN401
     return "" if any(weight.startswith(prefix) for weight in own) else prefix
 
 
-def _loading_report(report: Any) -> _LoadingReport:  # noqa: ANN401 - sets of names, whose classes changed between releases
-    return _LoadingReport(
-        missing=sorted(report["missing_keys"]),
-        unexpected=sorted(report["unexpected_keys"]),
-        mismatched=sorted(str(entry[0]) for entry in report["mismatched_keys"]),
-    )
-
-
-def _check_weights(model: Any, report: _LoadingReport, name: str) -> None:  # noqa: ANN401
+def _check_weights(model: Any, report: Any, name: str) -> None:  # noqa: ANN401
+    """`report`: the names of weights that transformers reports as missing, unexpected or of another shape."""
     # A pooler is not run for hidden states. For pairs it is, and transformers counts it as missing all the same.
     pairs = hasattr(model, "num_labels") and type(model).__name__.endswith("ForSequenceClassification")
-    refuse_missing([weight for weight in report.missing if pairs or not is_harmless(weight)], name)
-    if report.mismatched:
+    missing = sorted(report["missing_keys"])
+    refuse_missing([weight for weight in missing if pairs or not is_harmless(weight)], name)
+    mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if mismatched:
         raise ModelError(
-            f"{name}: the weights {listing(report.mismatched)} have other shapes than config.json asks for"
+            f"{name}: the weights {listing(mismatched)} have other shapes than config.json asks for"
         )
     children = {child for child, _ in model.named_children()}
-    refuse_unexpected([weight for weight in report.unexpected if _counts(weight, model, children)], name)
+    unexpected = sorted(report["unexpected_keys"])
+    refuse_unexpected([weight for weight in unexpected if _counts(weight, model, children)], name)
 
 
 def _counts(weight: str, model: Any, children: set[str]) -> bool:  # noqa: ANN401
