@@ -39,8 +39,7 @@ _NAMES = {  # module: its public names
     "vectors.calibration": "Calibration calibrate",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
-    "vectors.quantize": "quantize rescore",
-    "vectors.search": "Hits search",
+    "vectors.search": "Hits quantize rescore search",
     "vectors.similarity": "cosine normalize",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -112,9 +111,9 @@ if TYPE_CHECKING:
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs
-    from gemel.vectors.quantize import quantize as quantize
-    from gemel.vectors.quantize import rescore as rescore
     from gemel.vectors.search import Hits as Hits
+    from gemel.vectors.search import quantize as quantize
+    from gemel.vectors.search import rescore as rescore
     from gemel.vectors.search import search as search
     from gemel.vectors.similarity import cosine as cosine
     from gemel.vectors.similarity import normalize as normalize

@@ -208,7 +208,7 @@ class Model:
             warn_of_long(tokens[rows], kept[rows], self._preparer.limit(settings))
         repeated = len(checked) - len(distinct)
         if settings.output != "float32":
-            from gemel.vectors.quantize import quantize
+            from gemel.vectors.search import quantize
 
             vectors = quantize(vectors, settings.output)
         return EncodeReport(

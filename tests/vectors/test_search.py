@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError
 from gemel.vectors import search as nearest
-from gemel.vectors.quantize import quantize, rescore
 from gemel.vectors.scan import native_scanner
 from gemel.vectors.scan.exact import exact_scores, squares
 from gemel.vectors.scan.native_scanner import levels
-from gemel.vectors.search import search
+from gemel.vectors.search import quantize, rescore, search
 from gemel.vectors.similarity import METRICS, scores
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8

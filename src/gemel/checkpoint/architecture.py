@@ -115,6 +115,11 @@ def max_positions(config: Config) -> int | None:
     return positions
 
 
+def least(*lengths: int | None) -> int | None:
+    """The smallest of these limits; None is no limit."""
+    return min((length for length in lengths if length is not None), default=None)
+
+
 def positive_or_none(value: object) -> int | None:
     """A whole number of at least 1; None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

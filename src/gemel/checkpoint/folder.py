@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import max_positions, positive_or_none
+from gemel.checkpoint.architecture import least, max_positions, positive_or_none
 from gemel.checkpoint.files import (
     Tensors,
     inside,
@@ -281,9 +281,7 @@ def _max_length(steps: Steps, own: TransformerSettings) -> int | None:
     """As the checkpoint or the tokenizer says, and at most the number of positions."""
     if steps.kind == "static":
         return None
-    return min(
-        (length for length in (own.max_length, max_positions(own.config)) if length is not None), default=None
-    )
+    return least(own.max_length, max_positions(own.config))
 
 
 def _tokenizer_file(model: Path, folder: Path) -> Path:

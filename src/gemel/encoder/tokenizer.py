@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import max_positions
+from gemel.checkpoint.architecture import least, max_positions
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.errors import InputError, ModelError
@@ -216,7 +216,10 @@ OVERLAP = 0.25
 
 @dataclass(frozen=True)
 class Windows:
-    """One text, ready to run: in one or several pieces, each with its special tokens and its weight in the mean."""
+    """One text, ready to run: in one or several pieces, each with its special tokens and its weight in the mean.
+
+    A pair of texts is one piece.
+    """
 
     pieces: tuple[TokenIds, ...]
     weights: tuple[int, ...]
@@ -290,7 +293,7 @@ class TextPreparer:
         requested = options.max_length or self._checkpoint.max_length
         # A table of token vectors has no positions, whatever config.json says.
         room = max_positions(self._checkpoint.config) if self._checkpoint.kind == "transformer" else None
-        return min((length for length in (requested, room) if length is not None), default=None)
+        return least(requested, room)
 
     def prompt(self, options: EncodeOptions) -> str:
         """What is put before each text; empty: nothing."""
@@ -346,13 +349,20 @@ class TruncationWarning(UserWarning):
     """Texts were longer than the model reads, and were truncated."""
 
 
-def refuse_long(windows: Sequence[Windows], block: Sequence[str], texts: Sequence[str]) -> None:
-    """Raise an error for the first text of `block` that was truncated, with its position in `texts`."""
+def refuse_long(
+    windows: Sequence[Windows],
+    block: Sequence[object],
+    among: Sequence[object],
+    *,
+    name: str = "texts[{}]",
+    advice: str = "'truncate' or 'chunk'",
+) -> None:
+    """Raise an error for the first text (or pair) of `block` that was truncated, with its position in `among`."""
     for window, text in zip(windows, block, strict=True):
         if window.kept < window.tokens:
             raise InputError(
-                f"texts[{texts.index(text)}] has {window.tokens:,} tokens, the model reads {window.kept:,}. "
-                "Shorten it, or use on_long='truncate' or 'chunk'"
+                f"{name.format(among.index(text))} has {window.tokens:,} tokens, the model reads {window.kept:,}. "
+                f"Shorten it, or use on_long={advice}"
             )
 
 

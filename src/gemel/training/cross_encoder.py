@@ -97,7 +97,7 @@ class CrossNetwork:
         """Token ids of both texts of each pair with special tokens, truncated."""
         assert not noise, "no objective of a cross-encoder uses noise"
         left, right = [pair[0] for pair in items], [pair[1] for pair in items]
-        return [pair.ids for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
+        return [pair.pieces[0] for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
 
     def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
         """(n, labels), as `CrossModel.logits` gives them."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gemel.errors import InputError, MissingExtra
-from gemel.options import parse_bytes
+from gemel.options import check_count, parse_bytes
 from gemel.terminal import Progress
 from gemel.types import Vectors
 from gemel.vectors.scan.compare import Scanner, ScanResult, in_threads
@@ -116,8 +116,8 @@ def _check_limits(k: int | None, min_score: float | None) -> None:
     """Raise unless k or min_score is given and valid."""
     if k is None and min_score is None:
         raise InputError("similar_pairs needs k (how many), min_score (how near), or both")
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):
-        raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+    if k is not None:
+        check_count("k", k.item() if isinstance(k, np.integer) else k)
     if min_score is not None and not _is_number(min_score):
         raise InputError(f"min_score must be a finite number, got {min_score!r}")
 

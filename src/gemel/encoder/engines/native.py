@@ -281,7 +281,8 @@ class NativeEngine:
 
     def _packed_bytes(self, linear: Linear) -> int:
         outputs, inputs = linear.weight.shape
-        return _whole_lines(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
+        size: int = self._library.gemel_packed_bytes(outputs, inputs, self._store is not None)
+        return -(-size // _CACHE_LINE) * _CACHE_LINE
 
     def _norm(self, norm: Norm | None) -> _Norm:
         if norm is None:
@@ -315,10 +316,6 @@ class _Arena:
         taken, self._free = self._free[:size], self._free[size:]
         assert len(taken) == size, "the arena was made too small"
         return taken
-
-
-def _whole_lines(size: int) -> int:
-    return -(-size // _CACHE_LINE) * _CACHE_LINE
 
 
 def _layers(network: Network) -> set[Linear]:

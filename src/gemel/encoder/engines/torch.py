@@ -56,6 +56,8 @@ class _TorchRunner:
     name = "torch"
     batch_tokens = _MOST_TOKENS
     _task: Task = "hidden-states"
+    _gives = "one vector for each token"
+    _per_token = True
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu") -> None:
         kind = checkpoint.config.get("model_type")
@@ -177,7 +179,7 @@ class _TorchRunner:
         except Exception as error:  # of any kind: the network was not made for this
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise ModelError(f"{start} {self._gives}: {reason}. Use a model for texts") from error
-        if states.ndim != 3 or states.shape[:2] != self._shape_of(length):
+        if states.ndim != 3 or states.shape[:2] != (1, length if self._per_token else 1):
             raise ModelError(
                 f"{start} {self._gives}, but gives the shape {tuple(states.shape)}. Use a model for texts"
             )
@@ -187,23 +189,13 @@ class _TorchRunner:
             )
         return int(states.shape[2])
 
-    _gives = ""
-
-    def _shape_of(self, length: int) -> tuple[int, int]:
-        raise NotImplementedError
-
 
 class TorchEngine(_TorchRunner):
     """Fits `Engine`. Loads safetensors only, and runs no code that comes with a checkpoint."""
 
-    _gives = "one vector for each token"
-
     def _forward(self, tokens: Tensor) -> Tensor:
         states: Tensor = self._run({"input_ids": tokens}).last_hidden_state
         return states
-
-    def _shape_of(self, length: int) -> tuple[int, int]:
-        return (1, length)
 
 
 class TorchPairEngine(_TorchRunner):
@@ -214,6 +206,7 @@ class TorchPairEngine(_TorchRunner):
 
     _task: Task = "pairs"
     _gives = "one number for each label"
+    _per_token = False
 
     def __init__(self, checkpoint: Checkpoint, *, typed: bool, device: str = "cpu") -> None:
         self._typed = typed
@@ -230,9 +223,6 @@ class TorchPairEngine(_TorchRunner):
 
     def _check(self, ids: Ids) -> None:
         super()._check(ids % self.vocabulary if self._typed and ids.size and ids.min() >= 0 else ids)
-
-    def _shape_of(self, length: int) -> tuple[int, int]:
-        return (1, 1)
 
 
 def _threads() -> int:

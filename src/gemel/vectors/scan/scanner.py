@@ -131,11 +131,8 @@ class NumpyScanner:
             score = self._exact(left, right)
             good = score >= least
             if good.any():
-                take(
-                    ScanResult(
-                        score[good], left[good].astype(np.int32, copy=False), right[good].astype(np.int32)
-                    )
-                )
+                positions = left[good].astype(np.int32), right[good].astype(np.int32)
+                take(ScanResult(score[good], *positions))
 
     def nearest(self, block: _NumpyBlock, k: int, threads: int) -> Nearest:
         parts = [
