@@ -11,8 +11,8 @@ import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.checkpoint.cross import read_cross, write_cross
 from gemel.checkpoint.folder import read_checkpoint
+from gemel.encoder.cross import longest_first
 from gemel.encoder.engines import native
-from gemel.encoder.pair_tokenizer import longest_first
 from gemel.encoder.tokenizer import TruncationWarning
 from gemel.errors import InputError, ModelError, WorkError
 from tests.project.test_without_torch import python

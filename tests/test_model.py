@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import gemel
 from gemel.checkpoint.architecture import model_types
 from gemel.encoder.engines import native
-from gemel.encoder.tokenizer import TruncationWarning
+from gemel.encoder.tokenizer import PreparedTexts, TruncationWarning
 from gemel.errors import InputError
-from gemel.model import Model, PreparedTexts
+from gemel.model import Model
 from gemel.options import EncodeOptions
 from gemel.vectors.similarity import scores
 from tiny import tiny_bert, tiny_checkpoint

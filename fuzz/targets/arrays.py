@@ -17,7 +17,6 @@ METRICS = ("cosine", "dot", "euclidean", "manhattan")
     "gemel.vectors.search",
     "gemel.vectors.pairs",
     "gemel.vectors.scan.compare",
-    "gemel.vectors.quantize",
 )
 def arrays(folder: Path) -> Job:
     """Six bytes say type, metric, dimension, rows, k and options; the rest are the numbers."""

@@ -112,16 +112,8 @@ for _name in _files():
 
 def _add_architecture(kind: str) -> None:
     architecture = f"gemel.encoder.architectures.{kind}"
-    settings = "gemel.encoder.architectures.config"
 
-    @target(
-        f"config-{kind}",
-        "json",
-        *READERS[:2],
-        architecture,
-        settings,
-        "gemel.encoder.weights",
-    )
+    @target(f"config-{kind}", "json", *READERS[:2], architecture, "gemel.encoder.weights")
     def make(folder: Path) -> Job:
         from tiny import tiny_bert, tiny_checkpoint
 
@@ -148,7 +140,7 @@ def config_torch(folder: Path) -> Job:
     return _one_file(folder / "model", "config.json", lambda model: _encoded(model, "torch"))
 
 
-@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross_head")
+@target("cross-config", "json", "gemel.checkpoint.cross", "gemel.encoder.cross")
 def cross_config(folder: Path) -> Job:
     import gemel
     from serve_models import light_cross

@@ -197,7 +197,7 @@ _add_json(
 _add_json("encoded-progress", "progress.json", "gemel.texts.folder_files", "gemel.texts.encode_folder")
 
 
-@target("pair-folder", "bytes", "gemel.vectors.pair_folder")
+@target("pair-folder", "bytes", "gemel.vectors.pairs")
 def pair_folder(folder: Path) -> Job:
     """A finished folder of pairs, opened by a second request."""
     import gemel
@@ -213,7 +213,7 @@ def pair_folder(folder: Path) -> Job:
     return _folder_job(folder / "pairs", read)
 
 
-@target("pair-progress", "json", "gemel.vectors.pair_folder")
+@target("pair-progress", "json", "gemel.vectors.pairs")
 def pair_progress(folder: Path) -> Job:
     """The journal of a run that was killed."""
     import gemel

@@ -23,7 +23,7 @@ _NAMES = {  # module: its public names
     "index.port": "Count Store",
     "index.query": "Answer Hit",
     "index.verify": "VerifyResult",
-    "model": "ConfiguredModel Model TokenEmbeddings load",
+    "model": "ConfiguredModel Model load",
     "options": "CrossKeywords CrossOptions EncodeKeywords EncodeOptions",
     "texts.encode_folder": "EncodedFolder FolderProgress FolderResult encode_to_folder read_folder",
     "texts.explanation": "Explanation explain",
@@ -34,12 +34,11 @@ _NAMES = {  # module: its public names
     "training.options": "TrainOptions",
     "training.run": "TrainResult",
     "training.train": "train",
-    "types": "EncodeReport Encoder",
+    "types": "EncodeReport Encoder TokenEmbeddings",
     "vectors.calibration": "Calibration calibrate",
     "vectors.pair_scan": "Pairs",
     "vectors.pairs": "similar_pairs",
-    "vectors.quantize": "quantize rescore",
-    "vectors.search": "Hits search",
+    "vectors.search": "Hits quantize rescore search",
     "vectors.similarity": "cosine normalize",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -81,7 +80,6 @@ if TYPE_CHECKING:
     from gemel.index.verify import VerifyResult as VerifyResult
     from gemel.model import ConfiguredModel as ConfiguredModel
     from gemel.model import Model as Model
-    from gemel.model import TokenEmbeddings as TokenEmbeddings
     from gemel.model import load as load
     from gemel.options import CrossKeywords as CrossKeywords
     from gemel.options import CrossOptions as CrossOptions
@@ -107,13 +105,14 @@ if TYPE_CHECKING:
     from gemel.training.train import train as train
     from gemel.types import Encoder as Encoder
     from gemel.types import EncodeReport as EncodeReport
+    from gemel.types import TokenEmbeddings as TokenEmbeddings
     from gemel.vectors.calibration import Calibration as Calibration
     from gemel.vectors.calibration import calibrate as calibrate
     from gemel.vectors.pair_scan import Pairs as Pairs
     from gemel.vectors.pairs import similar_pairs as similar_pairs
-    from gemel.vectors.quantize import quantize as quantize
-    from gemel.vectors.quantize import rescore as rescore
     from gemel.vectors.search import Hits as Hits
+    from gemel.vectors.search import quantize as quantize
+    from gemel.vectors.search import rescore as rescore
     from gemel.vectors.search import search as search
     from gemel.vectors.similarity import cosine as cosine
     from gemel.vectors.similarity import normalize as normalize

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemel.encoder.batches import Lanes, same_length_batches, usable_cores
+from gemel.encoder.batches import Lanes, same_length_batches
 from gemel.encoder.tokenizer import SpecialTokens, cut
+from gemel.options import usable_cores
 
 SPECIAL = SpecialTokens(np.array([1], np.int32), np.array([2], np.int32))
 

@@ -1,6 +1,7 @@
 """Long texts as passages: nothing lost, nothing too long, and split at natural boundaries."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemel
-from gemel.encoder.passages import Divider, split
-from gemel.encoder.tokenizer import TextTokenizer
+from gemel.encoder.passages import Divider, split, split_texts
+from gemel.encoder.tokenizer import TextPreparer, TextTokenizer
 from gemel.errors import InputError
 from tiny import tiny_bert, tiny_tokenizer
 
@@ -231,9 +232,9 @@ def test_passages_that_the_model_cannot_read_are_refused(model):
 
 
 def test_a_model_without_a_limit_splits_nothing_unless_requested(tmp_path):
-    endless = gemel.load(tiny_bert(tmp_path, max_length=64))
-    endless.checkpoint = gemel.model.replace(endless.checkpoint, max_length=None)
-    assert len(endless.passages(["cat " * 500])[0]) == 4  # it still has 128 positions
-    endless.checkpoint = gemel.model.replace(endless.checkpoint, config={})
-    assert endless.passages(["cat " * 500]) == [["cat " * 500]]
-    assert len(endless.passages(["cat " * 500], tokens=102)[0]) == 5
+    checkpoint = replace(gemel.load(tiny_bert(tmp_path, max_length=64)).checkpoint, max_length=None)
+    texts, options = ["cat " * 500], gemel.EncodeOptions()
+    assert len(gemel.Model(checkpoint).passages(texts)[0]) == 4  # it still has 128 positions
+    endless = TextPreparer(replace(checkpoint, config={}))
+    assert split_texts(endless, texts, options, None) == [texts]
+    assert len(split_texts(endless, texts, options, 102)[0]) == 5

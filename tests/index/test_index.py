@@ -108,7 +108,7 @@ def test_only_changed_passages_of_a_long_document_are_encoded(index, model):
 
 
 def test_a_document_is_tokenized_once(index, model, monkeypatch):
-    tokenizer, seen = type(model._tokenizer), []
+    tokenizer, seen = type(model.tokenizer), []
     content = tokenizer.content
 
     def counted(self, texts, **options):

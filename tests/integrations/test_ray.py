@@ -30,8 +30,8 @@ from gemel.integrations.ray.pairs import (
     tile_side,
 )
 from gemel.options import EncodeOptions
-from gemel.vectors.pair_folder import PairFolder
 from gemel.vectors.pair_scan import PairRequest
+from gemel.vectors.pairs import PairFolder
 from gemel.vectors.scan.compare import ScanResult
 from tiny import tiny_bert
 

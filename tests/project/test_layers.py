@@ -22,7 +22,7 @@ HOMES = {
     "llama_index": ["integrations/llama_index.py"],
     "haystack": ["integrations/haystack.py"],
     "numpy": [""],
-    "tokenizers": ["export/", "checkpoint/tokenizer.py", "encoder/pair_tokenizer.py", "encoder/tokenizer.py"],
+    "tokenizers": ["export/", "checkpoint/tokenizer.py", "encoder/cross.py", "encoder/tokenizer.py"],
     "safetensors": [
         "checkpoint/convert.py",
         "checkpoint/cross.py",

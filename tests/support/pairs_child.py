@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 
-from gemel.vectors import pair_folder as folder
 from gemel.vectors import pair_scan as walk
 from gemel.vectors import pairs as exact
+from gemel.vectors import pairs as folder
 from gemel.vectors.pairs import similar_pairs
 
 

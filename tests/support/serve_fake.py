@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gemel.encoder.tokenizer import Windows
+from gemel.encoder.tokenizer import PreparedTexts, Windows
 from gemel.errors import InputError
-from gemel.model import PreparedTexts
 
 DIM = 4
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from gemel.errors import InputError
-from gemel.vectors import pair_folder as folder
-from gemel.vectors.pair_folder import PairFolder
-from gemel.vectors.pairs import similar_pairs
+from gemel.vectors import pairs as folder
+from gemel.vectors.pairs import PairFolder, similar_pairs
 
 CHILD = Path(__file__).parents[1] / "support" / "pairs_child.py"
 FILES = ["left.npy", "pairs.json", "right.npy", "score.npy"]

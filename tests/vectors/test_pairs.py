@@ -13,7 +13,7 @@ from gemel.vectors.pairs import similar_pairs
 from gemel.vectors.scan import native_scanner
 from gemel.vectors.scan.exact import exact_scores, squares
 from gemel.vectors.scan.native_scanner import levels
-from gemel.vectors.scan.numpy_scanner import numpy_squares
+from gemel.vectors.scan.scanner import numpy_squares
 from gemel.vectors.search import search
 from gemel.vectors.similarity import METRICS, row_scores, scores
 

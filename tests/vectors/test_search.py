@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError
 from gemel.vectors import search as nearest
-from gemel.vectors.quantize import quantize, rescore
 from gemel.vectors.scan import native_scanner
 from gemel.vectors.scan.exact import exact_scores, squares
 from gemel.vectors.scan.native_scanner import levels
-from gemel.vectors.search import search
+from gemel.vectors.search import quantize, rescore, search
 from gemel.vectors.similarity import METRICS, scores
 
 SCANNERS = [(levels()[0], False), *((level, True) for level in levels())]  # only the best may have int8
@@ -46,7 +45,7 @@ def small_blocks(monkeypatch):
     """Groups of a few queries and rows, so that a small test crosses many block boundaries."""
     monkeypatch.setattr(nearest, "_QUERIES", 3)
     monkeypatch.setattr("gemel.vectors.scan.native_scanner._STREAM", 5)
-    monkeypatch.setattr("gemel.vectors.scan.numpy_scanner._RIGHT", 5)
+    monkeypatch.setattr("gemel.vectors.scan.scanner._RIGHT", 5)
 
 
 def test_search_by_hand():

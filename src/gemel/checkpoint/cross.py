@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.checkpoint.architecture import architecture_of, model_types
+from gemel.checkpoint.architecture import architecture_of, key_set, model_types
 from gemel.checkpoint.files import read_object_if_there
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
@@ -29,41 +29,22 @@ _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmo
 _PATHS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
 _HEAD = "ForSequenceClassification"
 _OLD_KEY = "sbert_ce_default_activation_function"
-_TYPED = {
-    *(
-        "BertTokenizer",
-        "ConvBertTokenizer",
-        "DPRQuestionEncoderTokenizer",
-        "DebertaTokenizer",
-        "DebertaV2Tokenizer",
-    ),
-    *("ElectraTokenizer", "FNetTokenizer", "LayoutLMTokenizer", "LxmertTokenizer", "MobileBertTokenizer"),
-}
-"""Tokenizers of transformers that give token types, without "Fast" at the end."""
-_TYPED_UP_TO_4 = {
-    *(
-        "AlbertTokenizer",
-        "BertJapaneseTokenizer",
-        "FunnelTokenizer",
-        "HerbertTokenizer",
-        "PreTrainedTokenizer",
-    ),
-    *("RemBertTokenizer", "RoFormerTokenizer", "SplinterTokenizer", "SqueezeBertTokenizer", "XLNetTokenizer"),
-}
+_TYPED = key_set("Bert ConvBert DPRQuestionEncoder Deberta DebertaV2 Electra FNet LayoutLM Lxmert MobileBert")
+"""Tokenizers of transformers that give token types, without "Tokenizer" or "TokenizerFast" at the end."""
+_TYPED_UP_TO_4 = key_set(
+    "Albert BertJapanese Funnel Herbert PreTrained RemBert RoFormer Splinter SqueezeBert XLNet"
+)
 _TOKENIZERS = {
-    "convbert": "BertTokenizer",
-    "deberta": "DebertaTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "ernie": "BertTokenizer",
-    "fnet": "FNetTokenizer",
-    "funnel": "FunnelTokenizer",
-    "megatron-bert": "BertTokenizer",
-    "mobilebert": "MobileBertTokenizer",
-    "nystromformer": "AlbertTokenizer",
-    "rembert": "RemBertTokenizer",
-    "roformer": "RoFormerTokenizer",
-    "squeezebert": "BertTokenizer",
-    "xlnet": "XLNetTokenizer",
+    **dict.fromkeys(("convbert", "ernie", "megatron-bert", "squeezebert"), "Bert"),
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
+    "fnet": "FNet",
+    "funnel": "Funnel",
+    "mobilebert": "MobileBert",
+    "nystromformer": "Albert",
+    "rembert": "RemBert",
+    "roformer": "RoFormer",
+    "xlnet": "XLNet",
 }
 """The tokenizer that transformers takes where tokenizer_config.json names none, for architectures that torch runs."""
 _OLDER_THAN_5 = {"", "0", "1", "2", "3", "4"}
@@ -113,8 +94,9 @@ def has_token_types(checkpoint: Checkpoint) -> bool:
     if isinstance(inputs, list):
         return "token_type_ids" in inputs
     kind = str(checkpoint.config.get("model_type"))
-    default = f"{architecture.class_prefix}Tokenizer" if architecture else _TOKENIZERS.get(kind, "")
-    tokenizer = str(settings.get("tokenizer_class") or default).removesuffix("Fast")
+    default = architecture.class_prefix if architecture else _TOKENIZERS.get(kind, "")
+    named = settings.get("tokenizer_class")
+    tokenizer = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else default
     version = str(checkpoint.config.get("transformers_version") or "")
     # Some tokenizers stopped giving types in transformers 5; a checkpoint is run as it was trained.
     older = version.partition(".")[0] in _OLDER_THAN_5

@@ -6,36 +6,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
+from gemel.checkpoint.architecture import key_set
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.tokenizer import open_tokenizer
 from gemel.errors import ModelError
 
-_BLOCK = 2**20
 # Settings of config.json that change the numbers that come out; names and versions in it do not.
-_ARITHMETIC = (
-    "model_type",
-    "hidden_act",
-    "activation",
-    "hidden_activation",
-    "layer_norm_eps",
-    "norm_eps",
-    "num_attention_heads",
-    "n_heads",
-    "num_hidden_layers",
-    "n_layers",
-    "num_hidden_groups",
-    "pad_token_id",
-    "position_embedding_type",
-    "global_rope_theta",
-    "local_rope_theta",
-    "rope_parameters",
-    "layer_types",
-    "local_attention",
-    "global_attn_every_n_layers",
-    "relative_attention_num_buckets",
+_ARITHMETIC = key_set(
+    "model_type hidden_act activation hidden_activation layer_norm_eps norm_eps",
+    "num_attention_heads n_heads num_hidden_layers n_layers num_hidden_groups",
+    "pad_token_id position_embedding_type relative_attention_num_buckets",
+    "global_rope_theta local_rope_theta rope_parameters",
+    "layer_types local_attention global_attn_every_n_layers",
 )
 
 
@@ -90,7 +74,8 @@ def weights_hash(checkpoint: Checkpoint) -> str:
     digest = hashlib.sha256(b"gemel weights 1\n")
     for path in (*checkpoint.parts, checkpoint.tokenizer_file):
         digest.update(f"{path.stat().st_size}\n".encode("ascii"))
-        _feed(digest, path)
+        with path.open("rb") as stream:
+            hashlib.file_digest(stream, lambda: digest)  # adds to it
     settings = {
         "config": {key: checkpoint.config[key] for key in _ARITHMETIC if key in checkpoint.config},
         "dense": [dense.activation for dense in checkpoint.dense],
@@ -114,9 +99,3 @@ def _unusual(checkpoint: Checkpoint) -> dict[str, Any]:
         "truncate_dim": checkpoint.truncate_dim,
     }
     return {name: value for name, value in settings.items() if value}
-
-
-def _feed(digest: hashlib._Hash, path: Path) -> None:
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)

@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
-from gemel.checkpoint.architecture import architecture_of
+from gemel.checkpoint.architecture import architecture_of, key_set
 from gemel.checkpoint.files import MAX_TOKENIZER, read_object_if_there
 from gemel.checkpoint.folder import Checkpoint
 from gemel.checkpoint.settings import Side
@@ -53,9 +53,7 @@ def open_tokenizer(checkpoint: Checkpoint) -> OpenedTokenizer:
     else:
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except (
-            BaseException
-        ) as error:  # the library raises a plain Exception, or a panic, which is a BaseException
+        except BaseException as error:  # a plain Exception, or a panic, which is a BaseException
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise ModelError(
@@ -140,21 +138,11 @@ def _lowercase(tokenizer: Tokenizer) -> None:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), rules])
 
 
-_BERT = {
-    "Bert",
-    "DistilBert",
-    "Electra",
-    "MPNet",
-    "MobileBert",
-    "Funnel",
-    "LayoutLM",
-    "RetriBert",
-    "SqueezeBert",
-}
+_BERT = key_set("Bert DistilBert Electra MPNet MobileBert Funnel LayoutLM RetriBert SqueezeBert")
 
-_BYTES = {"Roberta", "Longformer", "GPT2", "Bart", "Deberta", "CodeGen"}
+_BYTES = key_set("Roberta Longformer GPT2 Bart Deberta CodeGen")
 
-_PIECES = {"Albert", "XLMRoberta", "Camembert", "BigBird", "XLNet", "T5", "MBart"}
+_PIECES = key_set("Albert XLMRoberta Camembert BigBird XLNet T5 MBart")
 
 _OTHER_CLASSES = {"mobilebert": "MobileBert"}
 
@@ -166,7 +154,9 @@ def follow_settings(
 ) -> None:
     """Change `tokenizer` as its settings say, or refuse what is not supported; `path` is their file."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else _default_class(config)
+    architecture = architecture_of(config)
+    default = architecture.class_prefix if architecture else _OTHER_CLASSES.get(str(config.get("model_type")))
+    kind = str(named).removesuffix("Fast").removesuffix("Tokenizer") if named else default
     if kind in _BERT:
         # What transformers saves has all keys; a file without a class has only those that it means.
         defaults = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
@@ -178,14 +168,6 @@ def follow_settings(
     _check_ends(tokenizer, settings, path)
     if settings.get("split_special_tokens") is True:
         tokenizer.encode_special_tokens = True
-
-
-def _default_class(config: Mapping[str, Any]) -> str:
-    """The class of a tokenizer whose settings name none."""
-    architecture = architecture_of(config)
-    return (
-        architecture.class_prefix if architecture else _OTHER_CLASSES.get(str(config.get("model_type")), "")
-    )
 
 
 def _bert(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:

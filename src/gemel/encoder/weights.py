@@ -1,14 +1,16 @@
-"""The weights of a checkpoint to a `Network`, each by its name and checked against what config.json asks for.
+"""config.json and the weights of a checkpoint to a `Network`: what all architectures read them with.
 
-Sizes are checked before anything is allocated. A missing weight would be random, one too many belongs to another
-network: both are refused by name. Checkpoints saved from a larger model put a prefix on every name ("bert.", "model.",
-"0.auto_model."); it is detected by looking for the word table.
+Sizes of config.json are checked before anything is allocated, and a setting that would silently give wrong vectors is
+refused. A missing weight would be random, one too many belongs to another network: both are refused by name.
+Checkpoints saved from a larger model put a prefix on every name ("bert.", "model.", "0.auto_model."); it is detected
+by looking for the word table.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,14 +18,17 @@ import numpy as np
 
 from gemel.checkpoint.architecture import Config, architecture_of, model_types
 from gemel.checkpoint.files import Tensors, is_finite
-from gemel.encoder.network import Array, Linear, Network, Norm
+from gemel.encoder.network import Activation, Array, Block, Linear, Network, Norm
 from gemel.errors import ModelError
 
 MAX_LAYERS = 256
-"""More is allowed where the checkpoint stores as many tensors; ALBERT's layers share theirs."""
+"""Shared weights (ALBERT) do not bound the number of layers. torch runs more, where as many tensors are stored."""
 
 MAX_SIZE = 2**26
-"""Of a size that config.json gives, where no tensor of the checkpoint is that large."""
+"""Of a size that config.json gives. torch runs more, where a tensor of the checkpoint is that large."""
+
+MAX_POSITIONS = 2**18
+"""Of rotary positions: no table of weights bounds them, and each takes a row of angles."""
 
 _HARMLESS = re.compile(r"(^|\.)(pooler\..*|position_ids|token_type_ids|(.*_)?inv_freq|masked_bias)$")
 
@@ -55,32 +60,10 @@ def read_network(config: Config, weights: Mapping[str, Array]) -> Network:
         )
     where = f"a model of the architecture {kind!r}"
     check_sizes(config, (_shape(weights, name) for name in weights), where)
-    recorded = _RecordedWeights(weights)
-    network: Network = architecture.read(config, recorded)
-    refuse_unexpected(unexpected_in_body(recorded.names, weights), where)
+    reader = CheckpointWeights(weights, architecture.word_table)
+    network: Network = architecture.read(config, reader)
+    refuse_unexpected(unexpected_in_body(reader.used, weights), where)
     return network
-
-
-class _RecordedWeights(Mapping[str, Array]):
-    """Weights that record which of them were read."""
-
-    def __init__(self, weights: Mapping[str, Array]) -> None:
-        self._weights = weights
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Array:
-        weight = self._weights[name]
-        self.names.add(name)
-        return weight
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._weights  # Mapping's own would read the weight
 
 
 def _shape(weights: Mapping[str, Array], name: str) -> tuple[int, ...]:
@@ -162,17 +145,97 @@ def listing(names: list[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
+# Values of config.json, checked.
+
+_ACTIVATIONS: dict[str, Activation] = {
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh"), "gelu-tanh"),
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    "relu": "relu",
+}
+
+
+def unsupported(message: str) -> ModelError:
+    """An error for a variant of a known architecture that only transformers runs."""
+    return ModelError(f"{message}. It may run with engine='torch' (pip install 'gemel[train]')")
+
+
+def positive(config: Config, name: str, default: int | None = None, *, most: int = MAX_SIZE) -> int:
+    """A size: a whole number from 1 to `most`."""
+    value = config.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        rule = f"config.json must give {name!r} as a whole number of at least 1 and at most {most:,}"
+        raise ModelError(f"{rule}, got {value!r:.60}")
+    return value
+
+
+def layers_of(config: Config, name: str = "num_hidden_layers", default: int | None = None) -> int:
+    """A number of layers, of groups or of layers in a group."""
+    return positive(config, name, default, most=MAX_LAYERS)
+
+
+def epsilon_of(config: Config, name: str = "layer_norm_eps", default: float = 1e-12) -> float:
+    """The epsilon of a layer norm."""
+    value = config.get(name, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ModelError(f"config.json must give {name!r} as a number from 0 to 1, got {value!r}")
+    return float(value)
+
+
+def heads_of(config: Config, width: int, name: str = "num_attention_heads") -> int:
+    """The number of attention heads, which must divide the width."""
+    heads = positive(config, name)
+    if width % heads:
+        raise ModelError(
+            f"config.json asks for {heads} attention heads, which do not divide the width {width}"
+        )
+    return heads
+
+
+def token_id(config: Config, name: str) -> int | None:
+    """The id of a token; None where the config gives none."""
+    value = config.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise ModelError(f"config.json must give {name!r} as the number of a token, got {value!r:.60}")
+    return value
+
+
+def activation_of(config: Config, name: str = "hidden_act", default: str = "gelu") -> Activation:
+    """The activation between the two feed-forward layers."""
+    named = config.get(name, default)
+    if not isinstance(named, str) or named not in _ACTIVATIONS:
+        raise unsupported(
+            f"unknown activation {named!r} in config.json. Known: {', '.join(sorted(_ACTIVATIONS))}"
+        )
+    return _ACTIVATIONS[named]
+
+
 # The names of the two parts of a norm in checkpoints converted from the first BERT release.
 _OLD_NAMES = {"weight": "gamma", "bias": "beta"}
+
+
+@dataclass(frozen=True)
+class BlockNames:
+    """Names of the weights of a block, after the name of the block itself."""
+
+    qkv: tuple[str, str, str]
+    out: str
+    attention_norm: str
+    up: str
+    down: str
+    ffn_norm: str
 
 
 class CheckpointWeights:
     """Arrays of a checkpoint by their role; every error names the weight."""
 
-    def __init__(self, weights: Mapping[str, Array], word: str = "embeddings.word_embeddings.weight") -> None:
+    def __init__(self, weights: Mapping[str, Array], word: str) -> None:
+        """`word`: the name of a weight that every such checkpoint has, to find the prefix of all names."""
         self._weights = weights
         self._prefix = _find_prefix(weights, word)
         self._word = word
+        self.used: set[str] = set()
+        """Names of the weights that were read, as they are in the checkpoint."""
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._weights
@@ -227,6 +290,17 @@ class CheckpointWeights:
 
         return Norm(part("weight"), part("bias") if bias else None, float(epsilon))
 
+    def block(self, at: str, names: BlockNames, width: int, inner: int, epsilon: float) -> Block:
+        """The block `at`: its linear layers with biases, the three of the attention as one, and both norms."""
+        return Block(
+            qkv=self.stacked([f"{at}.{name}" for name in names.qkv], width, width),
+            out=self.linear(f"{at}.{names.out}", width, width),
+            attention_norm=self.norm(f"{at}.{names.attention_norm}", width, epsilon),
+            up=self.linear(f"{at}.{names.up}", inner, width),
+            down=self.linear(f"{at}.{names.down}", width, inner),
+            ffn_norm=self.norm(f"{at}.{names.ffn_norm}", width, epsilon),
+        )
+
     def _read(self, name: str) -> Array:
         try:
             array = self._weights[self._prefix + name]
@@ -235,6 +309,7 @@ class CheckpointWeights:
                 f"the weight {self._prefix + name!r} is missing from the checkpoint. "
                 "The file is incomplete, or config.json belongs to another model"
             ) from None
+        self.used.add(self._prefix + name)
         return np.asarray(array, dtype=np.float32)
 
 

@@ -19,9 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from gemel.checkpoint.fingerprint import Fingerprint
+from gemel.encoder.passages import PreparedPassage
+from gemel.encoder.tokenizer import PreparedTexts
 from gemel.errors import InputError, ModelError
 from gemel.index.port import Table
-from gemel.model import Model, PreparedPassage, PreparedTexts, load
+from gemel.model import Model, load
 from gemel.options import EncodeOptions, Precision
 from gemel.types import Vectors
 

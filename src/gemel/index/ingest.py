@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gemel.encoder.passages import PreparedPassage
 from gemel.errors import InputError
 from gemel.index.binding import IndexEncoder, IndexState, unit
 from gemel.index.fields import check_characters, check_name, checked_value, infer, unknown_field
 from gemel.index.port import FieldType, FieldValue, PassageRows, digest_of, documents_in
-from gemel.model import PreparedPassage
 from gemel.types import Vectors
 
 Existing: TypeAlias = Literal["error", "replace", "skip"]

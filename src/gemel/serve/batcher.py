@@ -17,12 +17,11 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.encoder.batches import usable_cores
 from gemel.encoder.engines.engine import MixingEngine
-from gemel.encoder.tokenizer import Windows, check_texts
+from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts
 from gemel.errors import InputError
-from gemel.model import Model, PreparedTexts
-from gemel.options import EncodeOptions
+from gemel.model import Model
+from gemel.options import EncodeOptions, usable_cores
 from gemel.serve.options import DeadlineExceeded, EncodeFailed, Limits, Overloaded, deadline_message
 from gemel.serve.queue import BatchKey, FinishedBatch, Priority, QueuedText, QueueState, Workers
 from gemel.serve.telemetry import Counters

@@ -18,8 +18,9 @@ from gemel.checkpoint.head import Flow
 from gemel.encoder.pooling import POOLINGS, pool
 from gemel.errors import InputError
 from gemel.evaluation.report.markup import STYLE, Markup, element, page
-from gemel.model import Model, TokenEmbeddings
+from gemel.model import Model
 from gemel.options import EncodeKeywords, EncodeOptions
+from gemel.types import TokenEmbeddings
 
 __all__ = ["Explanation", "explain"]
 

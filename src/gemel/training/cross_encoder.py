@@ -17,9 +17,8 @@ from gemel.checkpoint.architecture import HeadLayout, architecture_of, max_posit
 from gemel.checkpoint.cross import has_token_types, read_cross, write_cross
 from gemel.checkpoint.folder import Checkpoint, is_cross_encoder, read_checkpoint
 from gemel.checkpoint.tokenizer import load_tokenizer
-from gemel.encoder.cross_head import layout_of, read_head
+from gemel.encoder.cross import PairTokenizer, layout_of, read_head
 from gemel.encoder.network import Norm
-from gemel.encoder.pair_tokenizer import PairTokenizer
 from gemel.encoder.tokenizer import TokenIds
 from gemel.errors import InputError, ModelError
 from gemel.options import check_choice
@@ -106,7 +105,7 @@ class CrossNetwork:
         """Token ids of both texts of each pair with special tokens, truncated."""
         assert not noise, "no objective of a cross-encoder uses noise"
         left, right = [pair[0] for pair in items], [pair[1] for pair in items]
-        return [pair.ids for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
+        return [pair.pieces[0] for pair in self._tokenizer.pairs(left, right, self.checkpoint.max_length)]
 
     def forward(self, tokens: Sequence[TokenIds]) -> Tensor:
         """(n, labels), as `CrossModel.logits` gives them."""

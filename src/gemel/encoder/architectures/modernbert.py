@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
-from gemel.encoder.architectures.config import (
+from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout, key_set
+from gemel.encoder.network import Block, Network
+from gemel.encoder.weights import (
+    MAX_POSITIONS,
+    CheckpointWeights,
     activation_of,
     epsilon_of,
     heads_of,
@@ -13,33 +14,29 @@ from gemel.encoder.architectures.config import (
     positive,
     unsupported,
 )
-from gemel.encoder.network import Array, Block, Network
-from gemel.encoder.weights import CheckpointWeights
 from gemel.errors import ModelError
 
-_MOST_POSITIONS = 2**18
 _KINDS = ("full_attention", "sliding_attention")
 _HEAD_ACTIVATIONS = ("gelu", "relu", "tanh")
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """No position table: the position of a token is in the rotation of its query and key."""
-    take = CheckpointWeights(weights, word="embeddings.tok_embeddings.weight")
     width, epsilon = positive(config, "hidden_size"), epsilon_of(config, "norm_eps", 1e-5)
     norm_bias = bool(config.get("norm_bias", False))
     kinds = layer_kinds(config)
     return Network(
-        word=take.word(width),
+        word=weights.word(width),
         positions=None,
-        embedding_norm=take.norm("embeddings.norm", width, epsilon, bias=norm_bias),
+        embedding_norm=weights.norm("embeddings.norm", width, epsilon, bias=norm_bias),
         projection=None,
-        blocks=tuple(_block(config, take, layer, kind) for layer, kind in enumerate(kinds)),
+        blocks=tuple(_block(config, weights, layer, kind) for layer, kind in enumerate(kinds)),
         heads=heads_of(config, width),
         activation=activation_of(config, "hidden_activation"),
-        max_positions=_positions(config),
+        max_positions=positive(config, "max_position_embeddings", most=MAX_POSITIONS),
         prenorm=True,
         gated=True,
-        final_norm=take.norm("final_norm", width, epsilon, bias=norm_bias),
+        final_norm=weights.norm("final_norm", width, epsilon, bias=norm_bias),
     )
 
 
@@ -69,16 +66,6 @@ def layer_kinds(config: Config) -> list[str]:
             f"config.json must give {layers} layer_types out of {', '.join(_KINDS)}, got {kinds!r:.200}"
         )
     return list(kinds)
-
-
-def _positions(config: Config) -> int:
-    """Tokens of the longest text; no table of weights bounds it, and each position takes a row of angles."""
-    positions = positive(config, "max_position_embeddings")
-    if positions > _MOST_POSITIONS:
-        raise ModelError(
-            f"config.json asks for {positions:,} as 'max_position_embeddings', at most {_MOST_POSITIONS:,} are run"
-        )
-    return positions
 
 
 def _theta(config: Config, kind: str) -> float:
@@ -130,38 +117,15 @@ ARCHITECTURES.add("modernbert")(
         read,
         _head,
         class_prefix="ModernBert",
-        config_keys=frozenset(
-            {
-                "attention_bias",
-                "attention_dropout",
-                "classifier_activation",
-                "classifier_bias",
-                "classifier_pooling",
-                "decoder_bias",
-                "embedding_dropout",
-                "global_attn_every_n_layers",
-                "global_rope_theta",
-                "hidden_activation",
-                "hidden_size",
-                "intermediate_size",
-                "layer_norm_eps",
-                "layer_types",
-                "local_attention",
-                "local_rope_theta",
-                "max_position_embeddings",
-                "mlp_bias",
-                "mlp_dropout",
-                "norm_bias",
-                "norm_eps",
-                "num_attention_heads",
-                "num_hidden_layers",
-                "pad_token_id",
-                "position_embedding_type",
-                "rope_parameters",
-                "rope_scaling",
-                "vocab_size",
-            }
+        config_keys=key_set(
+            "attention_bias attention_dropout classifier_activation classifier_bias classifier_pooling",
+            "decoder_bias embedding_dropout global_attn_every_n_layers global_rope_theta",
+            "hidden_activation hidden_size intermediate_size layer_norm_eps layer_types",
+            "local_attention local_rope_theta max_position_embeddings mlp_bias mlp_dropout norm_bias",
+            "norm_eps num_attention_heads num_hidden_layers pad_token_id position_embedding_type",
+            "rope_parameters rope_scaling vocab_size",
         ),
+        word_table="embeddings.tok_embeddings.weight",
         token_types=False,
     )
 )

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gemel.checkpoint.architecture import ARCHITECTURES, Architecture, Config, HeadLayout
 from gemel.encoder.architectures.bert import CONFIG_KEYS, read_bert_like
-from gemel.encoder.architectures.config import positive, token_id
-from gemel.encoder.network import Array, Network
-from gemel.encoder.weights import CheckpointWeights
+from gemel.encoder.network import Network
+from gemel.encoder.weights import CheckpointWeights, token_id
 
 
-def read(config: Config, weights: Mapping[str, Array]) -> Network:
+def read(config: Config, weights: CheckpointWeights) -> Network:
     """The rows up to the padding id are never used, so 514 rows make room for 512 tokens."""
     padding = token_id(config, "pad_token_id")
-    return read_bert_like(
-        config,
-        CheckpointWeights(weights),
-        embedding=positive(config, "hidden_size"),
-        padding=1 if padding is None else int(padding),
-    )
-
-
-def _head(config: Config) -> HeadLayout:
-    return HeadLayout("roberta.", "classifier.dense", "classifier.out_proj", "tanh")
+    return read_bert_like(config, weights, padding=1 if padding is None else padding)
 
 
 for _name, _prefix in {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}.items():
     ARCHITECTURES.add(_name)(
         Architecture(
             read,
-            _head,
+            HeadLayout("roberta.", "classifier.dense", "classifier.out_proj", "tanh"),
             class_prefix=_prefix,
             config_keys=CONFIG_KEYS,
             positions_after_padding=True,

@@ -34,11 +34,7 @@ _pointer, _number = ctypes.c_void_p, ctypes.c_int64
 
 class _Linear(ctypes.Structure):
     _fields_ = (
-        ("packed", _pointer),
-        ("bias", _pointer),
-        ("scale", _pointer),
-        ("column_sum", _pointer),
-        ("even", _pointer),
+        *((name, _pointer) for name in ("packed", "bias", "scale", "column_sum", "even")),
         ("outputs", _number),
         ("inputs", _number),
     )
@@ -65,21 +61,8 @@ class _Network(ctypes.Structure):
         ("blocks", ctypes.POINTER(_PackedBlock)),
         ("embedding_norm", _Norm),
         ("final_norm", _Norm),
-        *(
-            (name, _number)
-            for name in (
-                "block_count",
-                "table_width",
-                "width",
-                "heads",
-                "ffn_width",
-                "activation",
-                "max_positions",
-                "prenorm",
-                "gated",
-                "padding",
-            )
-        ),
+        *((name, _number) for name in ("block_count", "table_width", "width", "heads", "ffn_width")),
+        *((name, _number) for name in ("activation", "max_positions", "prenorm", "gated", "padding")),
         ("padding_position", _pointer),
     )
 
@@ -298,7 +281,8 @@ class NativeEngine:
 
     def _packed_bytes(self, linear: Linear) -> int:
         outputs, inputs = linear.weight.shape
-        return _whole_lines(self._library.gemel_packed_bytes(outputs, inputs, self._store is not None))
+        size: int = self._library.gemel_packed_bytes(outputs, inputs, self._store is not None)
+        return -(-size // _CACHE_LINE) * _CACHE_LINE
 
     def _norm(self, norm: Norm | None) -> _Norm:
         if norm is None:
@@ -332,10 +316,6 @@ class _Arena:
         taken, self._free = self._free[:size], self._free[size:]
         assert len(taken) == size, "the arena was made too small"
         return taken
-
-
-def _whole_lines(size: int) -> int:
-    return -(-size // _CACHE_LINE) * _CACHE_LINE
 
 
 def _layers(network: Network) -> set[Linear]:

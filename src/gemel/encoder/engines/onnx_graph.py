@@ -67,10 +67,8 @@ def add_network(
         x = multiply(nodes, x, network.projection)  # (b t, d)
     attention = _Attention(nodes, network, shape, tokens, unseen)
     for block in network.blocks:
-        step = _prenorm_block if network.prenorm else _postnorm_block
-        x = step(nodes, network, block, attention, multiply, x)
-    if network.final_norm:
-        x = _norm(nodes, x, network.final_norm)
+        x = _add_block(nodes, network, block, attention, multiply, x)
+    x = _norm(nodes, x, network.final_norm)
     return nodes.node("Reshape", x, nodes.node("Concat", shape, nodes.integers(network.width), axis=0))
 
 
@@ -81,7 +79,7 @@ def _embed(nodes: Nodes, network: Network, x: str, tokens: str, ids: str | None)
         zero = nodes.integers(0)
         table = nodes.constant(network.positions)
         x = nodes.node("Add", x, nodes.node("Slice", table, zero, tokens, zero))
-    return _norm(nodes, x, network.embedding_norm) if network.embedding_norm else x
+    return _norm(nodes, x, network.embedding_norm)
 
 
 def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: str) -> str:
@@ -93,26 +91,18 @@ def _counted_positions(nodes: Nodes, positions: Array, padding: Padding, ids: st
     return nodes.node("Gather", table, nodes.node("Mul", running, ones))
 
 
-def _postnorm_block(
+def _add_block(
     nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
 ) -> str:
-    assert block.attention_norm is not None, "a post-norm block has both norms"
-    seen = multiply(nodes, attention.add(block, multiply(nodes, x, block.qkv)), block.out)
-    x = _norm(nodes, nodes.node("Add", seen, x), block.attention_norm)
-    return _norm(
-        nodes, nodes.node("Add", _feed_forward(nodes, network, block, multiply, x), x), block.ffn_norm
-    )
-
-
-def _prenorm_block(
-    nodes: Nodes, network: Network, block: Block, attention: _Attention, multiply: Multiply, x: str
-) -> str:
-    y = _norm(nodes, x, block.attention_norm) if block.attention_norm else x
+    """Norms are after the sums, or in a pre-norm network before the two steps."""
+    before = network.prenorm
+    y = _norm(nodes, x, block.attention_norm) if before else x
     seen = multiply(nodes, attention.add(block, multiply(nodes, y, block.qkv)), block.out)
     x = nodes.node("Add", seen, x)
-    return nodes.node(
-        "Add", _feed_forward(nodes, network, block, multiply, _norm(nodes, x, block.ffn_norm)), x
-    )
+    x = x if before else _norm(nodes, x, block.attention_norm)
+    y = _norm(nodes, x, block.ffn_norm) if before else x
+    x = nodes.node("Add", _feed_forward(nodes, network, block, multiply, y), x)
+    return x if before else _norm(nodes, x, block.ffn_norm)
 
 
 def _feed_forward(nodes: Nodes, network: Network, block: Block, multiply: Multiply, x: str) -> str:
@@ -139,7 +129,9 @@ def _activate(nodes: Nodes, network: Network, x: str) -> str:
             return nodes.node("Mul", x, nodes.node("Sigmoid", x))
 
 
-def _norm(nodes: Nodes, x: str, norm: Norm) -> str:
+def _norm(nodes: Nodes, x: str, norm: Norm | None) -> str:
+    if norm is None:
+        return x
     parts = [part for part in (norm.weight, norm.bias) if part is not None]
     return nodes.node("LayerNormalization", x, *map(nodes.constant, parts), axis=-1, epsilon=norm.epsilon)
 

@@ -15,11 +15,12 @@ import numpy as np
 from gemel.checkpoint.fingerprint import Fingerprint
 from gemel.checkpoint.folder import Checkpoint, read_checkpoint
 from gemel.checkpoint.sources import find_model, given_name
-from gemel.encoder.tokenizer import Windows, check_texts, warn_of_long
+from gemel.encoder.batches import distinct_rows
+from gemel.encoder.tokenizer import PreparedTexts, Windows, check_texts, warn_of_long
 from gemel.errors import GemelError, InputError
 from gemel.files.rows import Row, TextRows
 from gemel.integrations.ray.cluster import RayCluster
-from gemel.model import Model, PreparedTexts, load
+from gemel.model import Model, load
 from gemel.options import EncodeKeywords, EncodeOptions, Precision
 from gemel.terminal import Progress
 from gemel.types import AnyVectors, EncodeReport, Vectors
@@ -83,12 +84,11 @@ class ModelOnRay(Model):
         """`Model.encode_report` on the cluster, bit-exact."""
         settings = EncodeOptions.of(options, changes)
         started, checked = perf_counter(), check_texts(texts)
-        index: dict[str, int] = {}
-        rows = np.fromiter((index.setdefault(text, len(index)) for text in checked), np.int64, len(checked))
-        blocks = list(self.blocks(index))
+        distinct, rows = distinct_rows(checked)
+        blocks = list(self.blocks(distinct))
         if len(blocks) < 2:
             return super().encode_report(checked, settings)
-        progress = Progress(len(index), "texts", shown=settings.progress)
+        progress = Progress(len(distinct), "texts", shown=settings.progress)
         parts = []
         try:
             for part in self.on_workers(blocks, settings):
@@ -99,12 +99,12 @@ class ModelOnRay(Model):
         progress.close()
         report = join_reports(parts)
         if settings.on_long == "warn":
-            warn_of_long(report.tokens[rows], report.kept[rows], self._limit(settings))
+            warn_of_long(report.tokens[rows], report.kept[rows], self._preparer.limit(settings))
         return EncodeReport(
             vectors=report.vectors[rows],
             tokens=report.tokens[rows],
             kept=report.kept[rows],
-            duplicates=len(checked) - len(index),
+            duplicates=len(checked) - len(distinct),
             seconds=perf_counter() - started,
         )
 

@@ -22,7 +22,6 @@ from gemel.files.atomic import atomic_file
 from gemel.integrations.ray.cluster import RayCluster
 from gemel.terminal import Progress
 from gemel.types import Vectors
-from gemel.vectors.pair_folder import PairFolder
 from gemel.vectors.pair_scan import (
     Best,
     Collector,
@@ -34,7 +33,7 @@ from gemel.vectors.pair_scan import (
     joined,
     too_many,
 )
-from gemel.vectors.pairs import as_pairs, similar_pairs
+from gemel.vectors.pairs import PairFolder, as_pairs, similar_pairs
 from gemel.vectors.scan.compare import ScanResult, in_threads
 from gemel.vectors.scan.scanner import Scan, scan
 from gemel.vectors.search import Hits, search

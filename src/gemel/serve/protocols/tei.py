@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 from starlette.responses import Response
 
 from gemel.errors import InputError
-from gemel.model import TokenEmbeddings
 from gemel.serve.batcher import EmbedOptions
 from gemel.serve.errors import RouteError, TeiError
 from gemel.serve.options import TooLarge
@@ -46,6 +45,7 @@ from gemel.serve.routes import (
     vectors_response,
 )
 from gemel.serve.services import Call
+from gemel.types import TokenEmbeddings
 
 MOST_NUMBERS = 4_000_000  # in an answer with token vectors: about 45 MB of JSON
 
