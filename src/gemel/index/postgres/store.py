@@ -1,4 +1,4 @@
-"""`PostgresPlace`: the current table of an index on a server, and the next one while it is migrated."""
+"""`PostgresStore`: the current table of an index on a server, and the next one while it is migrated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from gemel.errors import InputError, WorkError
 from gemel.index.port import AlreadyThere, Header
 from gemel.index.postgres import schema as catalog
+from gemel.index.postgres.graph import CompactLimits, rebuild_indexes
 from gemel.index.postgres.schema import Entry, lock_key
 from gemel.index.postgres.server import Connection, Server, explained, let_go, parse_address
 from gemel.index.postgres.table import PostgresTable
-from gemel.index.postgres.write import CompactLimits, rebuild_indexes
 
 _of_parents: list[tuple[Connection, Connection]] = []
 

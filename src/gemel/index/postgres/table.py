@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import Count, FieldType, Header, PassageRows, Passages, TableStats
-from gemel.index.postgres import read as reading
-from gemel.index.postgres import write as writing
-from gemel.index.postgres.graph import GraphLayout, read_layout, stats
-from gemel.index.postgres.read import copy_blocks
+from gemel.index.postgres import rows as stored
+from gemel.index.postgres.graph import CompactLimits, broken_indexes, compact, read_layout, stats
 from gemel.index.postgres.schema import Filter, check_fields, filter_of, read_header
-from gemel.index.postgres.search import NeighborQuery, nearest
+from gemel.index.postgres.search import GraphLayout, Lengths, NeighborQuery, by_words, nearest, read_lengths
 from gemel.index.postgres.server import Connection, Server
-from gemel.index.postgres.words import Lengths, by_words, read_lengths
-from gemel.index.postgres.write import CompactLimits, broken_indexes, compact
 from gemel.index.where import Condition
 from gemel.types import Vectors
+
+P = ParamSpec("P")
+
+T = TypeVar("T")
 
 _FRESH_S = 2.0  # what is known of the layout and of the lengths of texts; answers stay right when it is older
 
@@ -58,7 +58,7 @@ class PostgresTable:
 
     @property
     def header(self) -> Header:
-        now = self._server.read(lambda connection: read_header(connection, self._relation))
+        now = self._read(read_header)
         if now is None:
             raise WorkError(f"{self.location} was migrated or dropped meanwhile. Open the index again")
         self._header = now
@@ -66,12 +66,11 @@ class PostgresTable:
 
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
         check_fields(fields)
-        self._change(lambda connection: writing.add_fields(connection, self._relation, fields))
+        self._change(stored.add_fields, fields)
         assert self.header is not None  # read again
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        found = self._server.read(lambda connection: reading.digests(connection, self._relation, ids))
-        return {each: found[each] for each in ids if each in found}
+        return self._read(stored.digests, ids)
 
     def write(self, rows: PassageRows, *, replace: bool) -> None:
         self._check_writable()
@@ -85,33 +84,21 @@ class PostgresTable:
             raise InputError(
                 f"{self.location} holds vectors of {self._header.dim} numbers, not {vectors.shape}"
             )
-        blocks, ids = copy_blocks(rows, fields, self._header.words), list(dict.fromkeys(rows.id))
-
-        def put(connection: Connection) -> int:
-            writing.put(connection, self._relation, ids, blocks, list(fields), replace=replace)
-            return 0
-
-        self._change(put)
+        blocks = stored.copy_blocks(rows, fields, self._header.words)
+        self._change(stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace)
 
     def delete(self, ids: Sequence[str]) -> int:
         self._check_writable()
-        if not ids:
-            return 0
-        return self._change(lambda connection: writing.delete(connection, self._relation, ids))
+        return self._change(stored.delete, ids) if ids else 0
 
     def delete_where(self, where: Condition) -> int:
-        chosen = self._filter(where)
-        return self._change(lambda connection: writing.delete_where(connection, self._relation, chosen))
+        return self._change(stored.delete_where, self._filter(where))
 
     def get(self, ids: Sequence[str]) -> PassageRows:
-        header = self._header
-        return self._server.read(
-            lambda connection: reading.get(connection, self._relation, header.fields, header.dim, ids)
-        )
+        return self._read(stored.get, self._header, ids)
 
     def count(self, where: Condition | None = None) -> Count:
-        chosen = self._filter(where)
-        return self._server.read(lambda connection: reading.count(connection, self._relation, chosen))
+        return self._read(stored.count, self._filter(where))
 
     def nearest(
         self,
@@ -126,9 +113,8 @@ class PostgresTable:
         """Without a graph, with `exact`, and where few rows meet the condition, every row that counts is compared."""
         if not len(queries):
             return []
-        header = self._header
         chosen = None if where is None else self._filter(where)
-        question = NeighborQuery(self._relation, header.dim, header.fields, chosen, k)
+        question = NeighborQuery(self._relation, self._header, chosen, k)
 
         def search(connection: Connection) -> list[Passages]:
             layout = GraphLayout() if exact else self._fresh(self._layout, connection, read_layout)
@@ -138,7 +124,7 @@ class PostgresTable:
         return self._server.read(search)
 
     def by_words(self, query: str, k: int, *, where: Condition | None = None) -> Passages:
-        """BM25 as gemel.vectors.bm25 does it; `words.py` says what is approximate in large tables."""
+        """BM25 as gemel.vectors.bm25 does it; `search.py` says what is approximate in large tables."""
         header, chosen = self._header, self._filter(where)
 
         def search(connection: Connection) -> Passages:
@@ -148,20 +134,19 @@ class PostgresTable:
         return self._server.read(search)
 
     def scan(self, *, after: str | None = None, block: int = 4096) -> Iterator[PassageRows]:
-        header = self.header
-        return reading.scan(self._server, self._relation, header.fields, header.dim, after, block)
+        return stored.scan(self._server, self._relation, self.header, after, block)
 
     def faults(self) -> list[str]:
-        return self._server.read(lambda connection: broken_indexes(connection, self._relation))
+        return self._read(broken_indexes)
 
     def compact(self, *, now: bool = False) -> None:
         """VACUUM and ANALYZE; above 20,000 passages the graph is built when it is not there or too old."""
         self._check_writable()
         compact(self._server, self._relation, self._header.dim, self._limits)
-        self._forget()
+        self._layout.until = self._lengths.until = 0.0
 
     def stats(self) -> TableStats:
-        return self._server.read(lambda connection: stats(connection, self._relation, self._header.dim))
+        return self._read(stats, self._header.dim)
 
     def close(self) -> None:
         self._server.close()
@@ -169,12 +154,19 @@ class PostgresTable:
     def _filter(self, where: Condition | None) -> Filter:
         return filter_of(where, self._header.fields)
 
-    def _change(self, work: Callable[[Connection], int]) -> int:
+    def _read(
+        self, work: Callable[Concatenate[Connection, str, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
+        return self._server.read(lambda connection: work(connection, self._relation, *given, **named))
+
+    def _change(
+        self, work: Callable[Concatenate[Connection, str, P], int], *given: P.args, **named: P.kwargs
+    ) -> int:
         self._check_writable()
         if not self._tidy:
             self._tidy = True
-            self._server.write(_tidied)
-        result = self._server.write(work)
+            self._server.write(stored.forget_old_tokens)
+        result = self._server.write(lambda connection: work(connection, self._relation, *given, **named))
         self._lengths.until = 0.0
         return result
 
@@ -191,11 +183,3 @@ class PostgresTable:
         if time.monotonic() >= cached.until:
             cached.value, cached.until = read(connection, self._relation), time.monotonic() + _FRESH_S
         return cached.value
-
-    def _forget(self) -> None:
-        self._layout.until = self._lengths.until = 0.0
-
-
-def _tidied(connection: Connection) -> int:
-    writing.forget_old_tokens(connection)
-    return 0
