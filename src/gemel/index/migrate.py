@@ -15,7 +15,15 @@ from time import perf_counter
 from typing import Any
 
 from gemel.errors import InputError
-from gemel.index.binding import IndexState, ModelIndexEncoder, bind, differences, load_for, made_by
+from gemel.index.binding import (
+    IndexEncoder,
+    IndexState,
+    LazyIndexEncoder,
+    bind,
+    differences,
+    load_for,
+    made_by,
+)
 from gemel.index.ingest import IncomingBatch, prepare
 from gemel.index.port import DocumentPassages, Header, Store, digest_of, documents_in, rows_of
 from gemel.model import Model, load
@@ -74,7 +82,7 @@ class Target:
     precision: Precision | None = None
     passage_tokens: int | None = None
 
-    def encoder(self, location: str, old: IndexState) -> ModelIndexEncoder:
+    def encoder(self, location: str, old: IndexState) -> IndexEncoder:
         """The loaded model with its settings, checked."""
         if old.binding is None:
             raise InputError(f"the index {location} has vectors only: there is no text to encode again")
@@ -88,7 +96,7 @@ class Target:
                 f"{model.dim}. Give a dim (--dim) of at most that"
             )
         tokens = old.binding.passage_tokens if self.passage_tokens is None else self.passage_tokens
-        encoder = ModelIndexEncoder(model, options, tokens)
+        encoder = IndexEncoder(model, options, tokens)
         encoder.split([""])  # an error if the model cannot read such passages, before a table is begun
         return encoder
 
@@ -130,7 +138,7 @@ class Migration:
             binding, before = bind(encoder), old.table.header
             words = WordRules(stemming=before.words.stemming)
             header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
-            new = IndexState(store.begin(header), encoder, binding)
+            new = IndexState(store.begin(header), LazyIndexEncoder.of(encoder), binding)
         migration = cls(store, old, new, encode=True, progress=progress)
         migration._started = started
         return migration

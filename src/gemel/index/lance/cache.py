@@ -138,6 +138,16 @@ def faults(folder: Path, table: str) -> list[str]:
     return out
 
 
+def repair(folder: Path, table: str) -> list[str]:
+    """Delete damaged and unfinished caches; the next search builds one."""
+    with building(folder):
+        drop_unfinished(folder, table)
+        wrong = faults(folder, table)
+        if wrong:
+            drop_others(folder, table, None)
+    return [f"dropped what was built for search: {each}" for each in wrong[:1]]
+
+
 def _check(here: Path, about: dict[str, Any]) -> None:
     for name in _FILES:
         if _sha256(here / name) != about["sha256"][name]:

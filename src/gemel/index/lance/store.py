@@ -26,11 +26,10 @@ from gemel.files.locks import lock
 from gemel.index.lance import versions
 from gemel.index.lance.location import Bucket, Folder, NoPointer, Pointer
 from gemel.index.lance.recovery import RecoveredWarning, Synced, open_dataset
-from gemel.index.lance.repair import described, restore_header
+from gemel.index.lance.search import MANY
 from gemel.index.lance.snapshot import LARGE
 from gemel.index.lance.table import LanceTable
-from gemel.index.lance.versions import Versions
-from gemel.index.lance.words import MANY
+from gemel.index.lance.versions import Versions, described, restore_header
 from gemel.index.port import AlreadyThere, Header
 
 _of_parents: list[ExitStack] = []

@@ -9,32 +9,39 @@ compare-and-swap: after the entry and one more `Merge`, no writer can commit wit
 
 from __future__ import annotations
 
-import random
 import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemel.errors import GemelError, WorkError
-from gemel.index.lance.columns import schema_of
+from gemel.errors import GemelError, InputError, WorkError
+from gemel.index.lance.columns import has_header, header_of, schema_of
 from gemel.index.lance.recovery import (
     READ_ERRORS,
     GoodVersion,
+    Preempted,
+    RecoveredWarning,
     Synced,
     first_line,
+    open_dataset,
     open_last_good,
     panics_raised,
+    reading,
     refused,
+    repeated,
     set_aside,
     torn,
+    torn_fragment,
     versions_in,
+    write_errors,
 )
 from gemel.index.lance.view import Positions, View, read_view
 from gemel.index.port import Header
@@ -46,10 +53,7 @@ _HELD, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
 
 _STALE = 600  # seconds after which the owner of a lock is considered dead
 
-PATIENCE = 60.0
-"""Seconds for which a write is repeated while others are faster."""
-
-Result = TypeVar("Result")
+_BATCH = 1024  # rows that `repair_rows` reads at once
 
 
 class Versions:
@@ -150,13 +154,6 @@ class Versions:
             work(view.dataset.checkout_version(view.version))
         return self._finished()
 
-    def add_columns(self, columns: Mapping[str, pa.DataType]) -> View:
-        """All null, in one commit."""
-        import pyarrow as pa
-
-        fields = [pa.field(name, kind) for name, kind in columns.items()]
-        return self.change(lambda dataset: dataset.add_columns(fields))
-
     def _writable(self) -> View:
         view = self.recovered()
         if self._shared:
@@ -222,63 +219,6 @@ def same_rows(one: View, other: View) -> bool:
     return [(each.number, each.rows, each.deletions) for each in one.fragments] == [
         (each.number, each.rows, each.deletions) for each in other.fragments
     ]
-
-
-@contextmanager
-def reading(location: str) -> Iterator[None]:
-    """Errors of reading become a WorkError that names the index and says what to do."""
-    try:
-        with panics_raised():
-            yield
-    except GemelError:
-        raise
-    except READ_ERRORS as error:
-        raise WorkError(
-            f"could not read {location}: {first_line(error)}. If it was migrated or replaced, open it again; "
-            f"if a file is damaged: gemel index repair {location}"
-        ) from error
-
-
-@contextmanager
-def write_errors(location: str, then: str = "Nothing was changed") -> Iterator[None]:
-    """Errors of Lance and of the disk become a WorkError that names the index."""
-    from lance.commit import CommitConflictError
-
-    try:
-        with panics_raised():
-            yield
-    except GemelError:
-        raise
-    except READ_ERRORS as error:
-        line = first_line(error)
-        if (
-            isinstance(error, CommitConflictError)
-            or "commit conflict" in line
-            or "Incompatible trans" in line
-        ):
-            raise Preempted(
-                f"others kept writing to {location} at the same time. {then}; try again"
-            ) from error
-        raise WorkError(
-            f"could not write to {location}: {line}. {then}; check rights and space, then try again"
-        ) from error
-
-
-class Preempted(WorkError):
-    """Another writer was faster: read again and repeat."""
-
-
-def repeated(work: Callable[[], Result]) -> Result:
-    """The result of `work`, repeated while other writers are faster."""
-    end, wait = time.monotonic() + PATIENCE, 0.01
-    while True:
-        try:
-            return work()
-        except Preempted:
-            if time.monotonic() > end:
-                raise
-            time.sleep(wait * random.random())
-            wait = min(2 * wait, 0.5)
 
 
 @dataclass(eq=False)
@@ -450,3 +390,104 @@ def _owner(entry: str) -> str:
 def _fresh(entry: str) -> bool:
     since = entry.partition(" ")[2]
     return bool(since) and time.time() - float(since) < _STALE
+
+
+def repair_rows(versions: Versions, uri: str, location: str) -> list[str]:
+    """Keep the newest version without its unreadable fragments, unless the last good one has more passages.
+
+    Returns what was done; nothing is done to an undamaged table."""
+    if "://" in uri:
+        return []
+    table = Path(uri)
+    done = _set_aside_unreadable(table, versions)
+    newest = open_dataset(uri, None)
+    bad = {each.fragment_id: why for each in newest.get_fragments() if (why := _fault(each, uri))}
+    if not bad:
+        return done
+    kept = sum(each.metadata.num_rows for each in newest.get_fragments() if each.fragment_id not in bad)
+    every = sum(each.metadata.num_rows for each in newest.get_fragments())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecoveredWarning)  # the report says it
+        view = versions.newest()
+        reason = next(iter(bad.values()))
+        if view.version != newest.version and view.passages > kept:
+            older = versions.give_up()
+            what = f"went back to the version of {older.passages:,} passages; the newest had {every:,} ({reason})"
+            return [*done, what]
+        _drop(newest, list(bad), location)
+        versions.newest()
+    return [*done, f"gave up {every - kept:,} of {every:,} passages, in {len(bad)} damaged files ({reason})"]
+
+
+def described(uri: str, options: dict[str, str] | None) -> str:
+    """One line about a table, so that a person can choose one of several."""
+    try:
+        dataset = open_dataset(uri, options)
+        bound = header_of(dataset.schema, uri).bound
+        last = dataset.versions()[-1]["timestamp"].isoformat(" ", "seconds")
+        rows = sum(each.metadata.num_rows for each in dataset.get_fragments())
+    except READ_ERRORS as error:
+        return f"cannot be read ({first_line(error)})"
+    return f"{rows:,} passages of {bound.get('model') or 'no model'}, written last at {last}"
+
+
+def restore_header(uri: str, header: Header) -> list[str]:
+    """Write the header into a table that has lost it; nothing is done to one that has it."""
+    dataset = open_dataset(uri, None if "://" not in uri else {})
+    if has_header(dataset.schema):
+        return []
+    wanted = schema_of(header)
+    there = dataset.schema
+    if any(
+        name not in there.names or there.field(name).type != wanted.field(name).type for name in wanted.names
+    ):
+        raise InputError(
+            f"{uri} does not say which model made it, and its columns are not those of an index with vectors of "
+            f"{header.dim} numbers. Give the model that made it"
+        )
+    about = {key.decode(): value.decode() for key, value in wanted.metadata.items()}
+    dataset.update_schema_metadata(about, replace=True)
+    return ["wrote again which model made the table"]
+
+
+def _set_aside_unreadable(table: Path, versions: Versions) -> list[str]:
+    """Move unreadable manifests away: the newest would block every commit, old ones every clean-up."""
+    numbers = versions_in(table)
+    bad = [number for number in numbers if number != versions.newest().version and _unreadable(table, number)]
+    if not bad:
+        return []
+    set_aside(table, bad)
+    versions.reopen()
+    return [
+        f"set aside {len(bad)} of {len(numbers)} manifests that cannot be read, in {table.parent / 'damaged'}"
+    ]
+
+
+def _unreadable(table: Path, number: int) -> bool:
+    try:
+        found = open_dataset(str(table), None, number)
+        return not found.schema.metadata or found.version != number
+    except READ_ERRORS:
+        return True
+
+
+def _fault(fragment: Any, uri: str) -> str | None:  # noqa: ANN401 - lance has no types
+    """Why not all rows of a fragment can be read; None: every byte was."""
+    if (reason := torn_fragment(fragment, uri)) is not None:
+        return reason
+    try:
+        with panics_raised():
+            for _ in fragment.scanner(batch_size=_BATCH).to_batches():
+                pass
+    except READ_ERRORS as error:
+        return first_line(error)
+    return None
+
+
+def _drop(dataset: Any, fragments: list[int], location: str) -> None:  # noqa: ANN401
+    from lance import LanceDataset, LanceOperation
+
+    with write_errors(location):
+        LanceDataset.commit(
+            dataset, LanceOperation.Delete([], fragments, "damaged"), read_version=dataset.version
+        )
