@@ -183,17 +183,11 @@ class Binding:
     def to_json(self) -> dict[str, Any]:
         """What `from_json` reads."""
         options = {name: value for name, value in asdict(self.options).items() if name not in _IRRELEVANT}
-        return {
-            "model": self.model,
-            "folder": self.folder,
-            "stamp": self.stamp,
+        return vars(self) | {
             "fingerprint": self.fingerprint.to_json(),
-            "query_prompt": self.query_prompt,
             "options": options,
-            "passage_tokens": self.passage_tokens,
             "canary_texts": list(self.canary_texts),
             "canaries": base64.b64encode(self.canaries.astype("<f4").tobytes()).decode("ascii"),
-            "gemel": self.gemel,
         }
 
     @classmethod
@@ -205,16 +199,14 @@ class Binding:
             raise ModelError(
                 f"the index does not say which model made it: its header has no {', '.join(missing)}"
             )
-        values = {name: content[name] for name in names}
         fingerprint = Fingerprint.from_json(content["fingerprint"])
-        names_of_options = {field.name for field in fields(EncodeOptions)}
-        values["fingerprint"] = fingerprint
-        values["options"] = EncodeOptions(
-            **{k: v for k, v in content["options"].items() if k in names_of_options}
-        )
-        values["canaries"] = np.frombuffer(base64.b64decode(content["canaries"]), "<f4").reshape(
-            -1, fingerprint.dim
-        )
+        known = {field.name for field in fields(EncodeOptions)}
+        canaries = np.frombuffer(base64.b64decode(content["canaries"]), "<f4")
+        values = {name: content[name] for name in names} | {
+            "fingerprint": fingerprint,
+            "options": EncodeOptions(**{k: v for k, v in content["options"].items() if k in known}),
+            "canaries": canaries.reshape(-1, fingerprint.dim),
+        }
         return cls(**values)
 
 

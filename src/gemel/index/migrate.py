@@ -119,12 +119,20 @@ class Migration:
     """One migration: `copy`, then `switch` inside `Store.writing`, then `result`. Nothing to do unless `needed`."""
 
     def __init__(
-        self, store: Store, old: IndexState, new: IndexState | None, *, encode: bool, progress: bool
+        self,
+        store: Store,
+        old: IndexState,
+        new: IndexState | None,
+        *,
+        encode: bool,
+        progress: bool,
+        started: float,
     ) -> None:
         """`new`: with the next table; None: the index is as wanted already. `encode` False: vectors are copied."""
-        self._store, self._old, self._new = store, old, new
-        self._encode, self._progress = encode, progress
-        self._started = perf_counter()
+        self._store, self._old, self._new = store, old, new or old
+        self.needed = new is not None
+        """False: the index is as wanted already, perhaps by an earlier run."""
+        self._encode, self._progress, self._started = encode, progress, started
         self._passes: list[_Pass] = []
 
     @classmethod
@@ -139,9 +147,7 @@ class Migration:
             words = WordRules(stemming=before.words.stemming)
             header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
             new = IndexState(store.begin(header), LazyIndexEncoder.of(encoder), binding)
-        migration = cls(store, old, new, encode=True, progress=progress)
-        migration._started = started
-        return migration
+        return cls(store, old, new, encode=True, progress=progress, started=started)
 
     @classmethod
     def to_words(cls, store: Store, old: IndexState, rules: WordRules, *, progress: bool) -> Migration:
@@ -150,16 +156,10 @@ class Migration:
         if before.words != rules:
             header = Header(before.dim, before.fields, before.bound, words=rules)
             new = replace(old, table=store.begin(header))
-        return cls(store, old, new, encode=False, progress=progress)
-
-    @property
-    def needed(self) -> bool:
-        """False: the index is as wanted already, perhaps by an earlier run."""
-        return self._new is not None
+        return cls(store, old, new, encode=False, progress=progress, started=perf_counter())
 
     def copy(self) -> None:
         """Fill the next table until few documents are left."""
-        assert self._new is not None
         self._passes = [self._pass(progress=self._progress)]
         while self._passes[-1].changed > _FEW and len(self._passes) < _PASSES:
             self._passes.append(self._pass())
@@ -167,7 +167,6 @@ class Migration:
 
     def switch(self) -> IndexState:
         """Copy the last documents, then make the next table the current one; the new state."""
-        assert self._new is not None
         self._passes.append(self._pass())
         self._new = replace(self._new, table=self._store.switch())
         return self._new
@@ -179,9 +178,8 @@ class Migration:
 
     def result(self) -> MigrateResult:
         """What was done, for the caller of `migrate`."""
-        state = self._new or self._old
-        count = state.table.count()
-        assert self._old.binding is not None and state.binding is not None
+        count = self._new.table.count()
+        assert self._old.binding is not None and self._new.binding is not None
         return MigrateResult(
             documents=count.documents,
             passages=count.passages,
@@ -190,24 +188,23 @@ class Migration:
             caught_up=sum(each.changed for each in self._passes[1:]),
             seconds=perf_counter() - self._started,
             before=self._old.binding.model,
-            after=state.binding.model,
+            after=self._new.binding.model,
         )
 
     def _pass(self, *, progress: bool = False) -> _Pass:
         """Make the next table equal to the current one as it is now."""
-        assert self._new is not None
         old, new = self._old.table, self._new.table
         new.add_fields(old.header.fields)
-        columns = list(new.header.fields)
+        header = new.header
         line = Progress(old.count().documents, "documents", shown=progress)
         seen: set[str] = set()
         kept = changed = encoded = 0
         documents = (document for rows in old.scan() for document in documents_in(rows))
         while block := list(islice(documents, _BLOCK)):
             seen.update(document.id for document in block)
-            if not block[-1].fields.keys() <= set(columns):  # a field was added since this pass began
+            if not block[-1].fields.keys() <= header.fields.keys():  # a field was added since this pass began
                 new.add_fields(old.header.fields)
-                columns = list(new.header.fields)
+                header = new.header
             digests = [self._digest(document) for document in block]
             copied = new.digests([document.id for document in block])
             missing = [n for n, each in enumerate(block) if copied.get(each.id) != digests[n]]
@@ -215,7 +212,7 @@ class Migration:
             if chosen and self._encode:
                 encoded += self._write_encoded(chosen, [digests[n] for n in missing])
             elif chosen:
-                new.write(rows_of(chosen, columns), replace=True)
+                new.write(rows_of(chosen, header), replace=True)
             kept, changed = kept + len(block) - len(missing), changed + len(missing)
             line.add(len(block))
         line.close()
@@ -225,12 +222,10 @@ class Migration:
         """What the next table should have for the document."""
         if not self._encode:
             return document.digest
-        assert self._new is not None
         return digest_of(document.text, document.fields, self._new.passage_tokens)
 
     def _write_encoded(self, documents: Sequence[DocumentPassages], digests: Sequence[str]) -> int:
         """Passages that were encoded."""
-        assert self._new is not None
         self._check_texts(documents)
         batch = IncomingBatch(
             ids=[each.id for each in documents],
@@ -254,7 +249,6 @@ class Migration:
 
     def _delete_others(self, seen: set[str]) -> int:
         """Delete documents of the next table that the current one no longer has; how many."""
-        assert self._new is not None
         table = self._new.table
         if table.count().documents == len(seen):
             return 0

@@ -131,10 +131,7 @@ def answer(
     if queries is None and (question.hybrid or question.rerank is not None):
         step = "hybrid search" if question.hybrid else "reranking"
         raise InputError(f"{step} needs the words of the query, got a vector. Search by a text")
-    if queries is None:
-        vectors = checked_vectors(given, state.dim)
-    else:
-        vectors = state.encoder.encode_queries(queries)
+    vectors = checked_vectors(given, state.dim) if queries is None else state.encoder.encode_queries(queries)
     run = _Search(state, question, queries, vectors, _short(queries, len(vectors)))
     found = [_find(run, width) for width in question.widths]
     rankings = [_join_widths(each, question) for each in zip(*found, strict=True)]

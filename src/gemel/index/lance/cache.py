@@ -314,9 +314,8 @@ class Base:
         out: list[str] = [""] * len(slots)
         for number in np.flatnonzero(np.bincount(batch)).tolist():
             at = np.flatnonzero(batch == number)
-            for n, text in zip(
-                at.tolist(), self.text[number].take(indices(rows[at])).to_pylist(), strict=True
-            ):
+            texts = self.text[number].take(indices(rows[at])).to_pylist()
+            for n, text in zip(at.tolist(), texts, strict=True):
                 out[n] = text
         return out
 

@@ -215,7 +215,7 @@ class Bucket:
 
     def read(self) -> Pointer | None:
         """None: nothing is there."""
-        with self._said("cannot be read"):
+        with self._explained("cannot be read"):
             there = self._session().list_with_delimiter()
             names = [Path(str(each)).name for each in there.objects]
             found = [name for name in names if _POINTER.fullmatch(name)]
@@ -237,14 +237,17 @@ class Bucket:
 
     def write(self, pointer: Pointer) -> None:
         name = "index.json" if pointer.current == 1 else f"index-{pointer.current}.json"
-        with tempfile.TemporaryDirectory(prefix="gemel-") as folder, self._said("could not be written to"):
+        with (
+            tempfile.TemporaryDirectory(prefix="gemel-") as folder,
+            self._explained("could not be written to"),
+        ):
             file = Path(folder, "index.json")
             file.write_text(json.dumps(content(pointer), indent=1), encoding="utf-8")
             self._session().upload_file(str(file), name)
 
     def tables(self) -> list[str]:
         """Names of the tables that are there, oldest first."""
-        with self._said("cannot be read"):
+        with self._explained("cannot be read"):
             return self._tables(self._session().list_with_delimiter())
 
     def _tables(self, there: Any) -> list[str]:  # noqa: ANN401 - lance has no types
@@ -269,7 +272,7 @@ class Bucket:
 
     def drop(self, table: str) -> None:
         """Every object of it; the manifests first, so that what is half gone is no table."""
-        with self._said("could not be written to"):
+        with self._explained("could not be written to"):
             session = self._session()
             names = [str(each) for each in session.list(table)]
             manifests = [name for name in names if "/_versions/" in name]
@@ -297,7 +300,7 @@ class Bucket:
         return LanceFileSession(self._url, storage_options=self.options)
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
         except GemelError:

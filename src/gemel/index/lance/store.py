@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,7 +49,8 @@ class LanceStore:
         many: int = MANY,
     ) -> None:
         """`durable` False: a write is acknowledged before it is on disk. `large`, `many`: see `LanceTable`."""
-        _check_installed()
+        if find_spec("lance") is None:  # without importing it: a search may not need it
+            raise MissingExtra("an index in a folder", "pylance", "index")
         self._files: Folder | Bucket = (
             Bucket(str(location)) if "://" in str(location) else Folder(str(location))
         )
@@ -191,8 +192,9 @@ class LanceStore:
         if table is None and len(tables) == 1:
             table = tables[0]
         if table not in tables:
+            about = [f"{each}: {described(self._files.uri(each), self._options)}" for each in tables]
             raise InputError(
-                f"{self.name} has the tables {', '.join(tables) or 'none'}: {self._described(tables)}. "
+                f"{self.name} has the tables {', '.join(tables) or 'none'}: {'; '.join(about)}. "
                 "Name the one to keep: --table (table=)"
             )
         pointer = Pointer.of(table)
@@ -201,9 +203,6 @@ class LanceStore:
         if isinstance(self._files, Folder):
             done += self._files.set_aside([other for other in tables if other != table])
         return pointer, done
-
-    def _described(self, tables: Sequence[str]) -> str:
-        return "; ".join(f"{each}: {described(self._files.uri(each), self._options)}" for each in tables)
 
     @property
     def _options(self) -> dict[str, str] | None:
@@ -311,7 +310,7 @@ class LanceStore:
             return False
         with suppress(GemelError):
             there = self._table(pointer).header
-            same = there.dim == header.dim and there.bound == _as_stored(header.bound)
+            same = there.dim == header.dim and there.bound == json.loads(json.dumps(dict(header.bound)))
             return same and there.words == header.words
         return False
 
@@ -333,13 +332,3 @@ class LanceStore:
             raise InputError(
                 f"the index {self.name} was opened to read only. Open it without read_only to write"
             )
-
-
-def _as_stored(bound: Any) -> Any:  # noqa: ANN401 - JSON
-    return json.loads(json.dumps(dict(bound)))
-
-
-def _check_installed() -> None:
-    """Without importing it: a search may not need it."""
-    if find_spec("lance") is None:
-        raise MissingExtra("an index in a folder", "pylance", "index")

@@ -10,10 +10,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from typing import Any, Literal
 
 from gemel.errors import InputError, WorkError
+from gemel.index.fields import KINDS
 from gemel.index.port import FORMAT, LISTS, FieldType, Header
 from gemel.index.postgres.server import Connection
 from gemel.index.where import Both, Compare, Condition, Contains, Either, IsNull, Not, OneOf, links, pushed
@@ -34,16 +34,6 @@ _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS gemel.writes (token uuid PRIMARY KEY,"
     " result bigint NOT NULL DEFAULT 0, at timestamptz NOT NULL DEFAULT now())",
 )
-
-
-_ELEMENTS = {
-    bool: "boolean",
-    int: "bigint",
-    float: "double precision",
-    str: "text",
-    date: "date",
-    datetime: "timestamptz",
-}
 
 
 @dataclass(frozen=True)
@@ -177,26 +167,24 @@ OURS = ("id", "part", "text", "digest", "vector", "words", "length")
 
 MOST_DIM = 16_000  # numbers in a `vector`
 
-PREFIX = (
-    100  # characters of a text field that its index holds: PostgreSQL takes no more than 2,700 bytes there
-)
+PREFIX = 100
+"""Characters of a text field that its index holds: PostgreSQL takes no more than 2,700 bytes there."""
 
 _LONGEST_NAME = 61  # bytes; PostgreSQL cuts names at 63, and two are the prefix
 
 _TYPES: Mapping[FieldType, str] = {
-    "text": 'text COLLATE "C"',
+    "text": "text",
     "int": "bigint",
     "float": "double precision",
     "bool": "boolean",
     "date": "date",
     "datetime": "timestamptz",
-    "texts": 'text[] COLLATE "C"',
-    "ints": "bigint[]",
-    "floats": "double precision[]",
-    "bools": "boolean[]",
-    "dates": "date[]",
-    "datetimes": "timestamptz[]",
 }
+
+
+def _column_type(kind: FieldType) -> str:
+    name = f"{_TYPES[LISTS[kind]]}[]" if kind in LISTS else _TYPES[kind]
+    return f'{name} COLLATE "C"' if name.startswith("text") else name
 
 
 def column_of(field: str) -> str:
@@ -266,7 +254,7 @@ def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
     statements = []
     for name, kind in fields.items():
         column = identifier(column_of(name))
-        statements.append(sql("ALTER TABLE {} ADD COLUMN {} " + _TYPES[kind], qualified(table), column))
+        statements.append(sql("ALTER TABLE {} ADD COLUMN {} " + _column_type(kind), qualified(table), column))
         key = sql("left({}, {})", column, PREFIX) if kind == "text" else column
         method = "USING gin " if kind in LISTS else ""
         statements.append(sql("CREATE INDEX ON {} " + method + "({})", qualified(table), key))
@@ -323,7 +311,7 @@ def _leaf(condition: Condition, *, negated: bool) -> Filter:
         return Filter(sql("{} <> ALL(%s)" if negated else "{} = ANY(%s)", column), (list(condition.values),))
     if isinstance(condition, Contains):
         # `@>` and not `= ANY`: the index of lists answers it.
-        holds = "{} @> ARRAY[%s]::" + _ELEMENTS[type(condition.value)] + "[]"
+        holds = "{} @> ARRAY[%s]::" + _TYPES[KINDS[type(condition.value)]] + "[]"
         return Filter(sql("NOT " + holds if negated else holds, column), (condition.value,))
     ordered = isinstance(condition.value, str) and condition.operator not in ("=", "!=")
     sign = "<>" if condition.operator == "!=" else condition.operator
