@@ -29,7 +29,7 @@ _NAME = re.compile(r"[^\W\d][\w -]*")
 
 _RESERVED = {"id", "and", "or", "not"}  # words of a condition
 
-_LONGEST = 60  # bytes of a name; a server cuts longer ones
+_LONGEST = 60  # bytes of a name; PostgreSQL cuts those of columns at 63, and two are a prefix
 
 INT_LIMIT = 2**63
 

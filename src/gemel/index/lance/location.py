@@ -84,30 +84,20 @@ class Folder:
         return [path.name for path in sorted(found, key=lambda path: int(path.stem.removeprefix("rows-")))]
 
     def _content(self) -> bytes | None:
-        try:
+        with (
+            _disk_errors(f"the index {self.name} cannot be read", "Check its rights"),
+            suppress(FileNotFoundError),
+        ):
             return (self.path / _NAME).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise WorkError(
-                f"the index {self.name} cannot be read: {error.strerror}. Check its rights"
-            ) from error
+        return None
 
     def write(self, pointer: Pointer) -> None:
-        try:
+        with _disk_errors(f"could not write to {self.name}", "Nothing was changed"):
             write_atomic(self.path / _NAME, json.dumps(content(pointer), indent=1))
-        except OSError as error:
-            raise WorkError(
-                f"could not write to {self.name}: {error.strerror}. Nothing was changed"
-            ) from error
 
     def prepare(self) -> None:
-        try:
+        with _disk_errors(f"cannot make the folder {self.name}", "Check its rights"):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WorkError(
-                f"cannot make the folder {self.name}: {error.strerror}. Check its rights"
-            ) from error
 
     def uri(self, table: str) -> str:
         return str(self.path / table)
@@ -135,17 +125,25 @@ class Folder:
         return [f"moved {table} to {kept}" for table in tables]
 
     def _refuse_foreign(self) -> None:
-        try:
+        there: set[Path] = set()
+        with (
+            _disk_errors(f"the folder {self.name} cannot be read", "Check its rights"),
+            suppress(FileNotFoundError),
+        ):
             there = set(self.path.iterdir())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise WorkError(f"the folder {self.name} cannot be read: {error.strerror}") from error
         ours: Iterable[Path] = (path for pattern in _OURS for path in self.path.glob(pattern))
         if foreign := sorted(path.name for path in there - set(ours)):
             raise InputError(
                 f"{self.name} is no index: it has no {_NAME} but holds {foreign[0]!r}. Name an empty or a new folder"
             )
+
+
+@contextmanager
+def _disk_errors(what: str, then: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(f"{what}: {error.strerror}. {then}") from error
 
 
 def content(pointer: Pointer) -> dict[str, Any]:

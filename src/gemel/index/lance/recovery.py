@@ -86,9 +86,12 @@ def open_last_good(
     for number in numbers:
         if (older := _undamaged(uri, number, location)) is not None:
             lost = _lost(uri, numbers, older)
+            then = "the next write continues from it"
+            if lost is not None:
+                then = f"{lost}. It can be read, and is written to only after: gemel index repair {location}"
             warnings.warn(
                 f"version {numbers[0]} of {uri} cannot be read ({reason}). Opened version {number}, the last good "
-                f"one; {_then(lost, location)}",
+                f"one; {then}",
                 RecoveredWarning,
                 stacklevel=2,
             )
@@ -235,12 +238,6 @@ def repeated(work: Callable[[], Result]) -> Result:
                 raise
             time.sleep(wait * random.random())
             wait = min(2 * wait, 0.5)
-
-
-def _then(lost: str | None, location: str) -> str:
-    if lost is None:
-        return "the next write continues from it"
-    return f"{lost}. It can be read, and is written to only after: gemel index repair {location}"
 
 
 def _lost(uri: str, numbers: list[int], good: View) -> str | None:

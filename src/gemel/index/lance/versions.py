@@ -264,14 +264,9 @@ def _emptied(dataset: Any, fragment: Any, options: dict[str, str] | None) -> Any
     from lance.fragment import DeletionFile
 
     rows, number = fragment.physical_rows, secrets.randbits(62)
-    about = {
-        "read_version": dataset.version,
-        "id": number,
-        "file_type": "array",
-        "num_deleted_rows": rows,
-        "base_id": None,
-    }
-    deletions = DeletionFile(**about)
+    deletions = DeletionFile(
+        read_version=dataset.version, id=number, file_type="array", num_deleted_rows=rows, base_id=None
+    )
     schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
     every = pa.table([pa.array(np.arange(rows, dtype=np.uint32))], schema=schema)
     with tempfile.TemporaryDirectory(prefix="gemel-") as folder:
@@ -336,14 +331,14 @@ def exclusive(opened: Callable[[], Any], location: str, token: str) -> Iterator[
     finally:
         with suppress(GemelError, OSError, ValueError, RuntimeError):  # moved and dropped, or out of reach
             dataset = opened()
-            if _owner(dataset.config().get(_HELD, "")) == token and not dataset.config().get(_MOVED):
+            if _owner(dataset, _HELD) == token and not dataset.config().get(_MOVED):
                 dataset.update_config({_HELD: ""})
 
 
 def move(opened: Callable[[], Any], location: str, token: str, number: int) -> None:
     """Record that the table is replaced by the one of this number, if `token` still has the lock."""
     dataset = opened()
-    if _owner(dataset.config().get(_HELD, "")) != token:
+    if _owner(dataset, _HELD) != token:
         raise WorkError(
             f"{location} was locked too long and others wrote meanwhile. Nothing was switched; try again"
         )
@@ -354,11 +349,13 @@ def move(opened: Callable[[], Any], location: str, token: str, number: int) -> N
 def claim(opened: Callable[[], Any], location: str, token: str) -> None:
     """Only `token` may build this table; WorkError while another process is building it."""
     dataset = opened()
-    builder = _owner(dataset.config().get(_BUILDER, ""))
-    if builder not in ("", token) and time.time() - _last_write(dataset) < _STALE:
-        raise WorkError(
-            f"another process is migrating {location}. Wait for it; if it died, try again in {_STALE // 60} minutes"
-        )
+    builder = _owner(dataset, _BUILDER)
+    if builder not in ("", token):
+        last_write = dataset.versions()[-1]["timestamp"].timestamp()
+        if time.time() - last_write < _STALE:
+            raise WorkError(
+                f"another process is migrating {location}. Wait for it; if it died, try again in {_STALE // 60} minutes"
+            )
     with write_errors(location):
         dataset.update_config({_BUILDER: _entry(token)})
 
@@ -367,24 +364,20 @@ def release(opened: Callable[[], Any], token: str) -> None:
     """Other processes may continue to build the table."""
     with suppress(GemelError, OSError, ValueError, RuntimeError):
         dataset = opened()
-        if _owner(dataset.config().get(_BUILDER, "")) == token:
+        if _owner(dataset, _BUILDER) == token:
             dataset.update_config({_BUILDER: ""})
 
 
 def builds(dataset: Any, token: str) -> bool:  # noqa: ANN401
-    return _owner(dataset.config().get(_BUILDER, "")) == token
-
-
-def _last_write(dataset: Any) -> float:  # noqa: ANN401
-    return float(dataset.versions()[-1]["timestamp"].timestamp())
+    return _owner(dataset, _BUILDER) == token
 
 
 def _entry(token: str) -> str:
     return f"{token} {time.time():.0f}"
 
 
-def _owner(entry: str) -> str:
-    return entry.partition(" ")[0]
+def _owner(dataset: Any, lock: str) -> str:  # noqa: ANN401
+    return str(dataset.config().get(lock, "")).partition(" ")[0]
 
 
 def _fresh(entry: str) -> bool:

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
 from gemel.errors import InputError, WorkError
 from gemel.index.port import AlreadyThere, Count, FieldType, Header, PassageRows, Passages, TableStats
 from gemel.index.postgres import rows as stored
@@ -26,7 +24,7 @@ from gemel.index.postgres.graph import (
     rebuild_indexes,
     stats,
 )
-from gemel.index.postgres.schema import Entry, Filter, check_fields, filter_of, lock_key, read_header
+from gemel.index.postgres.schema import Entry, Filter, filter_of, lock_key, read_header
 from gemel.index.postgres.search import GraphLayout, Lengths, NeighborQuery, by_words, nearest, read_lengths
 from gemel.index.postgres.server import Connection, Server, explained, let_go, parse_address
 from gemel.index.where import Condition
@@ -71,12 +69,7 @@ class PostgresStore:
         return self._find("current") is not None
 
     def open(self) -> PostgresTable:
-        entry = self._find("current")
-        if entry is None:
-            raise InputError(
-                f"there is no index at {self.name}. Create it first, or check the name behind the #"
-            )
-        return self._table(entry)
+        return self._table(self._current())
 
     def create(self, header: Header) -> PostgresTable:
         self._check_writable()
@@ -135,18 +128,14 @@ class PostgresStore:
     def repair(self, table: str | None = None, header: Header | None = None) -> list[str]:
         """Rows are the server's own to keep; the indexes of the table are built again."""
         self._check_writable()
-        entry = self._find("current")
-        if entry is None:
-            raise InputError(f"there is no index at {self.name}. Check the name behind the #")
+        entry = self._current()
         with explained(self._address), self._server.session() as connection:
             rebuild_indexes(connection, entry.relation)
         return ["built all indexes of the table again"]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        entry = self._find("current")
-        if entry is None:
-            raise InputError(f"there is no index at {self.name}. Create it first")
+        entry = self._current()
         with self._server.session() as connection:
             with explained(self._address):
                 connection.execute("SELECT pg_advisory_lock(%s)", [lock_key("write", entry.relation)])
@@ -170,6 +159,14 @@ class PostgresStore:
         return self._server.read(
             lambda connection: catalog.find(connection, self._address.name, state, self.name)
         )
+
+    def _current(self) -> Entry:
+        entry = self._find("current")
+        if entry is None:
+            raise InputError(
+                f"there is no index at {self.name}. Create it first, or check the name behind the #"
+            )
+        return entry
 
     def _next_entry(self) -> Entry:
         """The lock is the session's: were it lost, another process could be building the same table."""
@@ -264,7 +261,6 @@ class PostgresTable:
         return now
 
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
-        check_fields(fields)
         self._change(stored.add_fields, fields)
         assert self.header is not None  # read again
 
@@ -278,11 +274,6 @@ class PostgresTable:
         fields = {name: kind for name, kind in self._header.fields.items() if name in rows.fields}
         if len(fields) < len(rows.fields):  # another handle added fields
             fields = {name: kind for name, kind in self.header.fields.items() if name in rows.fields}
-        vectors = np.asarray(rows.vector, dtype=np.float32)
-        if vectors.shape != (len(rows), self._header.dim):
-            raise InputError(
-                f"{self.location} holds vectors of {self._header.dim} numbers, not {vectors.shape}"
-            )
         blocks = stored.copy_blocks(rows, fields, self._header.words)
         self._change(stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace)
 
