@@ -141,6 +141,8 @@ class LazyIndexEncoder:
 
     def get(self) -> IndexEncoder:
         """The encoder, or the error of loading it."""
+        if self.loaded is not None:
+            return self.loaded
         with self._lock:
             if self.loaded is None:
                 self.loaded = self._load()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -388,7 +388,7 @@ class IndexStats(TableStats):
 def _stats(state: IndexState, location: str) -> IndexStats:
     stats, header, binding = state.table.stats(), state.table.header, state.binding
     return IndexStats(
-        **{each.name: getattr(stats, each.name) for each in fields(TableStats)},
+        **vars(stats),
         location=location,
         model=None if binding is None else binding.model,
         fingerprint=None if binding is None else binding.fingerprint.digest,

@@ -118,45 +118,40 @@ class _Pass:
 class Migration:
     """One migration: `copy`, then `switch` inside `Store.writing`, then `result`. Nothing to do unless `needed`."""
 
-    def __init__(
-        self,
-        store: Store,
-        old: IndexState,
-        new: IndexState | None,
-        *,
-        encode: bool,
-        progress: bool,
-        started: float,
-    ) -> None:
-        """`new`: with the next table; None: the index is as wanted already. `encode` False: vectors are copied."""
-        self._store, self._old, self._new = store, old, new or old
-        self.needed = new is not None
-        """False: the index is as wanted already, perhaps by an earlier run."""
-        self._encode, self._progress, self._started = encode, progress, started
+    def __init__(self, store: Store, old: IndexState, *, encode: bool, progress: bool) -> None:
+        """`encode` False: vectors are copied."""
+        self._store, self._old, self._new = store, old, old
+        self._encode, self._progress = encode, progress
+        self._started = perf_counter()
         self._passes: list[_Pass] = []
 
     @classmethod
     def to_model(cls, store: Store, old: IndexState, target: Target, *, progress: bool) -> Migration:
         """Every document encoded again by the model of the target."""
-        started = perf_counter()
+        migration = cls(store, old, encode=True, progress=progress)
         encoder = target.encoder(store.name, old)
         assert old.binding is not None, "without one there is no encoder for the target"
-        new = None
         if differences(old.binding, encoder):
             binding, before = bind(encoder), old.table.header
             words = WordRules(stemming=before.words.stemming)
             header = Header(encoder.dim, before.fields, binding.to_json(), words=words)
-            new = IndexState(store.begin(header), LazyIndexEncoder.of(encoder), binding)
-        return cls(store, old, new, encode=True, progress=progress, started=started)
+            migration._new = IndexState(store.begin(header), LazyIndexEncoder.of(encoder), binding)
+        return migration
 
     @classmethod
     def to_words(cls, store: Store, old: IndexState, rules: WordRules, *, progress: bool) -> Migration:
         """The same documents with the same vectors, divided into words by `rules`."""
-        before, new = old.table.header, None
+        migration = cls(store, old, encode=False, progress=progress)
+        before = old.table.header
         if before.words != rules:
             header = Header(before.dim, before.fields, before.bound, words=rules)
-            new = replace(old, table=store.begin(header))
-        return cls(store, old, new, encode=False, progress=progress, started=perf_counter())
+            migration._new = replace(old, table=store.begin(header))
+        return migration
+
+    @property
+    def needed(self) -> bool:
+        """False: the index is as wanted already, perhaps by an earlier run."""
+        return self._new is not self._old
 
     def copy(self) -> None:
         """Fill the next table until few documents are left."""

@@ -50,7 +50,7 @@ class VerifyResult:
         return all(check.ok for check in self.checks)
 
     def lines(self) -> list[str]:
-        """One line a check, for a person."""
+        """One line per check, for a person."""
         width = max(len(check.name) for check in self.checks)
         return [
             f"{'ok ' if check.ok else 'BAD'}  {check.name:{width}}  {check.detail}" for check in self.checks

@@ -420,7 +420,7 @@ def _found_in_index(view: View, query: str, k: int, where: Condition | None) -> 
         if where is not None:
             inside = view.meeting(where)[position]
             position, score = position[inside], score[inside]
-        # Of equal scores Lance gives some: where they go on behind the limit, it takes more to know the lower ids.
+        # Of equal scores Lance gives any: where they continue after the limit, more are fetched to find the lowest ids.
         if len(table) < wide or (len(position) >= k and _settled(score, k)):
             break
         wide *= 4

@@ -497,4 +497,4 @@ def _file_states(uri: str, manifest: Path, pieces: list[dict[str, Any]]) -> list
         paths += [table / "data" / path for path, _ in piece["files"]]
         if piece["deletions"] is not None:
             paths.append(table / "_deletions" / Path(piece["deletions"]).name)
-    return [[each.st_size, each.st_mtime_ns, each.st_ino] for each in (path.stat() for path in paths)]
+    return [cache.file_state(path) for path in paths]

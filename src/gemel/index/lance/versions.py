@@ -49,7 +49,7 @@ from gemel.index.port import Header
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_HELD, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
+_LOCKED, _MOVED, _BUILDER = "gemel.held", "gemel.moved", "gemel.builder"
 
 _STALE = 600  # seconds after which the owner of a lock is considered dead
 
@@ -296,10 +296,10 @@ def check_open(dataset: Any, location: str) -> None:  # noqa: ANN401 - lance has
         raise WorkError(
             f"the index {location} was migrated to another model meanwhile. Open it again, then repeat this"
         )
-    entry = config.get(_HELD, "")
+    entry = config.get(_LOCKED, "")
     if entry and not _fresh(entry):  # its owner died; if it is only slow, it will find its entry removed
         with write_errors(location):
-            dataset.checkout_version(dataset.version).update_config({_HELD: ""})
+            dataset.checkout_version(dataset.version).update_config({_LOCKED: ""})
     if entry:
         raise Preempted(
             f"another process is about to switch {location} to another model. Open it again in a minute"
@@ -314,7 +314,7 @@ def exclusive(opened: Callable[[], Any], location: str, token: str) -> Iterator[
         dataset = opened()
         check_open(dataset, location)
         with write_errors(location):
-            dataset.update_config({_HELD: _entry(token)})
+            dataset.update_config({_LOCKED: _entry(token)})
 
     def barrier() -> None:
         from lance import LanceDataset, LanceOperation
@@ -331,19 +331,19 @@ def exclusive(opened: Callable[[], Any], location: str, token: str) -> Iterator[
     finally:
         with suppress(GemelError, OSError, ValueError, RuntimeError):  # moved and dropped, or out of reach
             dataset = opened()
-            if _owner(dataset, _HELD) == token and not dataset.config().get(_MOVED):
-                dataset.update_config({_HELD: ""})
+            if _owner(dataset, _LOCKED) == token and not dataset.config().get(_MOVED):
+                dataset.update_config({_LOCKED: ""})
 
 
 def move(opened: Callable[[], Any], location: str, token: str, number: int) -> None:
     """Record that the table is replaced by the one of this number, if `token` still has the lock."""
     dataset = opened()
-    if _owner(dataset, _HELD) != token:
+    if _owner(dataset, _LOCKED) != token:
         raise WorkError(
             f"{location} was locked too long and others wrote meanwhile. Nothing was switched; try again"
         )
     with write_errors(location, "Nothing was switched"):
-        dataset.update_config({_HELD: _entry(token), _MOVED: str(number)})
+        dataset.update_config({_LOCKED: _entry(token), _MOVED: str(number)})
 
 
 def claim(opened: Callable[[], Any], location: str, token: str) -> None:

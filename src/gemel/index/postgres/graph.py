@@ -37,7 +37,7 @@ MOST_GRAPH_DIM = 4000  # of a halfvec index; above, every search is exact
 
 _LINKS, _BREADTH = 16, 100  # m and ef_construction
 
-_BYTES_A_ROW = 400  # beside the numbers: links and the memory's own overhead
+_BYTES_PER_ROW = 400  # beside the numbers: links and the memory's own overhead
 
 _NO_ROOM = ("53100", "53200", "58030")  # disk, memory: a small /dev/shm refuses parallel builds so
 
@@ -67,7 +67,7 @@ class CompactLimits:
 
 
 def compact(server: Server, table: str, dim: int, limits: CompactLimits) -> None:
-    """If another process is at it, that one does the work and this returns."""
+    """Vacuum and analyze the table, build its graph if it needs one; returns at once if another process is doing so."""
     with explained(server.address), server.session() as connection:
         if not lock_builds(connection, table):
             return
@@ -172,7 +172,7 @@ def build_graph(connection: Connection, table: str, dim: int, memory_mb: int) ->
     # A number that no row has or will have: it is above all rows there are, and the graph's name is a new one.
     drawn = connection.execute("SELECT nextval(pg_get_serial_sequence(%s, 'number'))", [_regclass(table)])
     limit = int(drawn.fetchone()[0])
-    _allow_memory(connection, rows * (2 * dim + _BYTES_A_ROW) // 2**20 + 64, memory_mb)
+    _allow_memory(connection, rows * (2 * dim + _BYTES_PER_ROW) // 2**20 + 64, memory_mb)
     statement = sql(
         "CREATE INDEX CONCURRENTLY {name} ON {table} USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
         " WITH (m = {links}, ef_construction = {breadth}) WHERE number <= {limit}",
@@ -228,7 +228,9 @@ def stats(connection: Connection, table: str, dim: int) -> TableStats:
             " pg_snapshot_xmax(pg_current_snapshot())::text",
             [_regclass(table)],
         ).fetchone()
-        unindexed = rows_now(connection, table, ">", layout.limit or 0)
+        unindexed = there.passages
+        if layout.limit is not None:
+            unindexed = rows_now(connection, table, ">", layout.limit)
     graph = f"HNSW m=16, 16-bit (ef_search {layout.breadth})"
     exact = "exact" if dim <= MOST_GRAPH_DIM else f"exact (no graph over {MOST_GRAPH_DIM:,} dimensions)"
     return TableStats(

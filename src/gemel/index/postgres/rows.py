@@ -130,7 +130,7 @@ def _page(connection: Connection, *, table: str, header: Header, after: str, blo
     text = "SELECT {} FROM {} WHERE id > %s ORDER BY id, part LIMIT %s"
     statement = sql(text, columns_sql(header.fields), qualified(table))
     cells = fetch(connection, statement, [after, block + 1])
-    if len(cells) > block:  # the last document may go on behind the page
+    if len(cells) > block:  # the last document may continue on the next page
         complete = [row for row in cells if row[0] != cells[-1][0]]
         if not complete:
             return get(connection, table, header, [cells[0][0]])

@@ -171,7 +171,7 @@ def estimate(connection: Connection, table: str, where: Filter) -> int:
 
 
 def allow_graph(connection: Connection, breadth: int) -> None:
-    """For this transaction: how widely to search, and to go on until enough rows meet the condition.
+    """For this transaction: how widely to search, and to continue until enough rows meet the condition.
 
     Scans and sorts are off, as far as there is another way, so that the planner takes the graph.
     """
