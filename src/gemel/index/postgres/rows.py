@@ -24,6 +24,7 @@ from gemel.index.port import (
     LISTS,
     Count,
     FieldType,
+    FieldValue,
     Header,
     PassageRows,
     Passages,
@@ -242,11 +243,8 @@ _MOST_WORDS = 1_000_000  # bytes of one passage's words; PostgreSQL takes 1,048,
 
 
 def copy_blocks(rows: PassageRows, fields: Mapping[str, FieldType], rules: WordRules) -> list[bytes]:
-    """A COPY of our columns and the fields, in that order."""
-    columns = [
-        [_NULL if value is None else _PACKERS[kind](value) for value in rows.fields[name]]
-        for name, kind in fields.items()
-    ]
+    """A COPY of our columns and the fields, in that order; all of it is checked before any of it is sent."""
+    columns = [_column(name, kind, rows.fields[name]) for name, kind in fields.items()]
     vectors = _vectors(rows.vector)
     count = struct.pack(">h", 7 + len(columns))
     blocks, block = [_START], []
@@ -306,6 +304,14 @@ def _words(found: list[str]) -> tuple[bytes, int]:
 def _text(value: str) -> bytes:
     encoded = value.encode()
     return struct.pack(">i", len(encoded)) + encoded
+
+
+def _column(name: str, kind: FieldType, values: Iterable[FieldValue]) -> list[bytes]:
+    pack = _PACKERS[kind]
+    try:
+        return [_NULL if value is None else pack(value) for value in values]
+    except (struct.error, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise InputError(f"the field {name!r} is {kind} and has a value that is none: {error}") from error
 
 
 def _list(values: Sequence[Any], element: FieldType) -> bytes:

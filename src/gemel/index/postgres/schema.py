@@ -170,6 +170,8 @@ MOST_DIM = 16_000  # numbers in a `vector`
 PREFIX = 100
 """Characters of a text field that its index holds: PostgreSQL takes no more than 2,700 bytes there."""
 
+_LONGEST_NAME = 61  # bytes; PostgreSQL cuts names at 63, and two are the prefix
+
 _TYPES: Mapping[FieldType, str] = {
     "text": "text",
     "int": "bigint",
@@ -188,6 +190,15 @@ def _column_type(kind: FieldType) -> str:
 def column_of(field: str) -> str:
     """The column that holds a field; `id` is ours."""
     return "id" if field == "id" else f"f_{field}"
+
+
+def check_fields(fields: Mapping[str, FieldType]) -> None:
+    """InputError for a name that a column cannot have."""
+    for name in fields:
+        if len(name.encode()) > _LONGEST_NAME:
+            raise InputError(
+                f"the field {name!r} has a name of {len(name.encode())} bytes; PostgreSQL holds {_LONGEST_NAME}"
+            )
 
 
 def sql(text: str, *parts: Any, **named: Any) -> Any:  # noqa: ANN401 - psycopg.sql is loaded late
@@ -239,6 +250,7 @@ def create_table(table: str, dim: int, fields: Mapping[str, FieldType]) -> list[
 
 def add_columns(table: str, fields: Mapping[str, FieldType]) -> list[Any]:
     """Statements that add null columns and an index on each, so that a rare value is found without a scan."""
+    check_fields(fields)
     statements = []
     for name, kind in fields.items():
         column = identifier(column_of(name))

@@ -24,7 +24,7 @@ from gemel.index.postgres.graph import (
     rebuild_indexes,
     stats,
 )
-from gemel.index.postgres.schema import Entry, Filter, filter_of, lock_key, read_header
+from gemel.index.postgres.schema import Entry, Filter, check_fields, filter_of, lock_key, read_header
 from gemel.index.postgres.search import GraphLayout, Lengths, NeighborQuery, by_words, nearest, read_lengths
 from gemel.index.postgres.server import Connection, Server, explained, let_go, parse_address
 from gemel.index.where import Condition
@@ -261,6 +261,7 @@ class PostgresTable:
         return now
 
     def add_fields(self, fields: Mapping[str, FieldType]) -> None:
+        check_fields(fields)
         self._change(stored.add_fields, fields)
         assert self.header is not None  # read again
 
@@ -274,6 +275,10 @@ class PostgresTable:
         fields = {name: kind for name, kind in self._header.fields.items() if name in rows.fields}
         if len(fields) < len(rows.fields):  # another handle added fields
             fields = {name: kind for name, kind in self.header.fields.items() if name in rows.fields}
+        if rows.vector.shape != (len(rows), self._header.dim):
+            raise InputError(
+                f"{self.location} holds vectors of {self._header.dim} numbers, not {rows.vector.shape}"
+            )
         blocks = stored.copy_blocks(rows, fields, self._header.words)
         self._change(stored.put, list(dict.fromkeys(rows.id)), blocks, fields, replace=replace)
 
