@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from gemel.index.port import Header, PassageRows
-from gemel.index.postgres.store import PostgresStore
-from gemel.index.postgres.table import PostgresTable
+from gemel.index.postgres.store import PostgresStore, PostgresTable
 
 TAILS = (0, 1000, 5000, 20_000)
 TICK_MS = 10.0

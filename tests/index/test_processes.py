@@ -336,12 +336,12 @@ def test_vectors_of_old_versions_are_freed(tmp_path):
     table = LanceStore(tmp_path / "notes").create(Header(DIM, {}, {}))
     table.write(some(0, 200), replace=False)
     table.nearest(VECTORS[:1], 1)
-    first = weakref.ref(table._snapshots._now.copies)
+    first = weakref.ref(table._now.snapshots._now.copies)
     sizes = []
     for number in range(20):
         table.write(some(0, 200, sign=(-1) ** (number + 1)), replace=True)
         near = table.nearest(VECTORS[:3], 1, exact=number % 2 == 0)
-        sizes.append(len(table._snapshots._now.copies))
+        sizes.append(len(table._now.snapshots._now.copies))
     assert [list(each.id) for each in near] == [[each] for each in names(0, 3)]
     assert max(sizes) <= 200 + 1024 + 200
     gc.collect()
@@ -355,7 +355,7 @@ def test_exact_searches_of_a_large_table_free_old_vectors(tmp_path):
     for number in range(6):
         table.write(some(0, 500, sign=(-1) ** number), replace=True)
         table.nearest(VECTORS[:1], 1, exact=True)
-    assert len(table._snapshots._now.copies) <= 500 + 1024 + 500
+    assert len(table._now.snapshots._now.copies) <= 500 + 1024 + 500
 
 
 # Disk.

@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 def lists_in(table):
     table.nearest(QUERIES[:1], 1)  # which loads or builds them
-    return table._snapshots.peek(table._versions.newest()).lists
+    return table._now.snapshots.peek(table._versions.newest()).lists
 
 
 def unlike_vectors(count):

@@ -20,11 +20,10 @@ from gemel.index.where import (
     links,
     matches,
     pushed,
-    show,
     truth,
 )
 from gemel.index.where_parse import parse_where
-from where_strategies import CONDITIONS, ROWS
+from where_strategies import CONDITIONS, ROWS, show
 
 FIELDS = {
     "lang": "text",

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from gemel.errors import InputError, WorkError
 from gemel.index.port import FORMAT, Count, Header, PassageRows, Store
-from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches, show
+from gemel.index.where import Both, Compare, Contains, Either, IsNull, Not, OneOf, matches
 from gemel.vectors.bm25 import WordRules
+from where_strategies import show
 
 FIELDS = {
     "lang": "text",

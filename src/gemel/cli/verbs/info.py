@@ -48,7 +48,7 @@ def gather() -> dict[str, Any]:
     """Facts as plain JSON values; nothing is downloaded and no model is loaded."""
     import platform
 
-    from gemel.encoder.batches import usable_cores
+    from gemel.options import usable_cores
 
     return {
         "versions": {name: version_of(name) for name in PACKAGES + OPTIONAL},

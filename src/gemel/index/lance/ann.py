@@ -85,7 +85,7 @@ class Codes:
 @dataclass(frozen=True, eq=False)
 class Lists:
     index: Any
-    """faiss.IndexIVFPQFastScan: two dimensions a code, compared 32 codes at once; its ids are slots."""
+    """faiss.IndexIVFPQFastScan: two dimensions per code, compared 32 codes at once; its ids are slots."""
     count: int
     """Slots from 0 on that are inside."""
     visited: int
